@@ -5,7 +5,9 @@ A user's mistake ends a program with one line on stderr and status 2, never with
 
 import argparse
 import errno
+import fnmatch
 import math
+import os
 import shlex
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE
 from parity.runtime.hardware import available
 
+CASE_HELP = "cases to run, e.g. 'transformer/*' (repeatable)"
 UNREAD = 141  # 128 + SIGPIPE: what a shell reports for a program whose output pipe was closed by its reader
 
 
@@ -39,13 +42,36 @@ class Parser(argparse_flags.ArgumentParser):
         flags = [flag for action in self._actions for flag in action.option_strings]
         unknown = message.partition("unrecognized arguments: ")[2].split("=")[0].split(" ")[0]
         hint = nearest(unknown, flags) if unknown.startswith("-") else ""
+        if "--pair" in flags and (flag := pair_flag(unknown)):
+            hint = f"; for this pair's file, write {flag}"
         self.exit(2, f"{self.prog}: {message}{hint}; --help lists the flags\n")
 
 
-def add_case_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that choose the cases and their training, and the two Python interpreters."""
-    add_training_flags(parser)
-    add_pythons(parser)
+def add_subjects(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose what is run: built-in cases, and files that describe a user's own two models."""
+    add = parser.add_argument
+    add("--case", action="append", default=[], type=_glob, metavar="GLOB", help=CASE_HELP)
+    add(
+        "--pair",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE.toml",
+        help="pair file: your own PyTorch and Keras model (repeatable)",
+    )
+
+
+def pair_flag(word: str) -> str:
+    """Return the flag for the pair's file that FILE.toml, or NAME or pair/NAME, stands for; "" if there is none."""
+    file = word if word.endswith(".toml") else f"{word.removeprefix('pair/')}.toml"
+    return f"--pair={shlex.quote(file)}" if word and (word == file or os.path.isfile(file)) else ""
+
+
+def _glob(text: str) -> str:
+    """Return a value of --case, unless it stands for a pair's file."""
+    if not fnmatch.filter(cases.names(), text) and (flag := pair_flag(text)):
+        raise argparse.ArgumentTypeError(f"no built-in case matches {text!r}; for this pair's file, write {flag}")
+    return text
 
 
 def add_pythons(parser: argparse.ArgumentParser) -> None:
@@ -67,9 +93,8 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def add_training_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that choose the built-in cases and override how they are trained."""
+    """Add the flags that override how cases are trained."""
     add = parser.add_argument
-    add("--case", action="append", default=[], metavar="GLOB", help="cases to run, e.g. 'transformer/*' (repeatable)")
     add("--devices", metavar="auto|cpu:N|gpu:N", help="logical devices (default auto: the GPUs, or else cpu:2)")
     add("--precision", choices=get_args(schema.Precision), help="the run precision beside float64 (default float32)")
     add("--steps", type=count, metavar="N", help="training steps (default 5)")
@@ -81,18 +106,6 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, help="seed of the initial weights, the data and the sample order (default 0)")
     add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
-
-
-def add_pair_files(parser: argparse.ArgumentParser) -> None:
-    """Add `--pair`, which names files that describe a user's own two models."""
-    parser.add_argument(
-        "--pair",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE.toml",
-        help="pair file: your own PyTorch and Keras model (repeatable)",
-    )
 
 
 class Pairs(NamedTuple):

@@ -5,12 +5,14 @@ compares your own two models. With two folders, compares the traces that were re
 """
 
 from parity.core import signals
+from parity.core.wording import count
 
 if __name__ == "__main__":
     signals.end_at_once("parity.compare")  # the imports below take seconds; Ctrl-C must end them without a traceback
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
@@ -108,9 +110,10 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces; nothing is run")
-    cli.add_case_flags(parser)
+    cli.add_subjects(parser)
+    cli.add_training_flags(parser)
+    cli.add_pythons(parser)
     cli.add_timeout(parser)
-    cli.add_pair_files(parser)
     add("--torch", default="", metavar="MODULE:FN", help="pair without a file: function that returns a torch.nn.Module")
     add("--keras", default="", metavar="MODULE:FN", help="pair without a file: function that returns a keras.Model")
     add(
@@ -150,10 +153,13 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     """Exit with status 2 if flags contradict each other or one lacks another that it needs."""
     chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
     chooses += [args.pair, args.torch or None, args.keras or None, args.input]
+    if flags := [flag for trace in args.traces if not os.path.isdir(trace) and (flag := cli.pair_flag(str(trace)))]:
+        given = " ".join(map(str, args.traces))
+        parser.error(f"received {given}, expected folders of traces; for a pair's file, write {' '.join(flags)}")
     if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
         parser.error(
-            f"received {len(args.traces)} trace folders; to compare traces, expected two and no flags that choose "
-            "or change cases"
+            f"received {count(len(args.traces), 'trace folder')}; to compare traces, expected two and no flags that "
+            "choose or change cases"
         )
     if bool(args.torch) != bool(args.keras) or bool(args.torch) != bool(args.input):
         parser.error(f"a pair without a file needs all of --torch, --keras and --input, e.g. {inputs.EXAMPLE}")
@@ -198,7 +204,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
 
         subjects = [*builtin, *own]
         printed.expect([subject.case.name for subject in subjects])
-        with progress.shown("comparing", len(subjects), "cases", runner.doing, printed.console) as advance:
+        with progress.shown("comparing", len(subjects), "case", runner.doing, printed.console) as advance:
             for _, result in in_order(builtin, compared, AHEAD * runner.at_once):
                 yield result
                 advance()

@@ -17,6 +17,7 @@ from pathlib import Path
 from parity import cli
 from parity.core.errors import BackendError, TraceError, UsageError
 from parity.core.threads import begun, ended
+from parity.core.wording import count
 from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
@@ -58,7 +59,7 @@ def run(
         yield from compared(args.golden, chosen, runner, scratch, report, cli.training_flags(args))
     elif failures := update(args.golden, chosen, runner):
         raised = BackendError if error_kind(failures) == "backend" else UsageError
-        raise raised(f"{len(failures)} of {len(chosen) * len(runner.sides)} recordings failed")
+        raise raised(f"{len(failures)} of {count(len(chosen) * len(runner.sides), 'recording')} failed")
 
 
 def show_skipped(report: Report) -> None:

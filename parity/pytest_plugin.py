@@ -97,7 +97,7 @@ def _properties(file: PairFile, result: CaseResult) -> Iterator[tuple[str, str]]
     yield FIRST, _short(file)
     yield "verdict", result.verdict
     if (bits := _asserts().worst_bits(result)) is not None:
-        yield "worst_bits", f"{max(bits, 0.0):.1f}"
+        yield "worst_bits", f"{max(bits, 0.0):z.1f}"
     yield "seconds", f"{sum(result.seconds.values()):.1f}"
     if result.causes:
         yield "cause", ", ".join(dict.fromkeys(cause["id"] for cause in result.causes))

@@ -1,6 +1,7 @@
 """Run cases or pairs on one backend and keep their traces in a folder, e.g. to compare them on another machine."""
 
 from parity.core import signals
+from parity.core.wording import count
 
 if __name__ == "__main__":
     signals.end_at_once("parity.record")  # the imports below take seconds; Ctrl-C must end them without a traceback
@@ -33,8 +34,9 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
     parser = cli.Parser(prog=program, description=__doc__, epilog=epilog)
     parser.add_argument("--backend", required=True, choices=PACKAGES, help="the framework to run")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
-    cli.add_pair_files(parser)
-    cli.add_case_flags(parser)
+    cli.add_subjects(parser)
+    cli.add_training_flags(parser)
+    cli.add_pythons(parser)
     cli.add_timeout(parser)
     args = parser.parse_args(argv)
     devices = cli.devices(args)
@@ -68,7 +70,7 @@ def _status(answers: dict[str, Answer]) -> int:
     if not failures:
         return 0
     raised = BackendError if error_kind(failures.values()) == "backend" else UsageError
-    raise raised(f"{len(failures)} of {len(answers)} cases failed: {', '.join(failures)}")
+    raise raised(f"{len(failures)} of {count(len(answers), 'case')} failed: {', '.join(failures)}")
 
 
 def _skipped(case: Case, reason: str) -> bool:

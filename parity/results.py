@@ -15,6 +15,7 @@ from parity.trace.mapping import MappedError, Mapping, UnmappedError
 
 ErrorKind = Literal["", "usage", "backend"]
 SCHEMA = 1
+ELSEWHERE = "equal on your inputs; differs at"  # how the reason begins where a variation of the inputs decides
 RANKING: tuple[Verdict, ...] = ("match", "subprecision", "inconclusive", "diverged")
 
 
@@ -32,7 +33,8 @@ class Side(Result):
 class Divergence(Result):
     """The first tensor in execution order that differs between the two traces, and the rule that it failed.
 
-    `index` is the position of the largest difference; `step` and `bits` are null where they do not apply.
+    `index` is the position of the largest difference; `step` and `bits` are null where they do not apply. `module` is
+    the class of the reference's module that the tensor belongs to, "" if it belongs to none or that is not known.
     """
 
     step: int | None
@@ -43,6 +45,7 @@ class Divergence(Result):
     reason: str
     index: list[int] = msgspec.field(default_factory=list)
     sides: dict[str, Side] = msgspec.field(default_factory=dict)
+    module: str = ""
 
 
 class Check(Result):

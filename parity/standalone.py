@@ -16,6 +16,7 @@ from typing import NoReturn
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse
 from parity.core.errors import MissingError, UsageError
+from parity.core.wording import count
 from parity.diagnose.experiment import study
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
@@ -100,6 +101,7 @@ def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[st
     epilog = "Exit status: 0 everything was recorded; 2 a flag or config is wrong; 3 the backend failed."
     parser = cli.Parser(prog=package, description=__doc__, epilog=epilog)
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
+    parser.add_argument("--case", action="append", default=[], metavar="GLOB", help=cli.CASE_HELP)
     cli.add_training_flags(parser)
     args = parser.parse_args(argv)
     cli.make_folder("--out", args.out)
@@ -111,7 +113,9 @@ def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[st
         if reason := case.distribution.side_obstacle(backend) or obstacle(case):
             raise UsageError(f"{case.name}: {reason}")
         if (ranks := case.distribution.processes(backend)) != rank.of:
-            raise UsageError(f"{case.name} on {devices} needs {ranks} processes of {package}, received {rank.of}")
+            raise UsageError(
+                f"{case.name} on {devices} needs {count(ranks, 'process')} of {package}, received {rank.of}"
+            )
         folder = args.out / case.name / backend
         record(Job(case=case, runs=list(keys.RUNS), folder=str(folder.absolute())), side)
         if rank.number == 0:

@@ -50,6 +50,7 @@ SAMPLES = {
     "test_pair_behind.py": ("[inference", "mse-scaled"),
     "test_pair_constants.py": ("[order]", "[table_trained]", "at_random", "at_one", "users_loads", "no_difference"),
     "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_wants", "flags_make_a_pair"),
+    "test_pair_tables.py": ("cls_first", "cls_emb", "cls_base", "2_pi", "default", "pretrained]", "reads", "apart"),
     "test_pairs.py": ("[mlp", "[attention]", "[attention-epsilon=1", "[convmap]", "[dropout]", "[lstm_t", "[tied]"),
     "test_pairs_choices.py": ("behind the gate", "slice", "unequal", "projections by", "scale", "mistake"),
     "test_pairs_telling.py": ("Glu-pair.keras_kwargs.exchanged=True]", "held=False]", "Scores", "only_order"),

@@ -10,7 +10,8 @@ class Faulty(NamedTuple):
     """A program with a fault, and its corrected twin (`build_right`, `step_right`).
 
     `where`: the module that the finding names. `placed`: whether one line is to blame. `mended`: whether the fix is
-    a line which, put where the finding says, makes the program right.
+    a line which, put where the finding says, makes the program right. `same`: whether it then trains just as the
+    corrected twin does, which in some rows is corrected in another way.
     """
 
     side: str
@@ -22,6 +23,7 @@ class Faulty(NamedTuple):
     ranks: int = 1
     placed: bool = True
     mended: bool = False
+    same: bool = True
 
 
 class Clean(NamedTuple):
@@ -50,7 +52,7 @@ PROGRAMS = [
     Faulty("torch", "optimizer_elsewhere", "placement.optimizer_state", "0", X),
     Faulty("torch", "hidden_list", "placement.hidden", "blocks[0]", X),
     Faulty("torch", "round_robin", "placement.activation", "layers.1", X, devices=2),
-    Faulty("torch", "stays_in_eval", "mode.eval", "(model)", LABELLED, mended=True),
+    Faulty("torch", "stays_in_eval", "mode.eval", "(model)", LABELLED, mended=True, same=False),
     Faulty("keras", "forward_before_tape", "learning.no_gradient", "(model)", X, mended=True),
     Faulty("torch", "cpu_batch", "input.device", "hidden", LABELLED),
     Faulty("torch", "batch_on_other_gpu", "input.device", "0", X, devices=2),
@@ -62,6 +64,7 @@ PROGRAMS = [
         "",
         ["images=float32[16,32,32,3]", "labels=int64[16]<4"],
         mended=True,
+        same=False,
     ),
     Faulty("torch", "not_pinned", "input.not_pinned", "", ["x=float32[512,1024]"]),
     Faulty("torch", "constant_mask", "copy.constant", "(model)", ["x=float32[2,12,16]"]),
@@ -83,7 +86,7 @@ PROGRAMS = [
     Faulty("torch", "half_unscaled", "type.loss_scaling", "", XY),
     Faulty("torch", "detached_encoder", "learning.no_gradient", "encoder", X, mended=True),
     Faulty("torch", "no_grad_features", "learning.no_gradient", "features", X, mended=True),
-    Faulty("torch", "through_numpy", "learning.no_gradient", "body", X, mended=True),
+    Faulty("torch", "through_numpy", "learning.no_gradient", "body", X, mended=True, same=False),
     Faulty("torch", "frozen_body", "learning.frozen", "body", X, placed=False),
     Faulty("torch", "head_not_optimized", "learning.no_optimizer", "head", X),
     Faulty("torch", "dead_relu", "learning.zero_gradient", "0", X, placed=False),
@@ -97,7 +100,7 @@ PROGRAMS = [
     Faulty("torch", "class_axis", "shape.class_axis", "", ["ids=int64[4,6]<50", "tags=int64[4,6]<6"], mended=True),
     Faulty("torch", "log_of_zero", "finite.forward", "(model)", X),
     Faulty("torch", "sqrt_at_zero", "finite.backward", "(model)", X),
-    Faulty("torch", "residual_in_place", "autograd.in_place", "0", IMAGES, mended=True),
+    Faulty("torch", "residual_in_place", "autograd.in_place", "0", IMAGES, mended=True, same=False),
     Faulty("torch", "wrong_features", "step.raised", "out", ["x=float32[2,3,8,8]"]),
     Faulty("torch", "graphed", "gpu.not_pretended", "", X),
     Faulty("torch", "ddp_cpu_input", "input.device", "0", X, devices=2, ranks=2),
@@ -114,7 +117,7 @@ PROGRAMS = [
     ),
     Faulty("torch", "never_stepped", "learning.no_step", "", LABELLED, mended=True),
     Faulty("torch", "softmax_head", "loss.softmax_twice", "", LABELLED, mended=True),
-    Faulty("torch", "softmax_in_step", "loss.softmax_twice", "", LABELLED, mended=True),
+    Faulty("torch", "softmax_in_step", "loss.softmax_twice", "", LABELLED, mended=True, same=False),
     Faulty("torch", "sigmoid_twice", "loss.sigmoid_twice", "", XY, mended=True),
     Faulty("torch", "nll_of_logits", "loss.not_logarithms", "", LABELLED, mended=True),
     Faulty("torch", "nll_of_probabilities", "loss.not_logarithms", "", LABELLED, mended=True),
@@ -123,12 +126,35 @@ PROGRAMS = [
     Faulty("torch", "scheduled_first", "learning.scheduled_first", "", X, mended=True),
     Faulty("torch", "loss_added_up", "memory.graph_kept", "", X, mended=True),
     Faulty("torch", "losses_listed", "memory.graph_kept", "", X, mended=True),
-    Faulty("torch", "shuffled_apart", "loss.shuffled_apart", "", LABELLED, mended=True),
+    Faulty("torch", "shuffled_apart", "loss.shuffled_apart", "", LABELLED, mended=True, same=False),
     Faulty("torch", "labels_shuffled", "loss.shuffled_apart", "", [*X, "y=float32[8,1]"], mended=True),
-    Faulty("torch", "absurd_rate", "learning.exploding", "", X, mended=True),
+    Faulty("torch", "absurd_rate", "learning.exploding", "", X, mended=True, same=False),
     Faulty("torch", "loss_detached", "learning.no_gradient", "(model)", X, mended=True),
     Faulty("torch", "loss_of_argmax", "learning.no_gradient", "(model)", LABELLED, mended=True),
     Faulty("torch", "detached_unrooted", "learning.no_gradient", "(model)", X, mended=True),
+    # What is computed and never used, of PyTorch.
+    Faulty("torch", "cleared_early", "learning.cleared_early", "", LABELLED, mended=True),
+    Faulty("torch", "zeroed_early", "learning.cleared_early", "", XY, mended=True),
+    Faulty("torch", "never_warm", "learning.rate_zero", "", LABELLED, mended=True),
+    Faulty("torch", "rate_of_zero", "learning.rate_zero", "", X, mended=True),
+    Faulty("torch", "clipped_scaled", "learning.clipped_scaled", "", LABELLED, mended=True),
+    Faulty("torch", "layer_in_forward", "learning.made_in_call", "(model)", LABELLED),
+    Faulty("torch", "weight_in_forward", "learning.made_in_call", "gate", X),
+    Faulty("torch", "softmax_of_batch", "loss.softmax_axis", "", LABELLED, mended=True),
+    Faulty("torch", "softmax_module", "loss.softmax_axis", "", XY, mended=True),
+    Faulty(
+        "torch", "softmax_implicit", "loss.softmax_axis", "", ["ids=int64[4,6]<50", "tags=int64[4,6]<7"], mended=True
+    ),
+    Faulty("torch", "state_kept", "autograd.state_kept", "lstm", ["ids=int64[9,4]<50"], mended=True),
+    Faulty("torch", "hidden_kept", "autograd.state_kept", "outer", ["x=float32[4,6,8]"], mended=True),
+    Faulty("torch", "read_early", "sync.race", "", LABELLED, mended=True),
+    Faulty("torch", "batch_of_one", "shape.batch_of_one", "norm", ["x=float32[1,16]"], mended=True),
+    Faulty("torch", "ranks_on_one", "placement.shared_gpu", "(model)", X, devices=2, ranks=2, mended=True),
+    Faulty("torch", "fakes_attached", "learning.undetached", "", X, mended=True),
+    Faulty("torch", "fakes_through", "learning.undetached", "", X, mended=True),
+    Faulty("torch", "features_listed", "memory.graph_kept", "encoder.1", LABELLED, mended=True),
+    Faulty("torch", "features_banked", "memory.graph_kept", "(model)", X, mended=True),
+    Faulty("torch", "unscaled_late", "learning.clipped_scaled", "", XY, mended=True),
     Faulty("keras", "one_device", "placement.one_device", "(model)", ["x=float32[8,64]"], devices=2),
     Faulty("keras", "lopsided", "placement.lopsided", "(model)", ["x=float32[8,64]"], devices=2),
     Faulty("keras", "unused_device", "placement.unused", "", X, devices=3, placed=False),
@@ -146,20 +172,20 @@ PROGRAMS = [
     Faulty("keras", "loss_condition", "sync.bool", "", XY),
     Faulty("keras", "boolean_index", "sync.boolean_index", "", ["ids=int64[4,9]<50", "tags=int64[4,9]<6"]),
     Faulty("keras", "soft_placement", "placement.soft", "dense", X),
-    Faulty("keras", "retraced_by_number", "function.retraced", "", X, mended=True),
+    Faulty("keras", "retraced_by_number", "function.retraced", "", X, mended=True, same=False),
     Faulty("keras", "retraced_by_shape", "function.retraced", "", ["ids=int64[4,9]<50"]),
     Faulty("keras", "function_in_step", "function.retraced", "", X),
     Faulty("keras", "py_function", "function.eager", "", X),
     Faulty("keras", "run_eagerly", "function.eager", "(model)", XY),
-    Faulty("keras", "double_parameter", "type.float64_parameter", "dense_1", X, mended=True),
+    Faulty("keras", "double_parameter", "type.float64_parameter", "dense_1", X, mended=True, same=False),
     Faulty("keras", "double_input", "type.float64_input", "", X),
     Faulty("keras", "double_ids", "type.float_ids", "embedding", WORDS),
     Faulty("keras", "float_ids", "type.float_ids", "embedding", WORDS),
     Faulty("keras", "ids_range", "type.ids_range", "table", ["ids=int64[4,9]<128"]),
-    Faulty("keras", "mixed_parameters", "type.mixed_parameters", "(model)", X, mended=True),
+    Faulty("keras", "mixed_parameters", "type.mixed_parameters", "(model)", X, mended=True, same=False),
     Faulty("keras", "half_unscaled", "type.loss_scaling", "", X),
     Faulty("keras", "detached_encoder", "learning.no_gradient", "encoder", X, mended=True),
-    Faulty("keras", "through_numpy", "learning.no_gradient", "body", X, mended=True),
+    Faulty("keras", "through_numpy", "learning.no_gradient", "body", X, mended=True, same=False),
     Faulty("keras", "outside_tape", "learning.no_gradient", "features", X, mended=True),
     Faulty("keras", "frozen_body", "learning.frozen", "body", X, placed=False),
     Faulty("keras", "head_not_optimized", "learning.no_optimizer", "head", X, placed=False),
@@ -177,10 +203,26 @@ PROGRAMS = [
     Faulty("keras", "binary_logits", "loss.raw_logits", "", XY, mended=True),
     Faulty("keras", "softmax_in_loop", "loss.softmax_twice", "", LABELLED, mended=True),
     Faulty("keras", "sigmoid_twice", "loss.sigmoid_twice", "", [*X, "y=int64[8,1]<2"], mended=True),
-    Faulty("keras", "shuffled_apart", "loss.shuffled_apart", "", LABELLED, mended=True),
-    Faulty("keras", "absurd_rate", "learning.exploding", "", XY, mended=True),
+    Faulty("keras", "shuffled_apart", "loss.shuffled_apart", "", LABELLED, mended=True, same=False),
+    Faulty("keras", "absurd_rate", "learning.exploding", "", XY, mended=True, same=False),
     Faulty("keras", "loss_of_argmax", "learning.no_gradient", "(model)", LABELLED, mended=True),
     Faulty("keras", "loss_stopped", "learning.no_gradient", "(model)", X, mended=True),
+    # Keras, second block
+    Faulty("keras", "all_masked", "finite.forward", "(model)", ["x=float32[8,6,16]", "y=int64[8]<5"]),
+    Faulty("keras", "dead_copy", "learning.no_gradient", "first", X, mended=True),
+    Faulty("keras", "numpy_noise", "function.frozen", "", XY, mended=True),
+    Faulty("keras", "mean_by_replica", "loss.replica_mean", "", LABELLED, devices=2, mended=True),
+    Faulty("keras", "layer_in_call", "learning.made_in_call", "(model)", XY),
+    Faulty("keras", "softmax_over_batch", "loss.softmax_axis", "", LABELLED, mended=True),
+    Faulty("keras", "compiled_in_step", "function.compiled", "", XY, mended=True),
+    Faulty(
+        "keras",
+        "predict_in_step",
+        "function.predict",
+        "",
+        ["x=float32[8,16]", "later=float32[8,16]", "reward=float32[8]"],
+        mended=True,
+    ),
 ]
 
 CLEAN = [
@@ -196,6 +238,15 @@ CLEAN = [
     Clean("torch", "ddp_averaged", X, devices=2, ranks=2),
     Clean("torch", "ddp_partial", X, devices=2, ranks=2),
     Clean("torch", "workers", LABELLED),
+    Clean("torch", "cleared_in_time", LABELLED),
+    Clean("torch", "made_once", LABELLED),
+    Clean("torch", "softmax_over_sets", LABELLED),
+    Clean("torch", "read_in_time", LABELLED),
+    Clean("torch", "states_detached", ["x=float32[4,6,8]"]),
+    Clean("torch", "adversaries", XY),
+    Clean("torch", "features_replayed", LABELLED),
+    Clean("torch", "warm_by_epoch", LABELLED),
+    Clean("torch", "scaled_twice", LABELLED),
     Clean("keras", "two_updates", LABELLED),
     Clean("torch", "built_only", ["src=int64[4,9]<100", "tgt=int64[4,7]<100"]),
     Clean("keras", "built_only", ["ids=int64[8,12]<100", "extra=float32[8,4]"]),
@@ -204,6 +255,10 @@ CLEAN = [
     Clean("keras", "fine_tuned", ["x=float32[4,8,8,3]", "y=int64[4]<3"]),
     Clean("keras", "fitted", ["ids=int64[8,12]<100", "labels=int64[8]<5"]),
     Clean("keras", "mirrored", LABELLED, devices=2),
+    # Keras, second block
+    Clean("keras", "target_network", X),
+    Clean("keras", "variables_in_list", X),
+    Clean("keras", "random_outside", XY),
 ]
 
 HANGING = [

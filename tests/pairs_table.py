@@ -138,7 +138,6 @@ FAULTS = [
     Planted("dropout", {"second": 0.5}, ("drop",), "dropout.rate"),
     Planted("dropped", {"attention": 0.0}, ("encoder.self_attn",)),
     Planted("own", train={"keras_loss": "own_keras:summed_loss"}),
-    Planted("own", train={"keras_optimizer": "own_keras:usual"}, cause="sgd.momentum_form"),
     Planted("own", train={"keras_optimizer": "own_keras:nesterov"}),
     Planted("llama", {"swapped": True}, ("layers.1.mlp", "layers.1.mlp.*"), cause="mlp.swapped"),
     Planted("llama", {"epsilon": 1e-6}, ("layers.0.input_layernorm",), cause="rms_norm.epsilon"),

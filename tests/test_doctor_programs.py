@@ -17,6 +17,7 @@ import pytest
 from doctor_programs_table import CLEAN, HANGING, PROGRAMS, Clean, Faulty
 
 from parity.core.inputs import parse
+from parity.doctor.evidence import Evidence
 from parity.doctor.examine import examined
 from parity.doctor.finding import Finding
 from parity.runtime.backend import Backend, running
@@ -25,6 +26,7 @@ from parity.runtime.job import DoctorJob
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 5.0  # seconds for a step that takes milliseconds
+Examined = tuple[list[Finding], list[Evidence]]
 Key = tuple[str, str, bool]  # a program's side and name, and whether its corrected twin is meant
 
 
@@ -61,10 +63,10 @@ def named(programs: list) -> list:
     return [pytest.param(program, id=f"{program.side}-{program.name}") for program in programs]
 
 
-def examine(backend: Backend, program: Faulty | Clean, right: bool, folder: Path) -> list[Finding]:
-    """What the doctor says of a program, or of its corrected twin."""
+def examine(backend: Backend, program: Faulty | Clean, right: bool, folder: Path) -> Examined:
+    """What the doctor says of a program, or of its corrected twin, and what it saw."""
     job = job_of(program, function(program, "build", right), function(program, "step", right))
-    return examined(backend, job, folder)[0]
+    return examined(backend, job, folder)
 
 
 def job_of(program: Faulty | Clean, build: str, step: str) -> DoctorJob:
@@ -81,7 +83,7 @@ def job_of(program: Faulty | Clean, build: str, step: str) -> DoctorJob:
 
 
 @pytest.fixture(scope="module")
-def examinations(request, backends, tmp_path_factory) -> Iterator[dict[Key, "Future[list[Finding]]"]]:
+def examinations(request, backends, tmp_path_factory) -> Iterator[dict[Key, "Future[Examined]"]]:
     """Those that the selected tests ask for, begun at once: a thread for each side."""
     folder = tmp_path_factory.mktemp("programs")
     items = [item for item in request.session.items if item.module is request.module]
@@ -114,8 +116,8 @@ def check(findings: list[Finding], program: Faulty) -> None:
 
 @pytest.mark.parametrize("program", named(PROGRAMS))
 def test_a_fault_is_named_and_its_correction_is_clean(program, examinations):
-    check(examinations[program.side, program.name, False].result(), program)
-    assert serious(examinations[program.side, program.name, True].result()) == []
+    check(examinations[program.side, program.name, False].result()[0], program)
+    assert serious(examinations[program.side, program.name, True].result()[0]) == []
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +151,16 @@ def mended(text: str, finding: Finding) -> str:
     return "\n".join(lines) + "\n"
 
 
+def trained(evidences: list[Evidence]) -> list:
+    """The learning rates, and the size of the parameters before and after the updates of each step."""
+    steps = [step for evidence in evidences for step in evidence.steps]
+    sizes = [[(seen.rate, seen.before, seen.after) for seen in step.optimizers if seen.stepped] for step in steps]
+    return [[f"{number or 0.0:.6g}" for size in step for number in size] for step in sizes]
+
+
 @pytest.mark.parametrize("program", named([program for program in PROGRAMS if program.mended]))
 def test_the_advice_mends_the_program(program, examinations, mender):
-    findings = examinations[program.side, program.name, False].result()
+    findings, _ = examinations[program.side, program.name, False].result()
     (found,) = [finding for finding in findings if finding.id == program.finding]
     backends, folder = mender
     name = f"mended_{program.side}_{program.name}"
@@ -160,17 +169,20 @@ def test_the_advice_mends_the_program(program, examinations, mender):
     (backend,) = [backend for backend in backends if backend.name == program.side]
     build, step = (function(program, which, False).rpartition(":")[2] for which in ("build", "step"))
     job = job_of(program, f"{name}:{build}", f"{name}:{step}" if step else "")
-    assert serious(examined(backend, job, folder / program.side / program.name)[0]) == [], found
+    findings, evidences = examined(backend, job, folder / program.side / program.name)
+    assert serious(findings) == [], found
+    right = trained(examinations[program.side, program.name, True].result()[1])
+    assert not program.same or trained(evidences) == right, found
 
 
 @pytest.mark.parametrize("program", named(CLEAN))
 def test_a_program_without_a_fault_is_clean(program, examinations):
-    assert serious(examinations[program.side, program.name, True].result()) == []
+    assert serious(examinations[program.side, program.name, True].result()[0]) == []
 
 
 @pytest.mark.parametrize("program", named([each for each in CLEAN if each.name == "prefetched"]))
 def test_streams_are_passed_over_and_told_in_one_note(program, examinations):
-    (note,) = examinations[program.side, program.name, True].result()
+    (note,), _ = examinations[program.side, program.name, True].result()
     lines = source_file(program).read_text().splitlines()
     line = lines.index("    model.copies = torch.cuda.Stream()") + 1
     assert (note.severity, note.id) == ("note", "gpu.not_pretended")
@@ -184,9 +196,9 @@ def test_streams_are_passed_over_and_told_in_one_note(program, examinations):
 def test_a_program_that_hangs_is_told_who_waits_where(program, tmp_path):
     backend = Backend(program.side, "", tmp_path)
     with running([backend]):
-        assert serious(examine(backend, program, True, tmp_path / "right")) == []
+        assert serious(examine(backend, program, True, tmp_path / "right")[0]) == []
         backend.patience = PATIENCE
-        check(examine(backend, program, False, tmp_path / "faulty"), program)
+        check(examine(backend, program, False, tmp_path / "faulty")[0], program)
 
 
 @pytest.mark.parametrize(("name", "right"), [("cpu_batch", False), ("two_stages", True)])

@@ -2,11 +2,12 @@
 
 A page is run from its top to its end, in a folder of its own: a block of Python or TOML whose first line is a comment
 with a file's name is written there, or is an excerpt of that file where the name has a folder; each command of a `sh`
-block must end with status 0; a `console` block is a command, what it prints ("..." for what is left out) and, behind
-`$ echo $?`, its status if that is not 0.
+block must end with status 0; a `console` block is a command, what it prints, line by line from the first to the last
+("..." stands for lines that are left out), and, behind `$ echo $?`, its status if that is not 0.
 """
 
 import ast
+import itertools
 import os
 import re
 import shlex
@@ -34,6 +35,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 MEASURED = re.compile(r"float64\[|\d\+\d")  # lines whose numbers are not the same on every machine
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 TIMES = re.compile(r"\d\S* (?:µs|ms|s)\b.*|, \d+% of the step's time")  # the doctor's
+LEFT_OUT = "..."
 # Commands that only CI runs (.ci/run), in environments of its own.
 CI = (ROOT / ".ci" / "run").read_text().splitlines() if (ROOT / ".ci").exists() else []
 IN_CI = ("pip install", "pytest", "ruff", "mypy")
@@ -125,30 +127,53 @@ def test_a_command_ends_well(command, folders, monkeypatch):
     assert ended.returncode == command.status, ended.stdout + ended.stderr
     assert ended.stdout
     assert "Traceback" not in ended.stderr
-    assert missing(command.shown, ended.stdout) == [], ended.stdout
+    assert unlike(command.shown, ended.stdout) == [], ended.stdout
 
 
-def missing(shown: list[str], printed: str) -> list[str]:
-    """The first shown line that is not printed behind the others, if there is one."""
-    left = iter(map(comparable, printed.splitlines()))
-    for line in filter(None, (line.strip() for line in shown)):
-        if line != "..." and comparable(line) not in left:
-            return [line]
+def unlike(shown: list[str], printed: str) -> list[str]:
+    """The first lines that are shown in a row and not printed so, behind the others; empty lines are of no account."""
+    left = [comparable(line) for line in printed.splitlines() if line.strip()]
+    parts = [list(part) for is_left_out, part in itertools.groupby(shown, LEFT_OUT.__eq__) if not is_left_out]
+    for number, part in enumerate(parts):
+        wanted = [comparable(line) for line in part if line.strip()]
+        last = len(left) - len(wanted)
+        starts = set(range(last + 1))
+        if number == 0 and shown[0] != LEFT_OUT:
+            starts &= {0}
+        if number == len(parts) - 1 and shown[-1] != LEFT_OUT:
+            starts &= {last}
+        start = next((start for start in sorted(starts) if left[start : start + len(wanted)] == wanted), None)
+        if start is None:
+            return part
+        left = left[start + len(wanted) :]
     return []
 
 
 def comparable(line: str) -> str:
-    """A line without its indentation, and without its numbers where they are measured."""
+    """A line with its indentation and single spaces, and without its numbers where they are measured."""
     words = TIMES.sub("", " ".join(line.split()))
-    return NUMBER.sub("#", words) if MEASURED.search(words) else words
+    words = NUMBER.sub("#", words) if MEASURED.search(words) else words
+    return " " * (len(line) - len(line.lstrip())) + words
 
 
-def test_a_line_that_is_not_printed_is_found():
-    printed = "a  1\nb\nstep 1.2 ms, forward 3"
-    assert missing(["a 1", "...", "step 3.4 ms"], printed) == []
-    assert missing(["step 945 µs, forward 133"], printed) == []
-    assert missing(["a 2"], printed) == ["a 2"]
-    assert missing(["b", "a 1"], printed) == ["a 1"]  # in another order
+def test_a_block_that_is_not_what_is_printed_is_found():
+    printed = "a  1\n\n  b\nc\nstep 1.2 ms, forward 3\n"
+    for shown in (["a 1", "  b", "...", "step 3.4 ms"], ["...", "step 945 µs, forward 133"], ["..."], []):
+        assert unlike(shown, printed) == []
+    assert unlike(["...", "  b", "c", "..."], printed) == []
+    assert unlike(["a 2", "..."], printed) == ["a 2"]
+    assert unlike(["a 1", "..."], printed) == unlike(["a 1", "...", "...", ""], printed) == []
+    assert unlike(["a 1"], printed) == ["a 1"]  # more is printed
+    assert unlike(["  b", "..."], printed) == ["  b"]  # it begins with something else
+    assert unlike(["...", "b", "..."], printed) == ["b"]  # of another indentation
+    assert unlike(["...", "  b", "step 1 ms"], printed) == ["  b", "step 1 ms"]  # there is a line between the two
+    assert unlike(["...", "c", "...", "  b", "..."], printed) == ["  b"]  # in another order
+
+
+def missing(shown: list[str], text: str) -> list[str]:
+    """The first line of an excerpt that is not in a text behind the others, if there is one."""
+    left = iter(text.splitlines())
+    return [line for line in shown if line not in left][:1]
 
 
 def test_the_commands_are_found():

@@ -150,18 +150,18 @@ def test_a_right_port_matches(train, judge):
 @pytest.mark.parametrize("train", ["", MSE], ids=["inference", "mse"])
 def test_a_fault_of_the_backward_pass_is_not_accepted_with_an_epsilon(train, fault, judge):
     result = judge(train, EPSILON, fault=fault)
-    assert result.verdict == "inconclusive" and result.reason.startswith("gradient ")
+    assert result.verdict == "inconclusive" and result.reason.startswith("gradient of parameter ")
 
 
 def test_a_fault_of_an_optimizer_without_a_formula_is_not_accepted_with_an_epsilon(judge):
     result = judge(OWN.format("Damped", "faulty"), EPSILON)
-    assert result.verdict == "inconclusive" and result.reason.startswith("update c.weight")
+    assert result.verdict == "inconclusive" and result.reason.startswith("update of parameter `c.weight`")
 
 
 def test_a_cause_of_the_optimizer_is_one_of_all_parameters_that_its_formula_reproduces(judge):
     assert judge(OWN.format("sgd", "faster"), RATE, epsilon=1e-5).verdict == "match"
     result = judge(OWN.format("sgd", "faster_and_faulty"), RATE, epsilon=1e-5)
-    assert result.verdict == "diverged" and "update c.weight does not follow" in result.reason
+    assert result.verdict == "diverged" and "update of parameter `c.weight` does not follow" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_a_cause_at_one_weight_says_nothing_of_weights_that_no_formula_reproduce
     result = judge(OWN.format("Damped", optimizer), DECAY | {"cause": cause})
     assert [each["id"] for each in result.causes] == [cause]
     assert result.verdict == verdict
-    assert verdict == "match" or "update a.weight does not follow" in result.reason
+    assert verdict == "match" or "update of parameter `a.weight` does not follow" in result.reason

@@ -140,8 +140,18 @@ TARGET = "[inputs.target]\nshape = [4]\n"
 def test_an_output_on_which_only_one_side_can_be_trained_is_a_difference(torch, keras, more, failing, judge):
     result = judge(torch, keras, more + TRAIN)
     assert (result.verdict, result.first_divergence.name) == ("diverged", "(model)"), result
-    assert result.not_compared[0].startswith(f"only the forward pass was compared: {failing} fails after it: ")
+    assert (
+        result.not_compared[0].startswith("only ")
+        and f" compared: {failing} fails after it: " in result.not_compared[0]
+    )
     assert not any("as the file has" in told for told in result.not_compared)
+
+
+def test_a_port_through_which_no_gradient_passes_is_compared_without_training(judge):
+    """Keras's optimizer refuses to update nothing."""
+    result = judge("h", "ops.stop_gradient(h)", TRAIN)
+    assert (result.verdict, result.causes[0]["id"]) == ("diverged", "gradient.stopped"), result
+    assert "No gradients provided" in result.not_compared[0]
 
 
 def test_a_target_that_fits_neither_side_is_an_error(judge):

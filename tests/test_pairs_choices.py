@@ -123,7 +123,7 @@ ROWS = [
     Row("key and value crossed", "Grouped", EXCHANGED, "diverged"),
     Row("parts by group by outcome", "Grouped", BY_GROUPS, assumed="part group size"),
     Row("key and value crossed by group", "Grouped", BY_GROUPS | EXCHANGED, "diverged"),
-    Row("experts", "Experts", assumed="gate_up_proj of torch were taken to be"),
+    Row("experts", "Experts", assumed="gate_up_proj of torch was taken to be"),
     Row("experts in training", "Experts", TRAIN),
     Row("experts by turns", "Experts", {"pair.torch_kwargs.by_turns": True}),
     Row("experts of another function", "Experts", keras_kwargs(act="gelu"), "diverged"),

@@ -51,7 +51,7 @@ EXCEPTIONS = {
     "strategies/hybrid.py": {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
-    "experiment/behaviour.py": {"copied": "TensorFlow's tensors never change"},
+    "experiment/arguments.py": {"copied": "TensorFlow's tensors never change"},
     "doctor/pretend.py": {"on_cpu": "TensorFlow's logical devices are as fast as the CPU"},
     "record/pair/branches.py": {
         "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
@@ -59,11 +59,22 @@ EXCEPTIONS = {
     },
     "record/pair/build.py": {
         "ready": "a torch model is moved, cast and promoted after it is built",
+        "eagerly": "a torch model runs op by op",
+        "fitted": "fit gives a Keras model its inputs as one structure",
         "Given": "a Keras model takes its inputs as one structure, or by other names",
         "tensor": "Keras's inputs may have another axis order",
         "tensors": "Keras's inputs may have another axis order",
     },
-    "record/pair/losses.py": {"with_added": "Keras's layers can add losses of their own"},
+    "record/pair/losses.py": {
+        "made": "Keras's loss goes into compile",
+        "FirstOutput": "Keras's loss goes into compile",
+        "target": "fit is given a target before the model is called",
+        "layout": "Keras's outputs may have another axis order",
+        "trained": "a target is drawn for torch's output",
+        "training": "torch's loss is a line of the plain loop",
+        "Scalar": "torch's loss is a line of the plain loop",
+    },
+    "record/pair/optimizers.py": {"unwrapped": "torch's GradScaler is no optimizer"},
     "record/pair/outputs.py": {
         "unnamed": "Keras's half is told how torch's orders its outputs",
         "ordered": "Keras's half is told how torch's orders its outputs",
@@ -71,7 +82,14 @@ EXCEPTIONS = {
         "found": "Keras's outputs may have another axis order",
         "laid_out": "Keras's outputs may have another axis order",
     },
-    "record/pair/run.py": {"without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not"},
+    "record/pair/run.py": {
+        "fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
+        "without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
+    },
+    "record/pair/step_observer.py": {
+        "StepObserver": "torch's hooks see what an optimizer applies; Keras's optimizers and tapes are wrapped"
+    },
+    "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
     "record/pair/sources.py": {"Sources.layers": "a torch module that is not called is part of the model all the same"},
     "record/pair/unused.py": {"still": "both sides start from torch's values, in which no zeros are left"},
     "record/pair/values.py": {
@@ -96,6 +114,7 @@ EXCEPTIONS = {
     "record/calls.py": {
         "entered": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
         "innermost": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
+        "is_backward": "torch.utils.checkpoint calls modules in the backward pass",
         "tracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
     },
     "record/kinds.py": {
@@ -116,6 +135,8 @@ EXCEPTIONS = {
     },
     "record/probe.py": {
         "Probe.__init__": "a torch process has one model; one Keras program has one for each replica",
+        "Probe.begin_forward": "a torch step's passes share one record of what was seen",
+        "Probe.forward": "a torch step of the user's own is recorded within a block",
         "Probe.gradients": "a torch parameter holds its gradient; Keras's arrive all at once",
         "Probe.reduction": "torch's hooks see the gradients of a rank; a Keras strategy hands them to its reduction",
     },
@@ -153,6 +174,7 @@ ONE_SIDED = {
     "record/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
     "record/pair/counterparts.py": "torch's names and axes are the canonical ones",
     "record/pair/creation.py": "torch keeps modules in the order of their definition, and runs their code in each call",
+    "record/pair/fitted.py": "fit traces a training step; a torch step runs op by op",
     "record/pair/first_call.py": "Keras's layers may make their weights in the first call",
     "record/pair/layers.py": "PyTorch itself names parameters and buffers",
     "strategies/fsdp.py": "Keras on TensorFlow has nothing that shards parameters over devices and trains",

@@ -15,6 +15,8 @@ from parity.report import coverage
 from parity.results import CaseResult
 
 MODELS = Path(__file__).parent / "variations"
+# How the reason begins where it is not the inputs.
+WHERE = {"second call": "at a", "training mode": "in"}
 Compared = Callable[..., CaseResult]
 
 
@@ -40,7 +42,10 @@ PORTS = [
     Port("shrunk", "[inputs.x]\nshape = [4, 6]\nscale = 4096.0", "scale 0.01", "", "code.constant", "1"),
     Port("normalized", SMALL, "zeros", cause="unknown"),
     Port(
-        "masked", SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"', "masks all false", cause="code.function"
+        "masked",
+        SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"',
+        "masks false but at one position",
+        cause="masked.filled",
     ),
     Port("padded", IDS, "padding id 0", cause="pooled.masked"),
     Port("squeezed", SMALL, "batch size 1", "shape"),
@@ -74,7 +79,8 @@ def test_a_port_that_differs_off_its_inputs(port, judge):
     verdicts = {one.name: one.verdict for one in result.variations}
     assert verdicts[port.by] == "diverged", result
     assert result.verdict == "diverged" and result.first_divergence.reason == result.reason
-    assert result.reason.startswith(f"on inputs that nobody gave: {port.by}: ") and port.says in result.reason
+    where = WHERE.get(port.by, "equal on your inputs; differs at")
+    assert result.reason.startswith(f"{where} {port.by}: ") and port.says in result.reason
     assert port.cause in ("", *(cause["id"] for cause in result.causes if cause["where"] == port.where)), result.causes
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
 
@@ -127,6 +129,8 @@ def _context(
 def _observed(evidence: Evidence, observer: Observer, start: list[float], batch: Any) -> Iterator[None]:
     # The observed step runs eagerly, where everything can be seen; then the program continues as if it had not run.
     with changes_undone():
+        for _ in evidence.steps:  # each step draws other numbers than those before it
+            np.random.random(), random.random()
         begun = time.perf_counter()
         with observer.step(users.named(batch)) as step:
             evidence.steps.append(step)

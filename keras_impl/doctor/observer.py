@@ -14,8 +14,10 @@ from keras_impl.instruments.build import Building
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.copies import Copies
 from keras_impl.instruments.cuts import Cuts
+from keras_impl.instruments.draws import Draws
 from keras_impl.instruments.finite import Finite
 from keras_impl.instruments.losses import Losses
+from keras_impl.instruments.methods import Methods
 from keras_impl.instruments.ops import Ops
 from keras_impl.instruments.origins import Origins, tensors
 from keras_impl.instruments.reads import Reads
@@ -52,9 +54,11 @@ class Observer:
         training = Training(step, calls, self._origins, finite, cuts)
         self._origins.note_inputs(inputs)
         watches = (
+            Draws(step).watched(),
             _eagerly(),
             calls.watched(step, losses.fed, finite.returned),
             training.watched(),
+            Methods(step).watched(),
             Reads(copies).watched(),
             Ops(copies, finite, self.devices, losses, cuts).watched(),
         )

@@ -22,7 +22,6 @@ from parity.core.arrays import Array, reproduced
 from parity.core.names import INPUT
 from parity.diagnose.experiment.knobs import Knob, Owner, assignment, is_setting
 from parity.diagnose.experiment.pieces import Evidence
-from parity.doctor.program import load
 from parity.pairs import transfer
 from parity.trace.experiment import Question
 
@@ -50,7 +49,7 @@ class Later(Training):
         train = self._pair.train
         if train is None or not train.keras_loss:
             return []
-        function: Any = load("train.keras_loss", train.keras_loss, "outputs", "target", search=self._search)
+        function = self._training.loss_function if self._training else None
         names = getattr(getattr(function, "__code__", None), "co_names", ())
         found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
         return [

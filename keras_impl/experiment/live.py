@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
 from keras_impl.experiment import graph
-from keras_impl.experiment.behaviour import answered, exchanged_arguments, inputs, like
+from keras_impl.experiment.arguments import exchanged_arguments, like
 from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import operations
 from keras_impl.experiment.ops import recorded
@@ -28,7 +28,6 @@ from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
-from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.runtime.job import ExperimentJob
@@ -155,24 +154,6 @@ class Live:
         with self._located():
             return recorded(replay)
 
-    def inputs(self) -> list[Array]:
-        """Return the tensors that the layer is called again with; none if only the whole model can be."""
-        return inputs((), self.arguments()[0])
-
-    def answered(self, canonical: Sequence[Array]) -> Responses:
-        """Return what the layer answers to the probes that are made of these inputs."""
-        arguments = self.arguments()[0]
-        before = dict(arguments)
-
-        def call(**changed: Any) -> Array:
-            arguments.update(changed)
-            return self.replay()
-
-        try:
-            return answered(call, (), before, canonical)
-        finally:
-            arguments.update(before)
-
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes.
 
@@ -229,7 +210,7 @@ class Live:
             return False
 
     def _whole(self) -> Any:
-        self._built.reset()
+        self._built.reset_variables()  # not the attributes, which an experiment may have set
         return self._built.call(self._inputs, self._training, Observer())
 
     def _taken(self, question: Question) -> tuple[Callable[[], Any], int] | None:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_impl.record import calls, tree
-from keras_impl.record.pair import build, losses
+from keras_impl.record.pair import build, losses, training
 from keras_impl.record.pair.optimizers import made
 from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.values import Placed
@@ -53,6 +53,8 @@ class Training:
         self._built, self._model, self._weights, self._stack = built, built.model, built.weights, stack
         self._data = PairData(job.case, job.pair.search)
         self._layouts = job.pair.matching.layouts if job.pair.matching else {}
+        self._training: training.Training | None = None
+        self._returned: list[Any] = []  # of the calls of the model in this pass
         self._masks = built.masks
         self._kind, self._step, self._has_slices, self._is_dense = "", 0, False, False
         self._state: list[tf.Tensor] = []
@@ -63,8 +65,8 @@ class Training:
         self._step = step
         if self._pair.train is not None:
             self._stack.enter_context(self._masks.drawn(tree.named(self._model).items()))
-            for _ in self._trained_again(step):
-                pass
+            self._trained_again(step)
+            self._training = self._new_training()
         self._state = [tf.identity(held.variable) for held in self._weights.variables]
 
     def _restore(self) -> None:
@@ -78,15 +80,24 @@ class Training:
 
     def _pass(self, step: int) -> Pass:
         """Run the forward pass of a step, and compute its loss."""
-        inputs, training = build.tensors(self._pair, self._data.step(step)), self._pair.train is not None
+        if self._training:
+            self._returned.clear()
+            loss = self._training.loss(self._training.batch(step))
+            return Pass([each for outputs in self._returned for each in self._canonical(outputs)], loss)
         with calls.entered(MODEL):
-            outputs = build.call(self._model, self._pair, inputs, training)
-        canonical = laid_out(self._pair, ordered(outputs, self._built.torch.keys(training)), self._layouts)
-        tensors = [output.canonical for output in canonical]
-        if not training:
-            return Pass(tensors, losses.probe(tensors, self._data).value)
-        scalar = losses.training(self._pair, outputs, canonical, self._data, step, self._search)
-        return Pass(tensors, losses.with_added(scalar, self._model).value)
+            outputs = build.call(self._model, self._pair, build.tensors(self._pair, self._data.step(step)))
+        tensors = self._canonical(outputs)
+        return Pass(tensors, losses.probe(tensors, self._data))
+
+    def _canonical(self, outputs: Any) -> list[tf.Tensor]:
+        in_order = ordered(outputs, self._built.torch.keys(self._pair.train is not None))
+        return [output.canonical for output in laid_out(self._pair, in_order, self._layouts)]
+
+    def _new_training(self) -> training.Training:
+        return training.Training(
+            self._case, self._model, self._data, self._search, self._built.torch, self._layouts,
+            on_return=self._returned.append,
+        )  # fmt: skip
 
     def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
         """Return how the optimizer moves a few parameters or all of them, by its own and the other side's gradients.
@@ -95,7 +106,7 @@ class Training:
         given its own gradients in the first step, unless a change makes them dense: there the other side's are equal.
         """
         name, (own, other) = question.tensor.key.partition("/")[2], steps(question)
-        rows = [list(pairs) for pairs in self._trained_again(len(own.gradients))]
+        rows = self._trained_again(len(own.gradients))
         mine, theirs = ([list(self._own(gradients)) for gradients in side.gradients] for side in (own, other))
 
         def way(names: list[str], has_slices: bool) -> Way:
@@ -112,18 +123,17 @@ class Training:
         has_slices = any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in rows[0])
         return [way(names, form) for form in ((False, True) if has_slices else (False,)) for names in (few, every)]
 
-    def _trained_again(self, count: int) -> Iterator[Pairs]:
-        """Train the model from its beginning, and yield the gradients of each step with their variables."""
-        variables = self._trained()
-        optimizer = made(self._case, variables, self._search)
+    def _trained_again(self, count: int) -> list[Pairs]:
+        """Train the model from its beginning, and return the gradients of each step with their variables."""
+        again, by_id, steps = self._new_training(), {id(each): each for each in self._trained()}, []
+
+        def note(step: training.Step) -> None:
+            steps.append([(each, by_id[key]) for key, each in step.gradients.items() if each is not None])
+
         for number in range(count):
-            with tf.GradientTape() as tape:
-                loss = self._pass(number).loss
-            found = zip(tape.gradient(loss, variables), variables, strict=True)
-            pairs = [(gradient, variable) for gradient, variable in found if gradient is not None]
-            yield pairs
-            optimizer.apply(*map(list, zip(*pairs, strict=True)))
+            again.step(again.batch(number), note)
             self._masks.on_step()
+        return steps
 
     def _moved(self, given: Sequence[Pairs], recorded: Steps, evidence: Evidence, placed: Sequence[Placed]) -> Array:
         """Return how far a new optimizer moves some parameters when it is given these gradients."""

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from keras_impl.instruments import source
+from keras_impl.instruments import draws, source
 from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
 from keras_impl.instruments.scopes import Scopes
@@ -42,6 +42,7 @@ class Building:
 
     def __enter__(self) -> "Building":
         self._patches.enter_context(self._scopes)
+        self._patches.enter_context(draws.wrapped())
         self._patches.enter_context(mock.patch.object(keras.Layer, "__new__", self._making(keras.Layer.__new__)))
         self._patches.enter_context(self.noting_optimizers())
         self._patches.enter_context(mock.patch.object(keras.losses.Loss, "__init__", self._noting_losses()))

@@ -1,10 +1,12 @@
 """Where in the program a step currently is: which layers are being called, and in which phase."""
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
+from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
@@ -18,6 +20,7 @@ from keras_impl.record import calls
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Phase, Place
+from parity.doctor.evidence.model import Made
 from parity.doctor.evidence.ops import Call
 from parity.doctor.evidence.training import Cut
 
@@ -40,6 +43,7 @@ class Calls:
         self.outside: tuple[Cut, rewrite.Expression | None] | None = None  # the last call that no tape recorded
         self._paths: dict[int, tuple[keras.Layer, str]] = {}
         self._here = _Thread()
+        self._made: WeakKeyDictionary[keras.Layer, Place] = WeakKeyDictionary()  # in the call of another, in this step
 
     @property
     def phase(self) -> Phase:
@@ -59,15 +63,15 @@ class Calls:
 
         `given` gets the path of each layer and its arguments, `returned` its output tensors.
         """
-        self._here, self.failing = _Thread(), None
+        self._here, self.failing, self._made = _Thread(), None, WeakKeyDictionary()
         self._learn()
-        call, resolve = keras.Layer.__call__, keras.Layer._resolve_and_populate_arg
+        call, resolve, new = keras.Layer.__call__, keras.Layer._resolve_and_populate_arg, keras.Layer.__new__
         stop_recording = tf.GradientTape.stop_recording
 
         def called(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
             path = "" if _is_symbolic((args, kwargs)) else self._path(layer)
             if not path:
-                return call(layer, *args, **kwargs)
+                return self._called_unnamed(step, layer, functools.partial(call, layer, *args, **kwargs))
             given(path, (args, kwargs))
             record = Call(module=path, source=source.line(), inputs=self._described((args, kwargs)))
             step.calls.append(record)
@@ -78,6 +82,12 @@ class Calls:
                 returned(tensors(outputs))
             self._note_layer(layer, step)
             return outputs
+
+        def created(kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
+            layer = new(kind, *args, **kwargs)
+            if calls.running() and source.direct():
+                self._made[layer] = Place(module=self.module, source=source.line())
+            return layer
 
         def resolved(layer: keras.Layer, name: str, spec: Any, context: Any, kwargs: Any) -> None:
             resolve(layer, name, spec, context, kwargs)
@@ -95,9 +105,19 @@ class Calls:
 
         with ExitStack() as patches:
             patches.enter_context(mock.patch.object(keras.Layer, "__call__", called))
+            patches.enter_context(mock.patch.object(keras.Layer, "__new__", created))
             patches.enter_context(mock.patch.object(keras.Layer, "_resolve_and_populate_arg", resolved))
             patches.enter_context(mock.patch.object(tf.GradientTape, "stop_recording", stopped))
             yield
+
+    def _called_unnamed(self, step: Step, layer: keras.Layer, call: Callable[[], Any]) -> Any:
+        """Call a layer that is no part of the model, and note it if another one has made it in its own call."""
+        before = len(step.made)
+        outputs = call()
+        if layer in self._made and (weights := layer.trainable_variables):
+            record = Made(kind=type(layer).__name__, parameters=len(weights), place=self._made.pop(layer))
+            step.made[before:] = [record]  # in place of its own layers
+        return outputs
 
     def place(self, view: View) -> Place:
         """Return the current place, with this line of the user's."""

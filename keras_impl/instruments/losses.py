@@ -83,8 +83,9 @@ class Losses:
             call.takes = "logits" if takes_logits else "probabilities"
             call.smallest, call.largest = (float(values.min()), float(values.max())) if values.size else (None, None)
             if call.function == "cross_entropy" and values.shape[-1] > 1 and values.size:
-                sums = values.sum(-1)
+                sums, columns = values.sum(-1), values.sum(0)
                 call.sums = float(sums.min()), float(sums.max())
+                call.columns, call.by_class = (float(columns.min()), float(columns.max())), known.by_class
             call.mended = self._mended(view.loss, not takes_logits) or known.without
         call.rows, call.reordered = self._order(target)
         return call
@@ -122,6 +123,8 @@ def note_activation(known: Known, operation: str, inputs: list[Known], direct: b
     known.activation = ACTIVATIONS.get(operation, "")
     if known.activation and direct:
         known.without = rewrite.code(source.spot(), Expression.unwrapped)
+    elif operation == "Transpose" and direct and inputs[0].activation == "softmax":  # TensorFlow's own, of the axes
+        known.by_class = rewrite.code(source.spot(), lambda call: call.with_keyword("axis", "-1", 1))
     elif operation in RESHAPES and inputs:
         known.activation, known.without = inputs[0].activation, inputs[0].without
 

@@ -52,20 +52,36 @@ def registered(model: Any) -> set[int]:
 
 
 def variables(model: Any) -> Iterator[Variable]:
-    """Yield the variables of every layer, except dropout's seeds and variables that are not made yet."""
+    """Yield the variables of every layer, except dropout's seeds and variables that are not made yet.
+
+    A variable that several layers hold, as an outer one may in a list, has the first name that is not the model's own.
+    """
+    found: dict[int, Variable] = {}
     for path, layer in named(model):
-        yield from variables_of(path, layer)
+        for entry in variables_of(path, layer):
+            if id(entry.variable) not in found or found[id(entry.variable)].module == MODEL:
+                found[id(entry.variable)] = entry
+    yield from found.values()
 
 
 def variables_of(path: str, layer: keras.Layer) -> Iterator[Variable]:
     """Yield the variables of one layer without those of its sublayers."""
-    attributes = {id(value): key for key, value in vars(layer).items() if not key.startswith("_")}
+    attributes = dict(_attributes(layer))
     for variable in _own(layer):
         value = variable if isinstance(variable, tf.Variable) else variable._value
         if value is not None:
             own_name = attributes.get(id(variable), variable.name.partition(":")[0])
             name = own_name if path == MODEL else f"{path}.{own_name}"
             yield Variable(name, path, variable, value, _is_parameter(layer, variable))
+
+
+def _attributes(layer: keras.Layer) -> Iterator[tuple[int, str]]:
+    """Yield the id and the name of each value of an attribute, and of each item of a list or dict: "scales.0"."""
+    for key, value in vars(layer).items():
+        if not key.startswith("_"):
+            items = _items(value) if isinstance(value, (Mapping, Sequence)) else ()
+            yield from ((id(item), f"{key}.{place}") for place, item in items)
+            yield id(value), key
 
 
 def _own(layer: keras.Layer) -> list:

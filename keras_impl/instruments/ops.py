@@ -21,6 +21,7 @@ from keras_impl.instruments.scopes import Scopes
 from parity.doctor import rewrite
 from parity.doctor.evidence.common import Code, Place
 from parity.doctor.evidence.ops import Broadcast, Soft
+from parity.doctor.rewrite import Expression
 
 PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
 COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "Maximum", "Minimum")
@@ -166,6 +167,8 @@ class Ops:
             elif moved:
                 known.picked = sources[first].picked
             known.scaled = _is_scaled(operation, tensor, inputs, sources, view)
+            if tensor.shape.rank == 0 and tf.distribute.has_strategy():
+                known.average = _average(operation, inputs, sources, view)
             self.origins.note(tensor, known)
 
     def _is_same(self, before: tf.Tensor, after: tf.Tensor) -> bool:
@@ -186,3 +189,23 @@ def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Kn
         return False
     is_users = operation in SCALES and view.direct and all(tensor_in.shape.rank == 0 for tensor_in in inputs)
     return is_users or any(known.scaled for known in before)
+
+
+def _average(operation: str, inputs: tuple, before: list[Known], view: View) -> Code | None:
+    """Return the user's line that made this scalar as a mean, as it should read where replicas add up their gradients.
+
+    A scalar that was multiplied or divided since may be right.
+    """
+    if operation == "Mean" and view.direct and inputs[0].shape.rank:
+        is_by_sample = inputs[0].shape.rank == 1
+        return rewrite.code(source.spot(), lambda call: _over_replicas(call, is_by_sample)) or Code(source=view.line)
+    added = [known.average for known in before] if operation in ("AddV2", "AddN", "Identity", "Cast") else []
+    return next(filter(None, added), None)
+
+
+def _over_replicas(call: Expression, is_by_sample: bool) -> Code | None:
+    name = next((name for name, value in call.names.items() if value is tf), "tf")
+    if is_by_sample and call.function == "reduce_mean" and len(call.node.args) == 1 and not call.node.keywords:
+        return call.with_text(call.node, f"{name}.nn.compute_average_loss({call.text(call.node.args[0])})")
+    divided = f"{call.text()} / {name}.distribute.get_strategy().num_replicas_in_sync"
+    return call.with_text(call.node, divided) if call.text() else None

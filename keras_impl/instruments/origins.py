@@ -35,8 +35,10 @@ class Known:
     straight: bool = False  # a linear layer's output, at most reshaped
     activation: str = ""  # whose output it is, at most reshaped: "softmax"
     without: Code | None = None  # the user's line without that activation
+    by_class: Code | None = None  # the user's line that made a softmax over another axis, with the last one
     picked: Spot | None = None  # where its rows were put into another order
     scaled: bool = False  # a scalar that the user's line multiplied or divided
+    average: Code | None = None  # of a mean over the samples of one replica, the line that is right for several
     fault: NotFinite | None = None  # the cause, if it is not finite
     copied: set[str] = field(default_factory=set)  # the devices that have a copy
 
@@ -46,6 +48,7 @@ class Origins:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[tf.Tensor], Known]] = {}
+        self.constants: dict[str, set[int]] = {}  # hashes of the values that each line has made tensors of
         self._devices: dict[str, str] = {}  # from TensorFlow's device names to the user's
 
     def of(self, tensor: Any) -> Known:

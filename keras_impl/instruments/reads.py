@@ -41,6 +41,7 @@ class Reads:
 
     def __init__(self, copies: Copies):
         self.copies, self.step, self.origins = copies, copies.step, copies.origins
+        self._earlier = {line: set(values) for line, values in self.origins.constants.items()}
         self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # read while a tape recorded
         self._within_function = False  # in a function that AutoGraph converts, run eagerly for once
 
@@ -109,8 +110,9 @@ class Reads:
         That is so if it shares memory with the array that was read, or has its shape.
         """
         self.origins.note(tensor, Known(CONSTANT, view.line, self.copies.calls.module))
-        home = self.origins.device(tensor)
-        if home != HOST:
+        home, values = self.origins.device(tensor), hash(tensor._numpy().tobytes())
+        self.origins.constants.setdefault(view.line, set()).add(values)
+        if home != HOST and values in self._earlier.get(view.line, {values}):  # others are new in each step
             self.copies.note("constant", tensor, (HOST, home), view)
         for read, array in self._read:
             if isinstance(value, np.ndarray) and (value.shape == array.shape or np.may_share_memory(value, array)):

@@ -32,10 +32,12 @@ class Training:
         # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
         self._growth: dict[int, tuple[float, float, float]] = {}
         self._updates = 0
+        self._start: dict[int, tf.Tensor] = {}  # what each parameter was when the step began, by id
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Record in the step what happens within the block."""
+        self._start = {id(entry.variable): _read(entry.variable) for entry in names.variables(self.calls.model)}
         with self.calls.building.noting_optimizers(), ExitStack() as patches:
             gradient = self._differentiated(tf.GradientTape.gradient)
             patches.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradient))
@@ -51,6 +53,15 @@ class Training:
         own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
         trained = [entry for entry in variables if id(entry.variable) in own]
         self.step.gradients = [Gradient(parameter=entry.name, state=self._state(entry)) for entry in trained]
+        known = [
+            (entry.variable, gradient)
+            for entry, gradient in zip(trained, self.step.gradients, strict=True)
+            if id(entry.variable) in self._start
+        ]
+        learning = [self._start[id(variable)] for variable, gradient in known if gradient.state != "none"]
+        for variable, gradient in known:
+            if gradient.state == "none":
+                gradient.copy = self._copied(variable, learning)
         named = {id(entry.variable): entry.name for entry in variables}
         by_id = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
         inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in by_id.values()}
@@ -89,6 +100,8 @@ class Training:
         record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
         record.optimizer = self._called()
         record.update = _update(record.optimizer)
+        record.replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        record.average = next((facts.average for facts in known if facts.average), None)
         self.step.backwards.append(record)
         for target in targets:
             self.cuts.explain_whole(target)
@@ -118,12 +131,21 @@ class Training:
             return "not_finite"
         return "finite" if any(np.any(tensor._numpy()) for tensor in gradients) else "zero"
 
+    def _copied(self, variable: Any, learning: list[tf.Tensor]) -> Any:
+        """Return whether a variable without a gradient is a copy that the program itself keeps, as evidence says it."""
+        start = self._start[id(variable)]._numpy()
+        if not np.array_equal(start, _value(variable), equal_nan=True):
+            return "copy"
+        is_equal = any(np.array_equal(start, value._numpy()) for value in learning if value.shape == start.shape)
+        return ("copy" if (start != start.flat[0]).any() else "constant") if is_equal and start.size else ""
+
     def _applied(self, apply: Callable[..., None]) -> Callable[..., None]:
         """Wrap an optimizer's apply to record the update, and how much it changes the parameters' size."""
 
         def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
             self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
             afterwards = "update" if self.calls.phase == "update" else "other"
+            self._note_summed(grads)
             with self.calls.within("update", afterwards):
                 held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
                 before = root_mean_square(held)
@@ -133,6 +155,13 @@ class Training:
             self._updates += 1
 
         return called
+
+    def _note_summed(self, gradients: Any) -> None:
+        """Note if a replica's optimizer is given what the last backward pass returned, not scaled or reduced before."""
+        dense = [each.values if isinstance(each, tf.IndexedSlices) else each for each in gradients if each is not None]
+        is_unchanged = all(self.origins.of(each).origin == "gradient" for each in dense)
+        if self.step.backwards and tf.distribute.in_cross_replica_context() is False and is_unchanged:
+            self.step.backwards[-1].summed = True
 
     def _note_growth(self, optimizer: keras.Optimizer, size_before: float, size_after: float) -> None:
         _, least, most = self._growth.get(id(optimizer), (0.0, 1.0, 0.0))
@@ -176,11 +205,16 @@ def root_mean_square(variables: Any) -> float:
 
 
 def _value(variable: Any) -> np.ndarray:
-    """Return a variable's numbers, unseen by the observers; of several copies the first."""
+    """Return a variable's numbers."""
+    return _read(variable)._numpy()
+
+
+def _read(variable: Any) -> tf.Tensor:
+    """Return a variable's value, unseen by the observers; of several copies the first."""
     first, thread = copies(variable)[0], context.context()._thread_local_data
     callbacks, thread.op_callbacks = thread.op_callbacks, []  # hide this read from the op callbacks
     try:
-        return (first if isinstance(first, tf.Tensor) else first._read_variable_op())._numpy()
+        return first if isinstance(first, tf.Tensor) else first._read_variable_op()
     finally:
         thread.op_callbacks = callbacks
 

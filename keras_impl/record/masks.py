@@ -5,22 +5,24 @@ within a step are counted while it is traced. Each replica is traced separately.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
 import keras
 import tensorflow as tf
 from keras.src import backend
+from keras.src.random.seed_generator import draw_seed
 
 from keras_impl.dropout import Key, dropout, number
 from keras_impl.models.transformer import MultiheadAttention
-from keras_impl.record import tree
+from keras_impl.record import calls, tree
 from keras_impl.record.canonical import module_path
 from keras_impl.strategies.tensor_parallel import SplitDropout
 from parity.core import random
 from parity.core.errors import UsageError
+from parity.core.names import MODEL
 
 SUPPORTED = (
     "masks shared by both frameworks are available for keras.layers.Dropout and MultiHeadAttention, without noise_shape"
@@ -54,6 +56,7 @@ UNORDERED = (
     keras.layers.LSTMCell,
     keras.layers.GRUCell,
 )
+NoiseShape = Sequence[int | None] | None
 ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 
 
@@ -134,21 +137,28 @@ class OrderedMasks:
 
     def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None]):
         self.seed, self.axes, self.step = seed, axes, 0
+        self.repeats = random.Repeats()
         self._calls: Counter[str] = Counter()
 
     @contextmanager
-    def drawn(self, layers: Iterable[tuple[str, Any]]) -> Iterator[None]:
+    def drawn(self, layers: Iterable[tuple[str, Any]], training: bool = True) -> Iterator[None]:
         """Let all that calls Keras's or TensorFlow's dropout function draw shared masks within the block.
 
-        Raises UsageError for a layer that drops in another way.
+        Raises UsageError for a layer that drops in another way in training.
         """
-        for name, layer in layers:
+        for name, layer in layers if training else ():
             if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
                 raise UsageError(
                     f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "
                     "use keras.layers.Dropout"
                 )
-        with mock.patch.object(backend.random, "dropout", self._drop), mock.patch.object(tf.nn, "dropout", self._drop):
+        with ExitStack() as stack:
+            for owner, name, replacement in (
+                (backend.random, "dropout", self._of_keras),
+                (tf.nn, "dropout", self._of_tensorflow),
+                (tf.nn.experimental, "stateless_dropout", self._stateless),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, replacement))
             yield
 
     def on_step(self) -> None:
@@ -160,19 +170,41 @@ class OrderedMasks:
         """Draw the masks of this step again; called before its forward pass is repeated."""
         self._calls.clear()
 
-    def _drop(
-        self, x: tf.Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, *_: Any, **__: Any
+    def _of_keras(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape = None, seed: Any = None) -> Any:
+        """Replace Keras's dropout, whose masks a whole number as seed makes the same in every call."""
+        return self._drop(x, rate, noise_shape, None if seed is None else _state(draw_seed(seed)))
+
+    def _of_tensorflow(
+        self, x: tf.Tensor, rate: float, noise_shape: NoiseShape = None, seed: int | None = None, name: Any = None
     ) -> Any:
-        """Replace keras's and tf.nn's dropout; a noise_shape draws one bit for several elements."""
+        """Replace tf.nn.dropout: in a graph, which `fit` makes of a step, its ops of the same seed draw alike."""
+        return self._drop(x, rate, noise_shape, None if seed is None else (seed, self.step, self.repeats))
+
+    def _stateless(
+        self,
+        x: tf.Tensor,
+        rate: float,
+        seed: Any,
+        rng_alg: Any = None,
+        noise_shape: NoiseShape = None,
+        name: Any = None,
+    ) -> Any:
+        return self._drop(x, rate, noise_shape, _state(tf.convert_to_tensor(seed)))
+
+    def _drop(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape, state: Hashable) -> Any:
+        """Return x after dropout; a noise_shape draws one bit for several elements.
+
+        `state`: that of the generator which the user's code gives, or None.
+        """
         if not rate:
             return x
         x = tf.convert_to_tensor(x)
         if noise_shape is None:
-            return self._dropped(x, None, rate)
+            return self._dropped(x, None, rate, state)
         sizes = [own if size is None else size for own, size in zip(x.shape, noise_shape, strict=True)]
-        return self._dropped(x, tf.ones(sizes, x.dtype), rate)
+        return self._dropped(x, tf.ones(sizes, x.dtype), rate, state)
 
-    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float) -> tf.Tensor:
+    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float, state: Hashable) -> tf.Tensor:
         """Return x after dropout, or x times `ones` after dropout.
 
         `ones` has the noise shape, if there is one.
@@ -180,12 +212,20 @@ class OrderedMasks:
         masked = x if ones is None else ones
         name = random.mask_name(masked.shape.num_elements())
         words = tf.constant(random.mask_key(self.seed, name, 0), tf.int64)
-        key = Key(words, tf.constant(self.step, tf.int64), tf.constant(self._calls[name], tf.int64))
+        draw, place = (self.step, self._calls[name]), calls.innermost() or MODEL
         self._calls[name] += 1
+        if state is not None:
+            draw = self.repeats.first((name, state), draw, place)
+        key = Key(words, *(tf.constant(number, tf.int64) for number in draw))
         axes = self.axes(tuple(x.shape))
         order = axes if axes and len(axes) == x.shape.rank else None
         kept = dropout(masked, number(masked, order), rate, key)
         return kept if ones is None else x * kept
+
+
+def _state(seed: Any) -> Hashable:
+    """Return the numbers that a generator gives to a draw; None in a graph, which does not know them."""
+    return tuple(seed.numpy().tolist()) if hasattr(seed, "numpy") else None
 
 
 def _here(replica: int) -> int:

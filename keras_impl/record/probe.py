@@ -30,9 +30,10 @@ from parity.trace import keys
 
 
 class Probe:
-    """Records the runs of built replicas; `modules` holds the kinds of the layers that were called, by torch's path.
+    """Records the runs of built replicas.
 
-    Of a user's model those layers are recorded that have `counterparts` in torch's model.
+    `modules` holds the kinds of the layers that were called, by torch's path; `classes` the classes of all layers. Of a
+    user's model those layers are recorded that have `counterparts` in torch's model, and no classes.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Probe:
         self.case, self.layout_recorder, self.counterparts = case, layout_recorder, counterparts
         self.replicas = Replicas(replicas, case, layout_recorder)
         self.modules: dict[str, str] = {}
+        self.classes: dict[str, str] = {}
         self._leaves: set[str] = set()
         self._owner = next(iter(replicas))
         self._seen: dict[int, list[Seen]] = defaultdict(list)
@@ -56,6 +58,8 @@ class Probe:
             self._leaves |= tree.leaves(replica.model)
             if not self.counterparts:
                 self.layout_recorder.scope(replica.model)
+                layers = tree.called(replica.model).items()
+                self.classes |= {module_path(path): type(layer).__name__ for path, layer in layers if "@" not in path}
             modules = tree.inner(replica.model) if self.counterparts else tree.called(replica.model)
             on_call, on_return = functools.partial(self._on_call, number), functools.partial(self._on_return, number)
             calls.observed(modules, on_call, on_return)
@@ -64,15 +68,20 @@ class Probe:
                 reduce = replica.optimizer._all_reduce_sum_gradients
                 replica.optimizer._all_reduce_sum_gradients = self._on_reduced(number, reduce)
 
-    def forward(self, inputs: list[tf.Tensor]) -> None:
-        """Begin a forward pass of a user's model, and record its inputs, which are in canonical axis order."""
+    def begin_forward(self) -> None:
+        """Begin a forward pass of a user's model, of which a step may have several."""
         self.replicas.end_forward(self._owner)
         self.counterparts.begin()
+
+    def forward(self, inputs: list[tf.Tensor]) -> None:
+        """Begin a forward pass of a user's model, and record its inputs, which are in canonical axis order."""
+        self.begin_forward()
         self._emit([Seen("input", "input", tensor) for tensor in inputs])
 
     def outputs(self, named: list[tuple[str, tf.Tensor]]) -> None:
-        """Record what a user's model returned, in canonical axis order."""
-        self._emit([Seen("activation", name, tensor) for name, tensor in named])
+        """Record what a user's model returned, in canonical axis order; the recorder numbers outputs without names."""
+        unnumbered = [(MODEL if name.startswith(f"{MODEL}#") else name, tensor) for name, tensor in named]
+        self._emit([Seen("activation", name, tensor) for name, tensor in unnumbered])
 
     def watch_loss(self, loss: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         """Wrap the loss so that the target and the loss value are recorded."""
@@ -92,7 +101,7 @@ class Probe:
         return watched
 
     def loss(self, value: tf.Tensor, target: tf.Tensor | None) -> None:
-        """Record the scalar that is differentiated, and the target."""
+        """Record the loss, or the scalar that is differentiated, and the target."""
         if target is not None:
             self._emit([Seen("input", "target", target)])
         self._emit([Seen("loss", "loss", value)])

@@ -77,6 +77,7 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
         for name in names:
             yield mock.patch.object(owner, name, _made_high(getattr(owner, name), note))
     yield mock.patch.object(tf, "bitcast", _same_bits)
+    yield mock.patch.object(tf, "function", _signature_high(tf.function, note))
     yield mock.patch.object(tf.TensorArray, "__init__", _array_high(tf.TensorArray.__init__, note))
     yield mock.patch.object(dtypes, "_resolve_weak_type", _whole_low(dtypes._resolve_weak_type))
     for owner, name in FILLED:
@@ -175,6 +176,22 @@ def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Turn a Python float that is to be cast into a float64 tensor; TensorFlow would round it to float32 first."""
     is_float = bool(args) and isinstance(args[0], float) and not isinstance(args[0], np.generic)
     return (CONSTANT(args[0], tf.float64), *args[1:]) if is_float else args
+
+
+def _signature_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
+    """Let a user's tf.function take float64 where its signature says float32."""
+
+    def widened(spec: Any) -> Any:
+        if not (isinstance(spec, tf.TensorSpec) and _is_low(spec.dtype)):
+            return spec
+        note("tf.function: input_signature of float32")
+        return tf.TensorSpec(spec.shape, tf.float64, spec.name)
+
+    @wraps(function)
+    def made(func: Any = None, input_signature: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return function(func, tf.nest.map_structure(widened, input_signature), *args, **kwargs)
+
+    return made
 
 
 def _array_high(create: Callable[..., None], note: Callable[[str], None]) -> Callable[..., None]:

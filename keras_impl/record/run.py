@@ -76,7 +76,7 @@ def run(run: Run) -> Account:
             train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
         probe.on_step()
-    return Account(layout_recorder.layout(case, replicas.values()), probe.modules)
+    return Account(layout_recorder.layout(case, replicas.values()), probe.modules, classes=probe.classes)
 
 
 def options(case: schema.Case) -> dict[str, Any]:

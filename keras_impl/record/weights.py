@@ -63,7 +63,16 @@ RULES: dict[type, tuple[Rule, ...]] = {
     RowParallel: ROWS,
 }
 # The attribute of a Keras optimizer that holds each of PyTorch's optimizer slots.
-SLOTS = {"momentum_buffer": "momentums", "exp_avg": "_momentums", "exp_avg_sq": "_velocities"}
+SLOTS = {
+    "momentum_buffer": "momentums",
+    "exp_avg": "_momentums",
+    "exp_avg_sq": "_velocities",
+    "max_exp_avg_sq": "_velocity_hats",
+    "sum": "_accumulators",
+    "square_avg": "_accumulated_grads",
+    "acc_delta": "_accumulated_delta_vars",
+}
+RMSPROP_SLOTS = {"momentum_buffer": "_momentums", "square_avg": "_velocities", "grad_avg": "_average_gradients"}
 
 
 class Weight(NamedTuple):

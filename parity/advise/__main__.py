@@ -60,8 +60,7 @@ def main(argv: Sequence[str], program: str = "parity.advise") -> int:
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
-    add("--case", action="append", default=[], metavar="GLOB", help="built-in cases (repeatable)")
-    cli.add_pair_files(parser)
+    cli.add_subjects(parser)
     add("--devices", default="", metavar="cpu:N|gpu:N|NxNAME", help="devices, e.g. 8xH200 (default: those of compare)")
     add("--link", default="", metavar="NAME", help="the link between devices, e.g. nvlink (default: the device's own)")
     add("--table", type=Path, metavar="FILE.toml", help="your own devices and links")

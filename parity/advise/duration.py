@@ -69,12 +69,13 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
     loads = spread(case, model, side)
     busy = [_busy(load, case, model, side, machine.compute) for load in loads]
     strategy = case.distribution
-    mean, most = sum(busy) / len(busy), max(busy)
+    most = max(busy)
+    mean = min(sum(busy) / len(busy), most)  # the mean of equal numbers may round to more than each of them
     if isinstance(strategy, Pipelined):
         # Huang et al. 2018, section 2.3: stages wait while the pipeline fills and drains.
         bubbles = most * (strategy.stages - 1) / case.accumulate
     elif strategy.is_staged or isinstance(strategy, RoundRobin):  # one device at a time
-        bubbles = sum(busy) - most
+        bubbles = max(sum(busy) - most, 0.0)
     else:
         bubbles = 0.0
     if machine.slots:

@@ -162,7 +162,7 @@ def fitted(step: float, grown: float, further: float, flops: float) -> Compute:
     """
     grown = min(max(grown, 0.0), step)
     fixed = min(max(further, 0.0), step - grown)
-    return Compute(step - grown - fixed, fixed, grown / flops)
+    return Compute(max(step - grown - fixed, 0.0), fixed, grown / flops)
 
 
 def measured_link(devices: int, here: Here) -> Link:

@@ -7,6 +7,7 @@ from typing import TextIO
 from rich.table import Table
 
 from parity.advise.results import Advice, Choice, Document, Measured
+from parity.core.wording import agree
 from parity.report.console import Console
 
 PIPE_WIDTH = 100  # columns if the output is no terminal
@@ -71,9 +72,9 @@ def _table(advice: Advice, side: str) -> Table:
 def _against(measured: Measured) -> Iterator[str]:
     """Yield what was measured of a step and of the memory, each with how far its prediction is off."""
     yield _seconds(measured.seconds)
-    yield f"{measured.seconds_error:+.0%}"
+    yield f"{measured.seconds_error:+z.0%}"
     yield _bytes(measured.peak)
-    yield f"{measured.peak_error:+.0%}"
+    yield f"{measured.peak_error:+z.0%}"
 
 
 def _notes(advice: Advice) -> Iterator[str]:
@@ -119,7 +120,7 @@ def _plot(side: str, points: list[tuple[int, str, float]]) -> Iterator[str]:
     most = max((speed_up for *_, speed_up in points), default=1.0)
     for number, strategy, speed_up in points:
         bar = "█" * max(round(BAR * speed_up / most), 1)
-        yield f"{side:5} {number:4} devices  {bar:{BAR}} {speed_up:6.2f} x  {strategy}"
+        yield f"{side:5} {number:4} {agree(number, 'device'):7}  {bar:{BAR}} {speed_up:6.2f} x  {strategy}"
 
 
 def _seconds(seconds: float | None) -> str:
@@ -128,7 +129,7 @@ def _seconds(seconds: float | None) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.0f} µs" if seconds else "0"
+    return f"{seconds * 1e6:z.0f} µs" if seconds else "0"
 
 
 def _bytes(size: float) -> str:

@@ -96,9 +96,10 @@ def _write(args: argparse.Namespace, benchmark: Benchmark) -> None:
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
-    cli.add_case_flags(parser)
+    cli.add_subjects(parser)
+    cli.add_training_flags(parser)
+    cli.add_pythons(parser)
     cli.add_timeout(parser)
-    cli.add_pair_files(parser)
     modes = list(get_args(Mode))
     add("--mode", action="append", default=[], choices=modes, help="how steps are carried out (default: in all ways)")
     add(
@@ -116,7 +117,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     )
     output.add_flags(parser, "the times", "html")
     add("--save", dest="json", metavar="FILE", help="the same as --json, for a later --against")
-    add("--against", metavar="FILE", help="fail where a step is slower than in this file by more than its interval")
+    add("--against", metavar="FILE", help="fail where one side's steps are slower than in this file")
     add("--quiet", action="store_true", help="print no table")
     args = parser.parse_args(argv)
     if not args.case and not args.pair:

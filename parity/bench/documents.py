@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from parity.bench import curves
 from parity.bench.report import HEADINGS, LEGEND, names, notes, row, title
 from parity.bench.results import Benchmark, Timed
+from parity.core.wording import agree, count
 from parity.report import markdown
 from parity.report.html import page
 from parity.report.output import Makers
@@ -21,10 +22,11 @@ def makers(benchmark: Benchmark) -> Makers:
 def headline(benchmark: Benchmark) -> str:
     """Return the outcome in one sentence."""
     if benchmark.slower:
-        return f"{len(benchmark.slower)} of the times are slower than before."
+        return f"{count(len(benchmark.slower), 'time')} {agree(len(benchmark.slower), 'is')} slower than before."
     if wrong := [timed.case for timed in benchmark.timed if timed.reason]:
         return f"Not timed, because the two sides do not compute the same: {', '.join(dict.fromkeys(wrong))}."
-    return f"{len(benchmark.timed)} trainings were timed on {benchmark.machine.processor}."
+    number, processor = len(benchmark.timed), benchmark.machine.processor
+    return f"{count(number, 'training')} {agree(number, 'was')} timed on {processor}."
 
 
 def _page(benchmark: Benchmark) -> str:

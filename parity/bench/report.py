@@ -8,6 +8,7 @@ from rich.table import Table
 
 from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.bench.statistics import Interval
+from parity.core.wording import agree, count
 from parity.report.console import Console
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
@@ -39,7 +40,7 @@ class Printed:
     def end(self, benchmark: Benchmark) -> None:
         """Print what holds for all, and what has become slower."""
         machine = benchmark.machine
-        self.console.print(f"{machine.processor}, {machine.cores} cores, {machine.system}")
+        self.console.print(f"{machine.processor}, {count(machine.cores, 'core')}, {machine.system}")
         for line in LEGEND:
             self.console.print(line)
         for line in benchmark.slower:
@@ -119,4 +120,4 @@ def _parts(lane: LaneTimes) -> Iterator[str]:
 
 def _sent(lane: LaneTimes) -> Iterator[str]:
     if lane.sent:
-        yield ", ".join(f"{what} {number:,} bytes" for what, number in lane.sent.items())
+        yield ", ".join(f"{what} {number:,} {agree(number, 'byte')}" for what, number in lane.sent.items())

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from parity.config import schema, shards
 from parity.core.errors import UsageError
+from parity.core.wording import count
 
 Kind = Literal["cpu", "gpu"]
 
@@ -33,16 +34,16 @@ def obstacle(case: schema.Case) -> str:
     if strategy.device_obstacle:
         return strategy.device_obstacle
     if strategy.stages > blocks:
-        return f"the model has only {blocks} consecutive blocks, too few for {strategy.stages} stages"
+        return f"the model has only {count(blocks, 'consecutive block')}, too few for {strategy.stages} stages"
     if strategy.stage_blocks and (len(strategy.stage_blocks), sum(strategy.stage_blocks)) != (strategy.stages, blocks):
         return (
-            f"stage_blocks = {list(strategy.stage_blocks)} has {sum(strategy.stage_blocks)} blocks in "
-            f"{len(strategy.stage_blocks)} stages, but the model has {blocks}, for {strategy.stages} stages"
+            f"stage_blocks = {list(strategy.stage_blocks)} has {count(sum(strategy.stage_blocks), 'block')} in "
+            f"{count(len(strategy.stage_blocks), 'stage')}, but the model has {blocks}, for {strategy.stages} stages"
         )
     sizes = [len(part) for part in shards.split(range(case.data.batch), case)]
     if min(sizes) < case.accumulate:
         return (
-            f"a batch of {case.data.batch} samples leaves one of {case.replicas} replicas with {min(sizes)}, "
+            f"a batch of {count(case.data.batch, 'sample')} leaves one of {case.replicas} replicas with {min(sizes)}, "
             f"but each replica needs at least {case.accumulate}"
         )
     return strategy.batch_obstacle(sizes)

@@ -24,6 +24,7 @@ NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")
 PREFIX = "**"  # the end of a name that stands for all weights within a module
 SLICE = re.compile(r"\s*-?\d*\s*:\s*-?\d*\s*(,\s*-?\d*\s*:\s*-?\d*\s*)*")
 TARGET = "target"  # the input of this name is passed to the loss, not to the model
+SAMPLE_WEIGHT = "sample_weight"  # in a training, this input weighs the samples' losses
 
 
 class PairInput(Frozen, frozen=True):
@@ -158,8 +159,10 @@ class Expect(Frozen, frozen=True):
 class Train(Frozen, frozen=True):
     """How a pair is trained.
 
-    The user's own functions ("module:function") replace the built-in loss or optimizer: a loss is called as
-    f(outputs, target); an optimizer is built by f(parameters) in torch and by f() in Keras.
+    The user's own functions ("module:function") replace the built-in loss, optimizer or step: a loss is called as
+    f(outputs, target), and with the sample weights as a third argument if the pair has such an input; an optimizer is
+    built by f(parameters) in torch and by f() in Keras; a step is run by f(model, optimizer, batch). `keras_loss` may
+    also be a loss as Keras's `compile` takes it. `class_weight`: the weight of each class in the loss.
     """
 
     loss: Literal["mse", "cross_entropy"] = "mse"
@@ -168,6 +171,9 @@ class Train(Frozen, frozen=True):
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     torch_optimizer: str = ""
     keras_optimizer: str = ""
+    torch_step: str = ""
+    keras_step: str = ""
+    class_weight: list[float] = []
     learning_rate: Annotated[float, Meta(gt=0.0)] = 0.0078125
     steps: Positive = 3
 
@@ -175,6 +181,13 @@ class Train(Frozen, frozen=True):
         for what in ("loss", "optimizer"):
             if bool(getattr(self, f"torch_{what}")) != bool(getattr(self, f"keras_{what}")):
                 raise ValueError(f"received only one of torch_{what} and keras_{what}; give both or neither")
+        if self.class_weight and self.loss != "cross_entropy":
+            raise ValueError(f"class_weight weighs the classes of loss = 'cross_entropy', received {self.loss!r}")
+
+    @property
+    def has_own_step(self) -> bool:
+        """Return whether a step of the user's own runs on either side."""
+        return bool(self.torch_step or self.keras_step)
 
 
 class Pair(BaseModel, frozen=True, tag="pair"):
@@ -203,8 +216,13 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     def trains(self) -> bool:
         return self.train is not None
 
+    @property
+    def loss_inputs(self) -> set[str]:
+        """Return the names of the inputs that the loss takes, and not the model."""
+        return {TARGET, SAMPLE_WEIGHT} if self.train else {TARGET}
+
     def __post_init__(self) -> None:
         if self.train and not self.backward:
             raise ValueError("backward = false leaves nothing to train with; remove it, or the section [train]")
-        if not set(self.inputs) - {TARGET}:
+        if not set(self.inputs) - self.loss_inputs:
             raise ValueError("a pair needs at least one input, e.g. [inputs.x] with shape = [2, 8]")

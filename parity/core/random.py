@@ -16,6 +16,7 @@ the same hash with tensors.
 
 import hashlib
 import math
+from collections.abc import Hashable
 from typing import TypeVar
 
 import numpy as np
@@ -94,6 +95,31 @@ def mask_key(seed: int, name: str, replica: int) -> tuple[int, int]:
     """Return the key of a module's dropout masks in one replica: two words of 32 bits."""
     key = int(_key(seed, f"dropout/{replica}/{name}"))
     return key & WORD, key >> 32
+
+
+class Repeats:
+    """The masks of a user's program that repeat an earlier one, because a seed gives them the same random numbers.
+
+    `places`: the modules that draw them. `states`: those of the program's own generator from which masks were drawn.
+    """
+
+    def __init__(self) -> None:
+        self.places: list[str] = []
+        self._first: dict[Hashable, tuple[int, int]] = {}
+
+    @property
+    def states(self) -> set[Hashable]:
+        return set(self._first)
+
+    def first(self, state: Hashable, draw: tuple[int, int], place: str) -> tuple[int, int]:
+        """Return the step and the call of the draw whose mask this one has.
+
+        That is the first from the same state of the program's own generator; None stands for a state that never recurs.
+        """
+        earlier = draw if state is None else self._first.setdefault(state, draw)
+        if earlier != draw and place not in self.places:
+            self.places.append(place)
+        return earlier
 
 
 def mix32(x: Words) -> Words:

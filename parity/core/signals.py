@@ -37,7 +37,10 @@ def end_at_once(program: str) -> None:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
-    """Make signals raise Stopped within the block."""
+    """Make signals raise Stopped within the block.
+
+    After one has, signals are ignored behind the block too: none changes the status while the interpreter ends.
+    """
     raised = -TIDYING
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -51,7 +54,7 @@ def stopping() -> Iterator[None]:
         yield
     finally:
         for number, old in before.items():
-            signal.signal(number, old)
+            signal.signal(number, old if raised == -TIDYING else signal.SIG_IGN)
 
 
 def _handle(handler: Callable[[int, FrameType | None], object]) -> dict[signal.Signals, signal.Handlers]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.config.pair import FLOATS, TARGET, Pair, PairInput
+from parity.config.pair import FLOATS, SAMPLE_WEIGHT, TARGET, Pair, PairInput
 from parity.config.schema import Case
 from parity.core import random
 from parity.core.arrays import Array, Floats
@@ -53,7 +53,7 @@ class PairData:
 
         Drawn values differ from step to step; those from files are the same in every step.
         """
-        return {name: self._values(name, number) for name in self.pair.inputs if name != TARGET}
+        return {name: self._values(name, number) for name in self.pair.inputs if name not in self.pair.loss_inputs}
 
     def target(self, number: int, shape: tuple[int, ...], ids: bool) -> Array:
         """Return the target of a step for outputs of this shape.
@@ -66,6 +66,10 @@ class PairData:
         if ids:
             return _integers(self.case.seed, f"target/{number}", shape[:-1], 0, shape[-1]).astype(np.int64)
         return self._rounded(random.normal(self.case.seed, f"target/{number}", shape))
+
+    def sample_weight(self, number: int) -> Array | None:
+        """Return the weights of a step's samples; None if the pair has no such input."""
+        return self._values(SAMPLE_WEIGHT, number) if SAMPLE_WEIGHT in self.pair.inputs else None
 
     def probe(self, number: int, shape: tuple[int, ...]) -> Floats:
         """Return random factors for an output's elements; without a loss, their weighted sum is differentiated."""

@@ -19,6 +19,7 @@ from parity.config import schema
 from parity.core import random
 from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError
+from parity.core.wording import count
 
 NUMBERED = re.compile(r"input_\d+")
 
@@ -36,12 +37,12 @@ def load(case: schema.Case) -> Samples:
     expected, vocabulary = case.model.sample_shape, case.model.vocabulary
     taken = 2 if vocabulary else 1
     if len(samples.inputs) != taken:
-        raise _misfit(case, f"gives {len(samples.inputs)} inputs, but the model takes {taken}")
+        raise _misfit(case, f"gives {count(len(samples.inputs), 'input')}, but the model takes {taken}")
     for array in samples.inputs:
         if not _fits(array.shape[1:], expected) or not len(array):
             shape = tuple("any" if size is None else size for size in expected)
             raise _misfit(
-                case, f"gives {len(array)} samples of the shape {array.shape[1:]}, but the model takes {shape}"
+                case, f"gives {count(len(array), 'sample')} of the shape {array.shape[1:]}, but the model takes {shape}"
             )
         if vocabulary:
             check_ids(case, array, vocabulary, "words")
@@ -140,7 +141,8 @@ def _digits(features: int) -> Samples:
     inputs, labels = table[:, :-1], table[:, -1]
     if features % 64:
         raise UsageError(
-            f"data.source 'digits': a digit has 64 pixels; the model has {features} features, expected a multiple of 64"
+            f"data.source 'digits': a digit has 64 pixels; the model has {count(features, 'feature')}, expected a "
+            "multiple of 64"
         )
     in_a_row = features // 64
     rows = len(inputs) // in_a_row
@@ -173,7 +175,7 @@ def _text(vocabulary: int, length: int, file: Path | None) -> Samples:
     words = re.findall(r"[a-z]+", text.lower())
     if len(words) < length + 2:
         raise UsageError(
-            f"the text has only {len(words)} words, but data.length = {length} needs at least {length + 2}"
+            f"the text has only {count(len(words), 'word')}, but data.length = {length} needs at least {length + 2}"
         )
     by_frequency = sorted(Counter(words).items(), key=lambda item: (-item[1], item[0]))
     ids = {word: i for i, (word, _) in enumerate(by_frequency[: vocabulary - 1], start=1)}

@@ -116,7 +116,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, told: To
     # What float32 cannot see comes after what it can.
     visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
     result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
-    failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes))
+    failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes or ask.is_later))
     return Examined(
         result,
         compared.unequal,
@@ -141,13 +141,10 @@ def _sides(compared: Comparison, reference: Trace, candidate: Trace) -> Sides:
 
 
 def _answer(question: Question) -> Explained:
-    """Return what explains a question. A mistake in its formula must not cost the user the verdict."""
-    try:
-        return explain.compare(question.formula, question.reference, question.candidate)
-    except MemoryError:
-        raise
-    except Exception as error:
-        return Explained(False, (), (), known=False, error=error)
+    """Return what explains a question."""
+    if question.answer:
+        return question.answer
+    return explain.guarded(lambda: explain.compare(question.formula, question.reference, question.candidate))
 
 
 def _causes(
@@ -246,7 +243,8 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
         compared = sides.reference.tensors(first.step, first.replica)
         unshared = sides.reference.made_by_functions(first.step, first.replica) - compared.keys()
         recorded = sides.reference.recorded(first.step, first.replica)
-        return place.unless_untold(first, unshared, recorded, modules)
+        first = place.unless_untold(first, unshared, recorded, modules)
+        return place.with_module(first, sides.reference.classes)
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
 

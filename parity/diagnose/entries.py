@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
+from parity.core.wording import count
 from parity.diagnose.explain import Change
 from parity.diagnose.question import Question
 from parity.trace import keys
@@ -17,9 +18,10 @@ COMMON = ("gradient", keys.UPDATE)  # kinds of questions with one answer for all
 def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
     """Return the entry for a setting in which the candidate differs from the reference."""
     reference_value, candidate_value = _as_json(change.reference), _as_json(change.candidate)
+    bits, before = count(round(change.bits), "bit"), count(round(change.before), "bit")
     evidence = (
-        f"recomputed with {change.trait} = {candidate_value}, {names[1]} is reproduced to {change.bits:.0f} bits; "
-        f"with {reference_value}, to {change.before:.0f} bits"
+        f"recomputed with {change.trait} = {candidate_value}, {names[1]} is reproduced to {bits}; "
+        f"with {reference_value}, to {before}"
     )
     return _entry(change.cause, question.where, names, (reference_value, candidate_value), evidence)
 
@@ -29,7 +31,7 @@ def low_cause(side: str, where: str, change: Change, names: tuple[str, str]) -> 
     low, high = _as_json(change.candidate), _as_json(change.reference)
     evidence = (
         f"recomputed with {change.trait} = {low}, the low-precision run of {side} is "
-        f"reproduced to {change.bits:.0f} bits; with {high}, to {change.before:.0f} bits"
+        f"reproduced to {count(round(change.bits), 'bit')}; with {high}, to {count(round(change.before), 'bit')}"
     )
     return _entry(change.cause, where, names, tuple(low if name == side else high for name in names), evidence)
 

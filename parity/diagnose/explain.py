@@ -6,8 +6,8 @@ changed. What had to be changed is the cause, provided that the evidence reaches
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from parity.diagnose.formula import (
     NEEDED,
@@ -25,6 +25,7 @@ from parity.diagnose.formula import (
     values,
 )
 
+Answer = TypeVar("Answer")
 SPARE: Final = 4  # bits above NEEDED, so that a constant rounded for one side's data also fits the other's
 MOST_CHANGES: Final = 2  # traits that an exhaustive search changes at once
 DIGITS: Final = 17  # decimal digits that identify a float64
@@ -75,6 +76,16 @@ class Explained(NamedTuple):
     settings: tuple[Settings, Settings] | None = None
     error: Exception | None = None
     hidden: bool = False
+
+
+def guarded(compute: Callable[[], Answer]) -> Answer | Explained:
+    """Return an answer, or the mistake that was made on the way to it, which must not cost the user the verdict."""
+    try:
+        return compute()
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Explained(False, (), (), known=False, error=error)
 
 
 def compare(formula: Formula[Observed], reference: Observed, candidate: Observed) -> Explained:

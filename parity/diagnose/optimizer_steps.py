@@ -1,6 +1,6 @@
-"""Replay the steps of SGD and Adam on recorded gradients, under all conventions that optimizers use."""
+"""Replay the steps of SGD, Adam and RMSprop on recorded gradients, under all conventions that optimizers use."""
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class Rule(NamedTuple):
     """An optimizer's constants and conventions; by default those of torch.optim."""
 
     kind: str = "sgd"
+    rates: tuple[float, ...] = ()  # the learning rates of all steps and of the one after them, where they are known
     learning_rate: float = 0.001
     every: int = 1  # steps between two changes of the learning rate
     factor: float = 1.0
@@ -41,6 +42,8 @@ class Rule(NamedTuple):
     epsilon_placement: str = "after the correction"
     bias_correction: str = "both"
     beta_precision: str = "float64"
+    rho: float = 0.99
+    centered: bool = False
     amsgrad: bool = False
     counted: int = 1  # Adam's t in the first step
     precision: str = "float64"
@@ -49,6 +52,8 @@ class Rule(NamedTuple):
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
+        if self.rates:
+            return self.rates[step]
         return self.learning_rate * self.factor ** (max(step + self.offset, 0) // self.every)
 
 
@@ -86,7 +91,7 @@ def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Sl
         parameter = parameter - rate * decay * parameter
     elif rule.decay_form == "decoupled, not times the rate":
         parameter = parameter - decay * parameter
-    change, slots = (_adam if rule.kind == "adam" else _sgd)(rule, step, gradient, slots)
+    change, slots = STEPS[rule.kind](rule, step, gradient, slots)
     parameter = parameter - change
     if rule.decay_form == "decoupled, after the step":
         parameter = parameter - rate * decay * parameter
@@ -121,8 +126,21 @@ def _adam(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, 
     return change, {"exp_avg": mean, "exp_avg_sq": square, "max_exp_avg_sq": largest}
 
 
+def _rmsprop(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+    """Return the change of RMSprop and its slots.
+
+    It is that of SGD for the gradient g / (sqrt(v) + epsilon), or with epsilon within the root.
+    """
+    mean, square = (1 - rule.rho) * gradient, (1 - rule.rho) * np.square(gradient)
+    if slots:
+        mean, square = mean + rule.rho * slots["grad_avg"], square + rule.rho * slots["square_avg"]
+    root = _denominator(rule, square - np.square(mean) if rule.centered else square, 1.0)
+    change, momentum = _sgd(rule, step, gradient / root, slots)
+    return change, {"grad_avg": mean, "square_avg": square, **momentum}
+
+
 def _denominator(rule: Rule, square: Array, correction: float) -> Array:
-    """Return Adam's denominator with epsilon in one of the three places in use."""
+    """Return the denominator of Adam or RMSprop with epsilon in one of the places in use."""
     root: Array
     if rule.epsilon_placement == "inside the root":
         root = np.sqrt(square / correction + rule.epsilon)
@@ -131,6 +149,9 @@ def _denominator(rule: Rule, square: Array, correction: float) -> Array:
     else:
         root = np.sqrt(square) / np.sqrt(correction) + rule.epsilon
     return root
+
+
+STEPS: Final = {"sgd": _sgd, "adam": _adam, "rmsprop": _rmsprop}
 
 
 def _corrections(rule: Rule, count: int) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from parity.config import schema
-from parity.diagnose import solve
+from parity.diagnose import explain, known_optimizers, solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.optimizer_steps import DIRECTION, replay
 from parity.diagnose.question import Question, most_informative
@@ -21,9 +21,25 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Ask what the optimizer made of its own recorded gradients."""
     differing = sides.of(keys.UPDATE, "optimizer_state")
     names = {_parameter(tensor): tensor for tensor in reversed(differing)}
+    known = [question for name in reversed(names) if name and (question := _known(sides, names[name], name))]
+    yield from known
     for tensor in most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
-        both = (observe(side, tensor.name, tensor.replica) for side in sides.both)
-        yield Question.of(keys.UPDATE, tensor.name, formula(sides.reference.case), both)
+        if not known:
+            both = (observe(side, tensor.name, tensor.replica) for side in sides.both)
+            yield Question.of(keys.UPDATE, tensor.name, formula(sides.reference.case), both)
+
+
+def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
+    """Return the question about a parameter whose updates follow from what both optimizers state, with its answer."""
+    reference, candidate = (observe(side, name, tensor.replica) for side in sides.both)
+    if reference is None or candidate is None or reference.settings is None:
+        return None
+    kind = str(reference.settings.get(KIND.name))
+    named = FORMULAS.get("adamw" if kind == "adam" and reference.settings.get("decay_form") == "decoupled" else kind)
+    if named is None:
+        return None
+    answer = explain.guarded(lambda: known_optimizers.explained(named, reference, candidate))
+    return Question(keys.UPDATE, name, named, reference, candidate, answer=answer) if answer else None
 
 
 def _parameter(tensor: Unequal) -> str:
@@ -164,6 +180,17 @@ ADAM: Final[tuple[Trait[Updates], ...]] = (
     _constant("beta2", "adam.beta2", 0.999, AVERAGES, "exp_avg_sq@"),
 )
 KIND: Final[Trait[Updates]] = Trait("kind", "optimizer.kind", _kinds)
+# Only stated settings are compared (known_optimizers): none of these is searched for.
+RMSPROP: Final[tuple[Trait[Updates], ...]] = (
+    Trait("momentum_form", "sgd.momentum_form", choices("rate outside")),
+    Trait("learning_rate", "rmsprop.learning_rate", _rates),
+    Trait("weight_decay", "weight_decay.value", choices(0.0)),
+    Trait("rho", "rmsprop.rho", choices(0.99)),
+    Trait("momentum", "rmsprop.momentum", choices(0.0)),
+    Trait("centered", "rmsprop.centered", choices(False)),
+    Trait("epsilon", "rmsprop.epsilon", choices(1e-8)),
+    Trait("epsilon_placement", "rmsprop.epsilon_placement", choices("outside the root")),
+)
 ADAMW: Final = tuple(
     trait._replace(cause="adamw.weight_decay") if trait.cause == "weight_decay.value" else trait for trait in ADAM
 )
@@ -171,6 +198,7 @@ FORMULAS: Final = {
     "sgd": Formula(replay, (*SHARED, *SGD, KIND), _check),
     "adam": Formula(replay, (*SHARED, *ADAM, KIND), _check),
     "adamw": Formula(replay, (*SHARED, *ADAMW, KIND), _check),
+    "rmsprop": Formula(replay, (*SHARED, *RMSPROP, KIND), _check),
 }
 
 

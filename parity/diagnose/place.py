@@ -7,7 +7,7 @@ import msgspec
 
 from parity.core.names import MODEL
 from parity.results import Divergence
-from parity.trace import keys
+from parity.trace import keys, words
 from parity.verdict.traces import Unequal
 
 
@@ -77,6 +77,12 @@ def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> D
             kind, name = keys.split(tensors[0])
             return msgspec.structs.replace(first, kind=kind, name=name)
     return first
+
+
+def with_module(first: Divergence, classes: Mapping[str, str]) -> Divergence:
+    """Return the first divergence with the class of its module; `classes` has those of the reference, by path."""
+    path = words.owner(first.kind, first.name)
+    return msgspec.structs.replace(first, module="" if path is None else classes.get(path, ""))
 
 
 def around(module: str, modules: Collection[str]) -> str:

@@ -6,6 +6,7 @@ A topic is a function `questions(sides)` in the file of its formula. `topics.py`
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from parity.diagnose.explain import Explained
 from parity.diagnose.formula import Formula
 from parity.diagnose.sides import Sides
 from parity.trace import keys
@@ -26,6 +27,7 @@ class Question(NamedTuple):
             formula needs. Then the question is not asked.
         candidate: the same observation of the candidate.
         own_key: the key of what is explained, where it is not that of `where`.
+        answer: what explains the difference, where it is known without a search.
         is_later: whether functions between modules make the tensor, and made it alike in the first step: then it may
             differ only because weights do by then.
     """
@@ -37,6 +39,7 @@ class Question(NamedTuple):
     candidate: Any
     own_key: str = ""
     is_later: bool = False
+    answer: Explained | None = None
 
     @classmethod
     def of(cls, kind: str, where: str, formula: Formula[Any], both: Iterable[Any], own_key: str = "") -> "Question":

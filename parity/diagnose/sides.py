@@ -37,7 +37,8 @@ class Side:
     ) -> None:
         self.name, self.trace, self.case = name, trace, trace.case
         self._is_comparable, self._same = is_comparable, same or {}
-        self.modules, self.replicas = trace.manifest.modules, range(trace.replicas)
+        self.modules, self.classes = trace.manifest.modules, trace.manifest.classes
+        self.replicas = range(trace.replicas)
         self._open: dict[tuple[str, int | None, int], Tensors] = {}
 
     @functools.cached_property

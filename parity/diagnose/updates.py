@@ -8,6 +8,7 @@ import numpy as np
 
 from parity.config import schema
 from parity.core.arrays import Array
+from parity.diagnose.formula import Settings
 from parity.diagnose.observation import Seen, largest, seen
 from parity.diagnose.sides import MOST_SEEN, Side
 
@@ -23,6 +24,7 @@ class Updates(NamedTuple):
         seen: `update@0` (the parameter after step 0 minus `initial`), `SLOT@0` for each slot of the optimizer's state
             (momentum_buffer, exp_avg, exp_avg_sq) and `learning_rate@0` (the rate of step 1); then the same `@N` of the
             last step N, where the update is again the parameter minus `initial`.
+        settings: those of the optimizer, as `optimizer_steps.Rule` names them, if it is one of a framework's own.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Updates(NamedTuple):
     gradients: tuple[Array, ...]
     case: schema.Case
     seen: Mapping[str, Seen]
+    settings: Settings | None = None
 
 
 def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
@@ -43,7 +46,26 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
         values |= _step_values(side, name, step, replica, initial)
     sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
     first, *others = (_some_rows(array, initial.shape) for array in (initial, *gradients))
-    return Updates(name, first, tuple(others), side.case, sampled) if sampled else None
+    if not sampled:
+        return None
+    return Updates(name, first, tuple(others), side.case, sampled, _settings(side, name, len(others)))
+
+
+def _settings(side: Side, name: str, steps: int) -> Settings | None:
+    """Return the settings by which a known optimizer updates a parameter, with the learning rates of its steps.
+
+    All groups' rates change as the first one's. A trained parameter in no group is none that the optimizer was given.
+    """
+    training = side.trace.manifest.training
+    settings = next((group.settings for group in training.groups if name in group.parameters), None)
+    if training.groups and settings is None and name in side.trace.manifest.layout.parameters:
+        settings = {**training.groups[0].settings, "frozen": "parameter and optimizer state"}
+    rates = [rate for rate in training.rates if rate is not None]
+    if settings is None or not steps < len(rates) == len(training.rates):
+        return None
+    first, own = rates[0], float(settings["learning_rate"])
+    scale = own / first if first else 1.0
+    return {**settings, "rates": tuple(own if rate == first else scale * rate for rate in rates)}
 
 
 def _gradients(side: Side, name: str, replica: int) -> Iterator[Array]:

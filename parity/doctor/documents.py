@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from parity.core.wording import count
 from parity.doctor import report
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import SEVERITIES, Finding
@@ -37,7 +38,7 @@ def headline(examination: Examination) -> str:
     """Return the outcome in one sentence."""
     counts = Counter(finding.severity for finding in examination.findings)
     if counts["error"] or counts["warning"]:
-        parts = [f"{counts[each]} {each}{'s' * (counts[each] > 1)}" for each in SEVERITIES if counts[each]]
+        parts = [count(counts[each], each) for each in SEVERITIES if counts[each]]
         return f"The doctor found {' and '.join(parts) if len(parts) < 3 else ', '.join(parts)}."
     if examination.errors:
         return "The program could not be examined."

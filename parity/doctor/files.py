@@ -7,9 +7,11 @@ ended step N. Each file is a sign of progress, after which the parent's patience
 """
 
 import faulthandler
+import json
 import signal
 import time
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +20,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Collective, Waiting
 
 POLL = 0.005  # seconds between two looks for a file
+Written = TypeVar("Written", bound=msgspec.Struct)
 
 
 class Files:
@@ -38,12 +41,12 @@ class Files:
 
     def built(self) -> None:
         """Note that the program is built, and write where the code of its process lives."""
-        self._built.write_bytes(msgspec.json.encode(ownership.here()))
+        self._built.write_bytes(_encoded(ownership.here()))
 
     def homes(self) -> ownership.Homes | None:
         """Return where the code of the rank's process lives, or None if its program is not built yet."""
         written = self._built.read_bytes() if self._built.exists() else b""
-        return msgspec.json.decode(written, type=ownership.Homes) if written else None
+        return _decoded(written, ownership.Homes) if written else None
 
     def ended(self, step: int | str) -> None:
         """Note that this rank has ended a step, or all steps ("all")."""
@@ -59,24 +62,24 @@ class Files:
     def write(self, evidence: Evidence) -> None:
         """Write the evidence atomically, in place of what was written before."""
         unfinished = self.evidence.with_suffix(".unfinished")
-        unfinished.write_bytes(msgspec.json.encode(evidence))
+        unfinished.write_bytes(_encoded(evidence))
         unfinished.replace(self.evidence)
 
     def read(self) -> Evidence | None:
         """Return what the rank observed, or None if it did not come to an end."""
         if not self.evidence.exists():
             return None
-        return msgspec.json.decode(self.evidence.read_bytes(), type=Evidence)
+        return _decoded(self.evidence.read_bytes(), Evidence)
 
     def note(self, call: Collective) -> None:
         """Note a call that is about to be made."""
         with self.calls.open("ab") as file:
-            file.write(msgspec.json.encode(call) + b"\n")
+            file.write(_encoded(call) + b"\n")
 
     def noted(self) -> list[Collective]:
         """Return the calls that were made or begun."""
         lines = self.calls.read_bytes().splitlines() if self.calls.exists() else []
-        return [msgspec.json.decode(line, type=Collective) for line in lines]
+        return [_decoded(line, Collective) for line in lines]
 
     def steps(self) -> int:
         """Return how many steps the rank has ended."""
@@ -89,6 +92,19 @@ class Files:
 
     def _mark(self, rank: int, step: int | str) -> Path:
         return self.folder / f"{rank}.step-{step}"
+
+
+def _encoded(value: msgspec.Struct) -> bytes:
+    """Return a value as one line of JSON, in Python's dialect.
+
+    msgspec's own JSON has null for NaN and infinity, and fails for file names that are not UTF-8.
+    """
+    return json.dumps(msgspec.to_builtins(value)).encode()
+
+
+def _decoded(written: bytes, kind: type[Written]) -> Written:
+    """Return what `_encoded` has written."""
+    return msgspec.convert(json.loads(written), kind)
 
 
 def waiting(ranks: list[Files]) -> list[Waiting]:

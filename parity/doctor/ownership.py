@@ -46,9 +46,9 @@ class Homes(msgspec.Struct, frozen=True):
             return "own"
         if _within(paths, self.frameworks):
             return "installed"
-        if any(not _is_installed(rest) for rest in _within(paths, self.programs)):
+        if any(not is_installed(rest) for rest in _within(paths, self.programs)):
             return "user"
-        if any(map(_is_installed, paths)):
+        if any(map(is_installed, paths)):
             return "installed"
         return "standard" if _within(paths, self.standard) else "user"
 
@@ -126,5 +126,6 @@ def in_package(file: str) -> str:
     return file[site.end() :] if site else file
 
 
-def _is_installed(path: str) -> bool:
+def is_installed(path: str) -> bool:
+    """Return whether a file lies in a folder of installed packages."""
     return any(f"{os.sep}{site}{os.sep}" in path for site in SITES)

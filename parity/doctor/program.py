@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import random
 import sys
 from collections.abc import Callable, Collection, Sequence
 from importlib.machinery import PathFinder
@@ -10,10 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from parity.core.errors import UsageError, nearest
 from parity.doctor import ownership
 
 PATH = tuple(sys.path)  # as it was before the folders of any program were added
+_others: set[str] = set()  # the modules that were imported before the first program's
+_forgotten: dict[str, ModuleType] = {}  # by name, the modules that the next `load` imports anew
 
 
 def load(
@@ -32,9 +37,20 @@ def load(
         UsageError: there is no such function, or it cannot be called so. What the module itself raises while it is
             imported is passed on.
     """
+    function = find(flag, text, search)
+    if mismatch := _mismatch(function, arguments, named):
+        called = ", ".join([*arguments, *(f"{argument}=..." for argument in named)])
+        name = text.partition(":")[2]
+        raise UsageError(f"{flag}={text}: is called as {name}({called}), which does not fit its signature: {mismatch}")
+    return function
+
+
+def find(flag: str, text: str, search: Sequence[str] = ()) -> Callable[..., Any]:
+    """Return what a flag names, like `load`, whatever arguments it takes. Raises UsageError if there is none."""
     module, colon, name = text.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
+    _others.update(() if _others else sys.modules)
     folders = list(dict.fromkeys([*search, os.getcwd()]))
     _look_in(folders)
     ownership.claim(module)
@@ -47,17 +63,44 @@ def load(
     if not callable(target):
         raise UsageError(f"{flag}={text}: expected a function, received {type(target).__name__}")
     function: Callable[..., Any] = target
-    if mismatch := _mismatch(function, arguments, named):
-        called = ", ".join([*arguments, *(f"{argument}=..." for argument in named)])
-        raise UsageError(f"{flag}={text}: is called as {name}({called}), which does not fit its signature: {mismatch}")
     return function
+
+
+def begin_anew(seed: int) -> None:
+    """Forget the modules of the user's program and seed the generators of Python and NumPy, as in a fresh process.
+
+    They are not seeded with the seed itself: what one side of a pair draws from them without a seed must not be what
+    the other draws with a common one, such as 0. The next `load` imports the modules again: their globals, class
+    attributes and closures are then as their files have them, whatever an earlier run has left there. Installed
+    packages and compiled modules stay.
+    """
+    random.seed(f"unseeded {seed}")
+    np.random.seed(random.getrandbits(32))
+    for name in modules():
+        _forgotten[name] = sys.modules.pop(name)
+
+
+def modules() -> dict[str, ModuleType]:
+    """Return the user's own modules that were imported for programs, by name."""
+    imported = {name: sys.modules[name] for name in set(sys.modules) - _others} if _others else {}
+    files = {name: getattr(module, "__file__", None) for name, module in imported.items()}
+    return {name: imported[name] for name, file in files.items() if file and _is_source_of_user(file)}
+
+
+def _is_source_of_user(file: str) -> bool:
+    return file.endswith(".py") and ownership.owner(file) == "user" and not ownership.is_installed(file)
 
 
 def _imported(received: str, module: str, name: str, folders: list[str]) -> ModuleType:
     """Import the module of a function, or raise a UsageError that begins with `received` if there is none."""
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
+    except Exception as error:
+        before, spec = _forgotten.get(module), PathFinder.find_spec(module.rpartition(".")[2], folders)
+        if before and spec and spec.origin == before.__file__:
+            return sys.modules.setdefault(module, before)  # it can be imported only once: it registers names, say
+        if not isinstance(error, ModuleNotFoundError):
+            raise
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # not the named module, but one that it imports
         hint = f" (did you mean {module.removesuffix('.py')}:{name}?)" if module.endswith(".py") else ""

@@ -1,12 +1,12 @@
 """The doctor's report: which devices the program ran on, each finding with its line and fix, and where time goes."""
 
-import textwrap
 from collections import Counter
 from typing import Any, TextIO
 
 import msgspec
 from rich.text import Text
 
+from parity.core.wording import count
 from parity.doctor.evidence import Evidence, Time
 from parity.doctor.finding import SEVERITIES, Finding
 from parity.report.console import Console
@@ -15,7 +15,6 @@ SCHEMA = 1
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 PIPE_WIDTH = 100  # columns if the output is not a terminal
 PARTS = ("forward", "loss", "backward", "update", "copies")
-UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # so that paths can be copied
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -31,7 +30,7 @@ def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> No
         console.print()
     for evidence in evidences:
         for time in evidence.times:
-            _fold(f"{_rank(evidence)}{_timed(time)}", console)
+            console.fold(f"{_rank(evidence)}{_timed(time)}")
     for evidence in evidences:
         if evidence.profile:
             console.print(f"{_rank(evidence)}profile: {evidence.profile}")
@@ -68,7 +67,7 @@ def _headline(evidence: Evidence) -> str:
         kinds.setdefault(kind, []).append(device)
     devices = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
     ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
-    steps = f", {len(evidence.steps)} steps observed" if len(evidence.steps) != 1 else ", 1 step observed"
+    steps = f", {count(len(evidence.steps), 'step')} observed"
     return f"{_program(evidence)}{ranks}{steps} on {devices or 'the host'}"
 
 
@@ -86,17 +85,10 @@ def _block(finding: Finding, console: Console) -> None:
     head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{', '.join(at)}")
     console.print(head)
     for line in finding.message.splitlines():
-        _fold(f"  {line}", console)
+        console.fold(f"  {line}")
     if finding.fix:
         # Not folded, so that the code can be copied.
         console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
-
-
-def _fold(line: str, console: Console) -> None:
-    """Print a line folded to the console's width, with its indentation."""
-    indent = " " * (len(line) - len(line.lstrip()))
-    lines = textwrap.wrap(line, console.width, subsequent_indent=indent, **UNBROKEN)
-    console.print("\n".join(lines), soft_wrap=True)
 
 
 def _rank(evidence: Evidence) -> str:
@@ -120,7 +112,5 @@ def _count(findings: list[Finding]) -> str:
     if not findings:
         return "no findings"
     counts = Counter(finding.severity for finding in findings)
-    parts = [
-        f"{counts[severity]} {severity}{'s' * (counts[severity] > 1)}" for severity in SEVERITIES if counts[severity]
-    ]
-    return f"{len(findings)} finding{'s' * (len(findings) > 1)}: {', '.join(parts)}"
+    parts = [count(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
+    return f"{count(len(findings), 'finding')}: {', '.join(parts)}"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from parity.doctor.evidence.common import Code
 
+STORES = ("append", "appendleft", "add", "insert", "put", "push")  # methods that keep their last argument
 # Nodes that can be followed by a dot without parentheses.
 ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
 
@@ -172,6 +173,27 @@ def assigned(frame: FrameType | None, variable: str) -> Expression | None:
         if isinstance(node.targets[0], ast.Name) and node.targets[0].id == variable
     ]
     return _expression(frame, max(assigned_values, key=lambda node: node.lineno)) if assigned_values else None
+
+
+def detached(at: Spot) -> Code | None:
+    """Return the line that stores what an instruction computes where it outlives the function, with it detached."""
+    running, node = statement(at), None
+    if running is not None and isinstance(running.node, ast.Assign) and isinstance(running.node.targets[0], ast.Name):
+        lines, name = {line for *_, line in at.code.co_lines()}, running.node.targets[0].id
+        stores = [_stored(line) for line in _statements(running.file).values() if line.lineno in lines]
+        node = next((value for value in stores if getattr(value, "id", "") == name), None)
+    elif running is not None:
+        node = _stored(running.node)
+    return running.with_text(node, f"{running.atom(node)}.detach()") if running and node is not None else None
+
+
+def _stored(line: Any) -> Any:
+    """Return the value that a statement appends to a container, or sets as an attribute or item; else None."""
+    if isinstance(line, ast.Assign) and isinstance(line.targets[0], (ast.Attribute, ast.Subscript)):
+        return line.value
+    call = getattr(line, "value", None) if isinstance(line, ast.Expr) else None
+    is_store = getattr(getattr(call, "func", None), "attr", "") in STORES
+    return call.args[-1] if call and is_store and call.args else None
 
 
 def _of_function(frame: FrameType | None) -> list[Any]:

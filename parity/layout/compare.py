@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from parity.config.schema import Case
+from parity.core.wording import count
 from parity.layout.declared import DECLARED, MAPPINGS, Sides
 from parity.results import LayoutCheck
 from parity.trace.layout import Layout
@@ -91,7 +92,7 @@ def _flows(names: tuple[str, str], left: Layout, right: Layout) -> Iterator[str]
     ours, theirs = flows(left), flows(right)
     for what in sorted(ours.keys() | theirs.keys()):
         if ours.get(what, 0) != theirs.get(what, 0):
-            yield f"{what}: {names[0]} {ours.get(what, 0)} bytes, {names[1]} {theirs.get(what, 0)}"
+            yield f"{what}: {names[0]} {count(ours.get(what, 0), 'byte')}, {names[1]} {theirs.get(what, 0)}"
 
 
 def flows(layout: Layout) -> dict[str, int]:

@@ -19,7 +19,7 @@ ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this
 
 
 class Alone(NamedTuple):
-    """Weights without a counterpart: those that need one, and Keras's tables, unused weights and zeros, by name."""
+    """Weights without a counterpart: those that need one, and Keras's own tables and states, unused ones and zeros."""
 
     unplaced: list[Unplaced]
     fixed: list[str]
@@ -30,7 +30,7 @@ class Alone(NamedTuple):
 def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entries: Sequence[Entry]) -> Alone:
     """Sort the weights that are left on both sides, torch's and Keras's, when `entries` map all others."""
     torch, keras = surveys
-    fixed = [weight.name for weight in left[1] if _is_fixed(weight, keras, left[0])]
+    fixed = [weight.name for weight in left[1] if _is_fixed(weight, left[0])]
     left = [left[0], [weight for weight in left[1] if weight.name not in fixed]]
     unused = {
         survey.side: list(_needless(survey.unused, left[side], surveys[1 - side], left[1 - side]))
@@ -43,13 +43,12 @@ def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entr
     return Alone(missing, fixed, {side: found for side, found in unused.items() if found}, still)
 
 
-def _is_fixed(weight: Weight, keras: Survey, missing: Iterable[Weight]) -> bool:
-    """Return whether a Keras variable is a table of its own, which needs no counterpart.
+def _is_fixed(weight: Weight, missing: Iterable[Weight]) -> bool:
+    """Return whether a Keras variable is a table or a state of its own, which needs no counterpart.
 
-    It never changes, and no weight that torch still misses has its size.
+    It was made untrained, and no weight that torch still misses has its size.
     """
-    is_own = weight.fixed and weight.name not in keras.rehearsal.changing
-    return is_own and not any(_size(absent) == _size(weight) for absent in missing)
+    return weight.fixed and not any(_size(absent) == _size(weight) for absent in missing)
 
 
 def _needless(

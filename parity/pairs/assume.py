@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from parity.core.names import MODEL
+from parity.core.wording import agree
 from parity.pairs.reproduced import Values, agrees
 from parity.pairs.resolve import Resolved, Run, exchanged
 from parity.pairs.weights.links import Ambiguity
@@ -176,7 +177,7 @@ def _open(group: _EqualAmbiguities, why: str = "nothing tells which is right") -
 def _taken(choice: Choice) -> str:
     torch_names = _named((name for entry in choice for name in entry.torch), ".")
     keras_names = _named((name for entry in choice for name in entry.keras), "/")
-    return f"{torch_names} of torch were taken to be {keras_names} of keras"
+    return f"{torch_names} of torch {agree(1 + torch_names.count(','), 'was')} taken to be {keras_names} of keras"
 
 
 def _named(names: Iterable[str], separator: str) -> str:

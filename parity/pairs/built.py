@@ -14,7 +14,6 @@ from parity.core.arrays import Array, Floats
 from parity.pairs.transfer import to_keras
 from parity.trace import survey
 from parity.trace.mapping import Entry, Unlike
-from parity.trace.tensorfile import TensorFile
 
 Values = Mapping[str, Array]
 LARGEST = float(np.finfo(np.float32).max)  # what masks hold that are as low as their precision goes
@@ -24,7 +23,7 @@ ROUNDINGS = 8  # how many times torch's own rounding another order of the same o
 
 
 class Built(NamedTuple):
-    """Values by name; `rounded` are torch's as built at the run precision."""
+    """Values by name; `torch` are those of torch's builder in float64, `rounded` at the run precision."""
 
     torch: Values = {}
     rounded: Values = {}
@@ -34,9 +33,18 @@ class Built(NamedTuple):
         """Return whether both builders gave values to all tensors of an entry."""
         return all(name in self.rounded for name in entry.torch) and all(name in self.keras for name in entry.keras)
 
-    def same(self, entry: Entry) -> bool:
-        """Return whether both builders gave the same values; one number everywhere, which is no evidence, is not."""
-        return self.has(entry) and not self.is_flat(entry) and self.unlike(entry) is None
+    def same(self, entry: Entry, part: float = 1.0) -> bool:
+        """Return whether both builders gave the same values, or to this part of the elements.
+
+        The number that most elements have is no evidence, as zeros of a mask.
+        """
+        if not self.has(entry) or self.is_flat(entry):
+            return False
+        torch, rounded, keras = self._values(entry, ())
+        numbers, counts = np.unique(torch, return_counts=True)
+        telling = torch != numbers[counts.argmax()]
+        equal = ~_differing(torch, rounded, keras)
+        return bool(equal.all() if part == 1 else telling.any() and equal[telling].mean() >= part)
 
     def is_flat(self, entry: Entry) -> bool:
         """Return whether Keras's variables hold one number each."""
@@ -46,16 +54,13 @@ class Built(NamedTuple):
         """Return whether Keras's variables hold nothing but 0 or nothing but 1, as initializers leave them."""
         return self.is_flat(entry) and all(array.flat[0] in (0, 1) for array in self._keras(entry) if array.size)
 
-    def unlike(self, entry: Entry) -> Unlike | None:
-        """Return how the builders' values differ; None where it is no more than the run precision rounds."""
-        theirs = self._keras(entry)
-        shapes = [array.shape for array in theirs]
-        torch, rounded = (
-            _flat(to_keras(entry, [np.asarray(values[name]) for name in entry.torch], shapes))
-            for values in ({**self.rounded, **self.torch}, self.rounded)
-        )
-        keras = _flat(theirs)
-        if _is_rounding(torch, rounded, keras):
+    def unlike(self, entry: Entry, random: Sequence[Array] = ()) -> Unlike | None:
+        """Return how the builders' values differ; None where it is no more than the run precision rounds.
+
+        `random`: for each of Keras's variables, which elements are left out.
+        """
+        torch, rounded, keras = self._values(entry, random)
+        if not _differing(torch, rounded, keras).any():
             return None
         apart = _distance(torch, keras)
         place = int(np.argmax(apart))
@@ -63,6 +68,23 @@ class Built(NamedTuple):
         names = f"{', '.join(entry.torch)} of torch ({sides[0]}) and {', '.join(entry.keras)} of keras ({sides[1]})"
         said = f"{names} differ as their builders make them, by up to {apart[place]:.3g}"
         return Unlike(torch=sides[0], keras=sides[1], said=said, entry=entry)
+
+    def differing(self, entry: Entry, random: Sequence[Array]) -> list[Array]:
+        """Return for each of Keras's variables which elements differ so, those aside that are random."""
+        flat, ends = _differing(*self._values(entry, random)), np.cumsum([mask.size for mask in random])
+        return [part.reshape(mask.shape) for part, mask in zip(np.split(flat, ends[:-1]), random, strict=True)]
+
+    def _values(self, entry: Entry, random: Sequence[Array]) -> tuple[Floats, Floats, Floats]:
+        """Return torch's values, as built at the run precision too, and Keras's, with zeros where they are random."""
+        theirs = self._keras(entry)
+        shapes = [array.shape for array in theirs]
+        torch, rounded = (
+            _flat(to_keras(entry, [np.asarray(values[name]) for name in entry.torch], shapes))
+            for values in (self.torch, self.rounded)
+        )
+        computed = ~np.concatenate([mask.reshape(-1) for mask in random]) if random else np.ones(torch.shape, bool)
+        kept = (np.where(computed, values, 0) for values in (torch, rounded, _flat(theirs)))
+        return next(kept), next(kept), next(kept)
 
     def _keras(self, entry: Entry) -> list[Array]:
         return [np.asarray(self.keras[name]) for name in entry.keras]
@@ -73,37 +95,27 @@ def read(torch: Path, keras: Path) -> Built:
 
     Raises TraceError.
     """
-    rounded = survey.built(torch)
-    exact = {name: array for name, array in TensorFile(torch / survey.WEIGHTS).items() if name in rounded}
-    frozen = {weight.name for weight in survey.read(torch).weights if not weight.constant}
-    # What torch trains starts from values of the run precision; a frozen one that is constant is changed there.
-    return Built({name: array for name, array in exact.items() if name not in frozen}, rounded, survey.built(keras))
+    return Built(survey.built(torch, survey.EXACT), survey.built(torch), survey.built(keras))
 
 
-def moved(before: Values, after: Values) -> set[str]:
-    """Return the names of what is not the same in both: drawn at random, where only the seed is another."""
-    return {name for name, array in before.items() if name in after and not _equal(array, after[name])}
-
-
-def _equal(one: Array, other: Array) -> bool:
-    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+def finite(array: Array) -> Floats:
+    """Return an array as float64, with what is not finite, or lower than masks of float32 go, at float32's ends."""
+    return np.nan_to_num(np.clip(array.astype(np.float64), -LARGEST, LARGEST), nan=LARGEST)
 
 
 def _flat(arrays: Sequence[Array]) -> Floats:
     """Return all values in one array of float64, with masks at most as low as float32 goes."""
     whole = np.concatenate([array.astype(np.float64).reshape(-1) for array in arrays])
-    finite = np.isfinite(whole)
-    return np.where(finite, np.clip(whole, -LARGEST, LARGEST), whole)
+    return np.where(np.isfinite(whole), np.clip(whole, -LARGEST, LARGEST), whole)
 
 
-def _is_rounding(torch: Floats, rounded: Floats, keras: Floats) -> bool:
-    """Return whether no element differs by more than elements of its size, or smaller, lose at the run precision."""
+def _differing(torch: Floats, rounded: Floats, keras: Floats) -> Array:
+    """Return which elements differ by more than elements of their size, or smaller, lose at the run precision."""
     order = np.argsort(np.abs(torch), kind="stable")
     lost, noise = _distance(torch, rounded), np.zeros_like(torch)
-    if _largest(lost) <= DRAWN * _largest(np.abs(torch)):
+    if np.isfinite(lost).all() and _largest(lost) <= DRAWN * _largest(np.abs(torch)):
         noise[order] = np.maximum.accumulate(lost[order])
-    apart = _distance(torch, keras)
-    return bool((apart <= RELATIVE * np.abs(np.nan_to_num(torch)) + ROUNDINGS * noise).all())
+    return _distance(torch, keras) > RELATIVE * np.abs(np.nan_to_num(torch)) + ROUNDINGS * noise
 
 
 def _distance(one: Floats, other: Floats) -> Floats:
@@ -121,5 +133,5 @@ def _largest(values: Floats) -> float:
 def _summary(values: Floats, place: int) -> str:
     """Return the range of values, and the value at a position, as text."""
     low, high = (float(end) for end in (values.min(), values.max()))
-    here = f"{values[place]:.6g}"
-    return here if low == high else f"min {low:.6g}, max {high:.6g}, at [{place}] {here}"
+    here = f"{values[place]:z.6g}"
+    return here if low == high else f"min {low:z.6g}, max {high:z.6g}, at [{place}] {here}"

@@ -11,6 +11,7 @@ from parity.config.pair import Pair
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.gradients import without_followers
+from parity.diagnose.place import with_module
 from parity.pairs import elsewhere, later, moved, one_sided, slots
 from parity.pairs.activations.matching import summary
 from parity.pairs.evidence import Evidence
@@ -18,11 +19,18 @@ from parity.pairs.expect import apply_expected, left_over
 from parity.pairs.experiment import Experiment
 from parity.pairs.extent import note_batch_sizes, note_counterparts
 from parity.pairs.file import PairFile
-from parity.pairs.pair_causes import name_layout, name_pair_causes, question_unfilled
-from parity.pairs.prepare import Prepared, place, prepare, prepare_keras, survey_torch
+from parity.pairs.fitted import name_fitted
+from parity.pairs.pair_causes import (
+    explain_mode,
+    name_layout,
+    name_pair_causes,
+    name_seeds,
+    question_unfilled,
+)
+from parity.pairs.prepare import Prepared, draw_torch, place, prepare, prepare_keras, survey_torch
 from parity.pairs.sources import add_sources
 from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
-from parity.pairs.untested import constants, gradients, not_run, unnamed, unused
+from parity.pairs.untested import constants, gradients, not_run, schedules, unnamed, unused
 from parity.pairs.vary.causes import later_batch, pair_on, take_causes
 from parity.pairs.vary.compare import vary
 from parity.results import CaseResult, error_kind, failed
@@ -52,8 +60,14 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         return result
     answers = both({backend: _job(file, backend.name, folder, prepared, RUNS[backend.name]) for backend in backends})
     failures = {name: answer.message for name, answer in answers.items() if answer.status != "done"}
-    if len(failures) == 1 and (forward := _forward_alone(file, backends, folder, failures)):
-        return forward
+    if (
+        "torch" in failures
+        and file.case.model.trains
+        and not survey.read(Path(prepared.context.survey)).rehearsal.trained
+    ):
+        failures.pop("keras", None)  # the target of its loss would be drawn for torch's output
+    if len(failures) == 1 and (without := _without_training(file, backends, folder, failures)):
+        return without
     if failures:
         reason = "\n".join(failures.values()) + _rerun_hint(file)
         result = CaseResult(case=file.case.name, verdict="error", reason=reason)
@@ -62,7 +76,9 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         traces = Trace(folder / "torch"), Trace(folder / "keras")
         result = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
         result.undecided = prepared.undecided
-        add_sources(result, survey.read(Path(place(folder, "keras"))), prepared.context)
+        keras = survey.read(Path(place(folder, "keras")))
+        explain_mode(result, keras)
+        add_sources(result, keras, prepared.context)
         result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
         variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
         variation = variation or later_batch(result, file)
@@ -75,18 +91,19 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
     return result
 
 
-def _forward_alone(
+def _without_training(
     file: PairFile, backends: Sequence[Worker], folder: Path, failures: Mapping[str, str]
 ) -> CaseResult | None:
-    """Return the result of the forward pass alone if both sides differ in it, else None.
+    """Return the result without training, or else of the forward pass alone, if both sides differ in it; else None.
 
-    That may be why only one of them fails in what follows: a loss takes no output of another shape.
+    That may be why only one of them fails in what follows: a loss takes no output of another shape, and Keras's
+    optimizer nothing where no gradient arrives.
     """
     pair = file.case.model
     assert isinstance(pair, Pair)
     if not (pair.train or pair.backward):
         return None
-    alone = file.without_training(backward=False)
+    alone = file.without_training(backward=pair.train is not None)
     result = compared(alone, backends, folder, varied=False)
     if result.verdict != "diverged":
         for side in RUNS:
@@ -94,8 +111,12 @@ def _forward_alone(
         return None
     assert isinstance(alone.case.model, Pair)
     of_the_file = not_run(alone.case.model, Trace(folder / "torch").manifest.modules)
-    told = [f"only the forward pass was compared: {side} fails after it: {why}" for side, why in failures.items()]
-    result.not_compared = told + [each for each in result.not_compared if each not in of_the_file]
+    if Trace(folder / "torch").case == alone.case:  # else the forward pass alone was compared, and it is told
+        passes = "a forward and a backward pass were" if alone.case.model.backward else "the forward pass was"
+        result.not_compared[:0] = [
+            f"only {passes} compared: {side} fails after it: {failures[side]}" for side in failures
+        ]
+    result.not_compared = [each for each in result.not_compared if each not in of_the_file]
     return result
 
 
@@ -111,8 +132,16 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     candidate = moved.with_mapping(candidate, mapping)
     traces = one_sided.without_one_sided(reference, candidate, pair)
     examination = examined(traces.reference, traces.candidate)
+    if _is_loss_scaled(examination, reference, candidate):
+        reference, candidate = one_sided.without_losses(reference), one_sided.without_losses(candidate)
+        traces = one_sided.without_one_sided(reference, candidate, pair)
+        examination = examined(traces.reference, traces.candidate)
+        traces.notes.append(
+            "a training step returns no loss, and what it differentiates is scaled: no loss is compared"
+        )
     other_form = _slots_in_another_form(examination, pair)
     apart = elsewhere.counterparts(examination, reference, candidate)
+    apart |= elsewhere.equal_by_chance(examination)
     if other_form or apart:
         traces = one_sided.without_one_sided(reference, candidate, pair, other_form, apart)
         examination = examined(traces.reference, traces.candidate)
@@ -124,6 +153,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         result.not_compared += matching.not_compared
     note_counterparts(result, mapping, matching, reference)
     name_pair_causes(examination, mapping, reference, candidate)
+    name_seeds(result, reference, candidate)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
     if experiment and not permuted:
@@ -132,11 +162,14 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
         if experiment:
             _ask(experiment, examination)
-    result.not_compared += gradients(evidence.outputs())
+    result.not_compared += [*gradients(evidence.outputs()), *schedules((reference, candidate))]
+    name_fitted(result, candidate, mapping)
     apply_expected(examination, pair.expect, evidence)
     if result.verdict == "diverged":
         result.causes = without_followers(result.causes, examination.unequal, result.expected)
     question_unfilled(result, mapping)
+    if result.first_divergence:
+        result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
     if result.verdict == "diverged" and not _has_layout(pair, result) and len(outputs := evidence.outputs()) == 1:
         result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
@@ -163,6 +196,12 @@ def _permuted(evidence: Evidence) -> dict[str, str]:
     return {key: pattern for key, pattern in patterns.items() if pattern}
 
 
+def _is_loss_scaled(examination: Examined, *traces: Trace) -> bool:
+    """Return whether losses differ alone that a step of the user's own does not return: they may be scaled."""
+    kinds = {tensor.kind for tensor in examination.unequal}
+    return kinds == {"loss"} and not all(trace.manifest.training.returns_loss for trace in traces)
+
+
 def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:
     """Return the slots of the user's own optimizers that hold other numbers, and yet give the same updates."""
     own = one_sided.has_own_optimizer(pair)
@@ -177,6 +216,7 @@ def recorded(file: PairFile, backend: Worker, folder: Path) -> Answer:
     prepared = None
     if backend.name == "torch":
         survey_torch(file, backend, folder)
+        draw_torch(file, backend, folder)
     else:
         prepared = prepare_keras(file, backend, folder)
     resources.check(file.case, resources.of_pair(survey.read(Path(place(folder, "torch")))), folder, keys.RUNS)

@@ -5,7 +5,7 @@ embedding, a dropout, or a mode. While its model is called, each backend shows a
 functions. `covered` combines what both backends have seen.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -42,11 +42,12 @@ class Observer:
     """Collector of the branches that one call of a model reaches.
 
     `where` is the path of a module throughout, "" for the whole model. `draws` are the dropout masks, in the order in
-    which they were drawn.
+    which they were drawn, and `states` those of the model's own generator from which it would have drawn them.
     """
 
     def __init__(self) -> None:
         self.draws: list[Draw] = []
+        self.states: set[Hashable] = set()
         self._reached: dict[Key, bool] = {}
         self._seen: dict[Key, str] = {}
 

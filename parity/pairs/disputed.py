@@ -1,44 +1,68 @@
-"""Tables and constants that both builders compute, and that differ: part of the models, not weights to be copied.
+"""Tables and constants that both builders make, and that differ: part of the models, not weights to be copied.
 
-Torch's values are loaded into what is a weight. Of a disputed entry of the mapping running tells what it is: where the
-models return the same only with torch's values, the port's own are wrong; where they return the same with Keras's own,
-the two are no counterparts, or it makes no difference. Docs: docs/pairs.md.
+Torch's values are loaded into what is a weight, and into what both sides draw at random, and draw alike. Of a disputed
+entry of the mapping running tells what it is: where the models return the same only with torch's values, the port's own
+are wrong; where they return the same with Keras's own, the two are no counterparts, or it makes no difference. Docs:
+docs/pairs.md.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Named
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from parity.pairs.built import Built
+from parity.pairs.built import Values as BuilderValues
+from parity.pairs.distributions import builds
+from parity.pairs.random_tables import DISTRIBUTION, LARGEST, USED, Draw, Draws, Mask, RandomTable, changed
 from parity.pairs.reproduced import Values, agrees
 from parity.pairs.resolve import Resolved, Run
+from parity.pairs.untested import few
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
-from parity.trace.mapping import Entry, Mapping, Unlike
+from parity.trace.mapping import Entry, Mapping, Partial, Unlike
 from parity.trace.survey import Survey, Weight
 
 MOST_RUNS = 6  # disputed entries that are tried one by one
+FEW = 2  # further seeds that show what is random at all
 LOADED = "torch's values were loaded"
+FREE = f"the scale makes no difference, and {LOADED}"
 Solve = Callable[[Proposal], Resolved]  # decides the ambiguities of a proposal by running
 Agrees = Callable[[Values, Values], bool]  # whether two runs of models returned the same
 KEPT = "each side kept its own; to load torch's, say so in [[weights]]"
 
 
 class Disputed(NamedTuple):
-    """An entry of the mapping. `unfilled`: Keras's builder left nothing but 0 or 1 there."""
+    """An entry of the mapping. `unfilled`: Keras's builder left nothing but 0 or 1 there.
+
+    `partial`: what is random in it both sides draw alike; Keras keeps its own values only where it computes others.
+    `scaled`: what is random in it both sides draw alike but for the scale; torch's values at Keras's.
+    """
 
     entry: Entry
     unlike: Unlike
-    unfilled: bool
+    unfilled: bool = False
+    partial: Partial | None = None
+    scaled: Partial | None = None
 
 
 class Found(NamedTuple):
-    """What is disputed of a mapping, and what was loaded and is to be told."""
+    """What is disputed of a mapping, and what was loaded and is to be told.
+
+    `begun`: by torch's name, what training changes and both builders begin with different values, which no seed
+    changes. Whether the port is trained from there, or loads torch's, nobody says.
+    """
 
     disputed: list[Disputed]
     assumptions: list[str]
+    begun: dict[str, Unlike] = {}
+
+
+Look = Callable[[Mapping], Found]
 
 
 class Sides(NamedTuple):
@@ -53,18 +77,39 @@ class Sides(NamedTuple):
         return [ours[name] for name in entry.torch], [theirs[name] for name in entry.keras]
 
 
-def find(mapping: Mapping, sides: Sides, built: Built, drawn: Callable[[], set[str]]) -> Found:
+def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
     """Return the disputed entries among those that no rule of the user's gives.
 
-    `drawn`: the names of what Keras's builder draws at random; asked only if any values differ.
+    `draw` builds both models with further seeds: a few if any values differ, many if any table among them is random.
     """
     unlike = [(entry, how) for entry in mapping.entries if _is_constant(entry, sides) and (how := _how(entry, built))]
     if not unlike:
         return Found([], [])
-    judge = _Judge(sides, built, drawn())
-    disputed = [Disputed(*one, built.is_unfilled(one[0])) for one in unlike if judge.is_disputed(one[0])]
-    told = [f"{how.said}: {why}, and {LOADED}" for entry, how in unlike if (why := judge.assumed(entry))]
-    return Found(disputed, told)
+    judge = _Judge(sides, built, draw(FEW, []))
+    tables = [entry for entry, _ in unlike if judge.is_random_table(entry)]
+    large = [entry for entry in tables if judge.size(entry) > LARGEST]
+    tables = [entry for entry in tables if entry not in large]
+    draws = draw(*judge.wanted(tables)) if tables else None
+    disputed, told, weights = [], [], []
+    begun: dict[str, Unlike] = {}
+    for entry, how in unlike:
+        if judge.is_state(entry):
+            told.append(f"{how.said}: training changes it, and {LOADED}")
+            begun |= {} if judge.is_random(entry) else dict.fromkeys(entry.torch, how)
+        elif entry in large:
+            told.append(f"{USED} {few(entry.torch)}, random, and too large to be drawn many times: not compared")
+        elif draws and entry in tables:
+            table = RandomTable(entry, draws)
+            disputes = _disputed_table(table, built, sum(len(each.keras) for each in tables))
+            disputed += disputes
+            told += [table.alike()] if all(each.partial for each in disputes) else []
+        elif judge.is_disputed(entry):
+            disputed.append(Disputed(entry, how, built.is_unfilled(entry)))
+        elif judge.is_random(entry):
+            weights += entry.torch
+    if weights:
+        told.append(f"{USED} {few(weights)}: frozen weights, random as layers begin with them, and not compared")
+    return Found(disputed, told, begun)
 
 
 def _is_constant(entry: Entry, sides: Sides) -> bool:
@@ -77,38 +122,72 @@ def _how(entry: Entry, built: Built) -> Unlike | None:
     return built.unlike(entry) if built.has(entry) else None
 
 
-class _Judge:
-    """The decision on an entry whose values differ: disputed, or assumed to be torch's."""
+def _disputed_table(table: RandomTable, built: Built, tables: int) -> list[Disputed]:
+    """Return how a random table differs, in a list that is empty if it does not: in what is computed, or else drawn."""
+    computed, drawn = built.unlike(table.entry, table.masks), table.unlike(tables)
+    if computed:
+        return [Disputed(table.entry, computed, partial=None if drawn else table.partial(built))]
+    return [Disputed(table.entry, drawn, scaled=table.scaled(tables))] if drawn else []
 
-    def __init__(self, sides: Sides, built: Built, drawn: set[str]) -> None:
-        self.sides, self.built, self.drawn = sides, built, drawn
-        self.drawing = {weight.module for weight in sides.keras.weights if weight.name in drawn}
+
+class _Judge:
+    """The decision on an entry whose values differ, from what a few further seeds change."""
+
+    def __init__(self, sides: Sides, built: Built, draws: Draws) -> None:
+        self.sides, self.built = sides, built
+        self.torch, self.keras = changed(draws.torch), changed(draws.keras)
+        self.drawing = {weight.module for weight in sides.keras.weights if weight.name in self.keras}
+
+    def is_state(self, entry: Entry) -> bool:
+        """Return whether training changes torch's values."""
+        return bool(set(entry.torch) & set(self.sides.torch.rehearsal.changing))
+
+    def size(self, entry: Entry) -> int:
+        """Return how many numbers an entry has in Keras."""
+        return sum(math.prod(weight.shape) for weight in self.sides.weights(entry)[1])
+
+    def wanted(self, tables: Sequence[Entry]) -> tuple[int, list[str]]:
+        """Return with how many further seeds these tables are to be drawn, and their names."""
+        model = sum(math.prod(weight.shape) for weight in self.sides.keras.weights)
+        names = [name for entry in tables for name in (*entry.torch, *entry.keras)]
+        return builds(min(map(self.size, tables)), model) - 1, names
+
+    def is_random(self, entry: Entry) -> bool:
+        """Return whether a seed changes any value, on either side."""
+        return not (self.torch.keys().isdisjoint(entry.torch) and self.keras.keys().isdisjoint(entry.keras))
+
+    def is_random_table(self, entry: Entry) -> bool:
+        """Return whether random values are part of the computation, and not weights that wait for a checkpoint's.
+
+        In a frozen layer they are if they stand beside values that are computed; or if all are random on both sides and
+        the user's own code chose them on either, beyond what the layer begins with.
+        """
+        if not self.is_random(entry) or self.is_state(entry) or self.built.is_unfilled(entry):
+            return False
+        ours, theirs = self.sides.weights(entry)
+        is_beside_computed = any(
+            _is_beside_computed(weight.name, random, values)
+            for weights, random, values in (
+                (ours, self.torch, self.built.rounded),
+                (theirs, self.keras, self.built.keras),
+            )
+            for weight in weights
+        )
+        is_chosen = _are_chosen(ours, self.sides.torch) or _are_chosen(theirs, self.sides.keras)
+        on_both = not (self.torch.keys().isdisjoint(entry.torch) or self.keras.keys().isdisjoint(entry.keras))
+        return self._is_own(entry) or is_beside_computed or (is_chosen and on_both)
 
     def is_disputed(self, entry: Entry) -> bool:
         """Return whether the two builders compute an entry's values differently.
 
-        They do not where training changes the values (state), or where Keras draws them. What a frozen layer holds
-        counts only if neither side draws it, or leaves it to be filled.
+        What a frozen layer holds counts only if Keras's builder chose it, neither side draws it, and Keras neither
+        draws anything else of the layer nor leaves it to be filled.
         """
-        if self._is_state(entry) or self._is_drawn(entry):
-            return False
-        if self._is_own(entry):
-            return True
-        in_drawn_layer = any(weight.module in self.drawing for weight in self.sides.weights(entry)[1])
-        return not (in_drawn_layer or self.built.is_unfilled(entry) or set(entry.torch) & set(self.sides.torch.drawn))
-
-    def assumed(self, entry: Entry) -> str:
-        """Return why torch's values are loaded although Keras's differ, if the report is to say so; else ""."""
-        if self._is_drawn(entry):
-            is_told = self._is_own(entry) and not self._is_state(entry)
-            return "keras draws its own at random" if is_told else ""
-        return "training changes it" if self._is_state(entry) else ""
-
-    def _is_state(self, entry: Entry) -> bool:
-        return bool(set(entry.torch) & set(self.sides.torch.rehearsal.changing))
-
-    def _is_drawn(self, entry: Entry) -> bool:
-        return bool(self.drawn.intersection(entry.keras))
+        theirs = self.sides.weights(entry)[1]
+        in_drawn_layer = any(weight.module in self.drawing for weight in theirs)
+        is_chosen = all(weight.chosen for weight in theirs)
+        is_left = in_drawn_layer or self.is_random(entry) or self.built.is_unfilled(entry) or not is_chosen
+        return self._is_own(entry) or not is_left
 
     def _is_own(self, entry: Entry) -> bool:
         """Return whether it is a buffer of torch's or made untrained in Keras, and not only frozen."""
@@ -116,14 +195,30 @@ class _Judge:
         return any(one.constant for one in ours) or any(one.fixed for one in theirs)
 
 
-def resolved(proposal: Proposal, found: Found, sides: Sides, torch_values: Values, solve: Solve, run: Run) -> Resolved:
-    """Resolve a proposal, and decide by running what becomes of its disputed entries."""
+def _are_chosen(weights: Iterable[Weight], survey: Survey) -> bool:
+    """Return whether the user's own code makes the modules of frozen weights, or their class, and chose the values."""
+    made = [(weight, survey.made(weight.module)) for weight in weights]
+    return all(weight.chosen and module and (module.calls or module.initialisers) for weight, module in made)
+
+
+def _is_beside_computed(name: str, random: Named[str, Mask], values: BuilderValues) -> bool:
+    """Return whether a tensor is random in part, and computed in another: not all the same, as zeros for padding."""
+    if name not in random:
+        return False
+    computed = np.asarray(values[name])[~random[name]]
+    return bool((computed != computed[:1]).any())
+
+
+def resolved(proposal: Proposal, look: Look, sides: Sides, torch_values: Values, solve: Solve, run: Run) -> Resolved:
+    """Resolve a proposal, and decide by running what becomes of the disputed entries that `look` finds then."""
     loaded = solve(proposal)
+    found = look(loaded.mapping)
     if found.disputed:
         same = partial(agrees, sides.torch)
         loaded = _Deciding(proposal, found.disputed, solve, run, torch_values, same).decided(loaded)
     told = [*loaded.mapping.assumptions, *found.assumptions]
-    return loaded._replace(mapping=replace(loaded.mapping, assumptions=told))
+    unfilled = loaded.mapping.unfilled | found.begun
+    return loaded._replace(mapping=replace(loaded.mapping, assumptions=told, unfilled=unfilled))
 
 
 class _Deciding:
@@ -138,25 +233,33 @@ class _Deciding:
     def decided(self, loaded: Resolved) -> Resolved:
         """Return the resolved mapping, given the one with torch's values in all that is disputed (`loaded`)."""
         if self.same(self.torch, loaded.values):
-            wrong = self._decisive(loaded.mapping)
-            harmless = [each for each in self.disputed if each not in wrong]
-            return loaded._replace(mapping=_differing(_kept(loaded.mapping, harmless), wrong))
+            free = [each for each in self.disputed if each.scaled and self._is_free_of_scale(loaded.mapping, each)]
+            disputed = [each for each in self.disputed if each not in free]
+            wrong = self._decisive(loaded.mapping, disputed)
+            harmless = [each for each in disputed if each not in wrong]
+            return loaded._replace(mapping=_differing(_kept(_told(loaded.mapping, free, FREE), harmless), wrong))
         kept = self.solve(_without(self.proposal, self.disputed))
         if self.same(self.torch, kept.values):
             return kept._replace(mapping=_kept(kept.mapping, self.disputed))
         own, unfilled = _by_kind(self.disputed)
         matter = [each for each in unfilled if self._matters(each, loaded)]
-        return loaded._replace(mapping=_loaded(_kept(loaded.mapping, own), unfilled, matter))
+        drawn = [each for each in own if each.unlike.cause == DISTRIBUTION and self._matters(each, loaded)]
+        mapping = _kept(_removed(loaded.mapping, drawn), [each for each in own if each not in drawn])
+        return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(drawn)), unfilled, matter))
 
     def _matters(self, disputed: Disputed, loaded: Resolved) -> bool:
         """Return whether Keras's model returns something else with its own values than with torch's."""
         return not self.same(loaded.values, self.run(_removed(loaded.mapping, [disputed]))[1])
 
-    def _decisive(self, mapping: Mapping) -> list[Disputed]:
+    def _is_free_of_scale(self, mapping: Mapping, disputed: Disputed) -> bool:
+        """Return whether Keras's model returns the same with torch's random values at Keras's scale."""
+        return self._agrees_without(mapping, [disputed._replace(partial=disputed.scaled)])
+
+    def _decisive(self, mapping: Mapping, disputed: list[Disputed]) -> list[Disputed]:
         """Return those without which Keras's model returns something else."""
-        if len(self.disputed) > MOST_RUNS:
-            return [] if self._agrees_without(mapping, self.disputed) else self.disputed
-        return [each for each in self.disputed if not self._agrees_without(mapping, [each])]
+        if len(disputed) > MOST_RUNS:
+            return [] if self._agrees_without(mapping, disputed) else disputed
+        return [each for each in disputed if not self._agrees_without(mapping, [each])]
 
     def _agrees_without(self, mapping: Mapping, disputed: Sequence[Disputed]) -> bool:
         return self.same(self.torch, self.run(_removed(mapping, disputed))[1])
@@ -176,8 +279,7 @@ def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Dispute
 
 def _loaded(mapping: Mapping, unfilled: Sequence[Disputed], decisive: Sequence[Disputed]) -> Mapping:
     """Return the mapping with what Keras's builder leaves at 0 or 1, which is given torch's values."""
-    told = [f"{each.unlike.said}: {LOADED}" for each in unfilled]
-    return replace(mapping, assumptions=[*mapping.assumptions, *told], unfilled=_by_name(decisive))
+    return replace(_told(mapping, unfilled, LOADED), unfilled=_by_name(decisive))
 
 
 def _by_name(disputed: Iterable[Disputed]) -> dict[str, Unlike]:
@@ -186,17 +288,23 @@ def _by_name(disputed: Iterable[Disputed]) -> dict[str, Unlike]:
 
 def _kept(mapping: Mapping, disputed: Sequence[Disputed]) -> Mapping:
     """Return the mapping without their entries, and with a sentence for each of them."""
-    told = [f"{each.unlike.said}: {KEPT}" for each in disputed]
-    return replace(_removed(mapping, disputed), assumptions=[*mapping.assumptions, *told])
+    return _told(_removed(mapping, disputed), disputed, KEPT)
+
+
+def _told(mapping: Mapping, disputed: Iterable[Disputed], outcome: str) -> Mapping:
+    """Return the mapping with a sentence for each of them that says what became of it."""
+    sentences = [f"{each.unlike.said}: {outcome}" for each in disputed]
+    return replace(mapping, assumptions=[*mapping.assumptions, *sentences])
 
 
 def _removed(mapping: Mapping, disputed: Sequence[Disputed]) -> Mapping:
-    """Return the mapping without their entries: both sides keep what their builders gave."""
+    """Return the mapping without their entries: both sides keep what their builders gave, except for what is random."""
     variables = {name for each in disputed for name in each.entry.keras}
     gone = [entry for entry in mapping.entries if variables.intersection(entry.keras)]
     names = [name for entry in gone for name in (*entry.torch, *entry.keras)]
     entries = [entry for entry in mapping.entries if entry not in gone]
-    return replace(mapping, entries=entries, constants=[*mapping.constants, *names])
+    partial = [*mapping.partial, *(each.partial for each in disputed if each.partial)]
+    return replace(mapping, entries=entries, constants=[*mapping.constants, *names], partial=partial)
 
 
 def _without(proposal: Proposal, disputed: Sequence[Disputed]) -> Proposal:

@@ -1,10 +1,12 @@
-"""Find outputs of modules that were compared with the wrong tensor: what torch passes on of them agrees with Keras.
+"""Find outputs of modules that were compared with the wrong tensor, as what follows of them agrees.
 
 One side's embedding scales what it returns, the other's leaves that to the model. Behind a fault no values tell that
-the two outputs do not correspond, though the next module is given the same on both sides.
+the two outputs do not correspond, though the next module is given the same on both sides. And two tensors may be equal
+by chance: the last state of a recurrent layer is that of the last step, as long as no sequence ends in padding.
 """
 
 from parity.diagnose.diagnosis import Examined
+from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
 from parity.trace.comparable import comparable
 from parity.trace.manifest import Trace
@@ -31,3 +33,13 @@ def counterparts(examined: Examined, reference: Trace, candidate: Trace) -> set[
         and theirs.get(passed) != source
         and is_comparable(passed)
     }
+
+
+def equal_by_chance(examined: Examined) -> set[str]:
+    """Return the keys of what differs, if that is only what inner modules return, and not in the first step.
+
+    Nothing that follows of it differs then: neither the model's outputs, nor losses, gradients and updates.
+    """
+    unequal = examined.unequal
+    is_inner = all(each.kind == "activation" and each.step and not is_output(each.name) for each in unequal)
+    return {keys.key(each.kind, each.name) for each in unequal} if is_inner else set()

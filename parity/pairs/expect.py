@@ -7,10 +7,12 @@ docs/accepting.md says which tensors follow from an accepted cause.
 from typing import Any
 
 from parity.config.pair import Expect
+from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.accepted import Accepted
 from parity.pairs.evidence import Evidence
 from parity.results import CaseResult, Check, Divergence, Verdict, worst
+from parity.trace.words import in_words
 from parity.verdict.traces import Unequal
 
 
@@ -86,9 +88,10 @@ def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:
     """Name the first tensor that neither follows from an accepted cause nor is within an accepted size."""
     verdict = worst([tensor.verdict for tensor in unaccepted])
     first = next(tensor for tensor in unaccepted if tensor.verdict == verdict)
-    more = f"; so do {len(unaccepted) - 1} more" if len(unaccepted) > 1 else ""
+    further = len(unaccepted) - 1
+    more = f"; so {agree(further, 'does')} {further} more" if further else ""
     result.reason = (
-        f"{first.kind} {first.name} does not follow from an accepted cause and is within no accepted size, "
+        f"{in_words(first.kind, first.name)} does not follow from an accepted cause and is within no accepted size, "
         f"yet it differs{more}"
     )
     result.first_divergence = _divergence(first, result.reason)
@@ -100,8 +103,9 @@ def _report_undecidable(result: CaseResult, undecidable: list[Unequal], accepted
     more = f" (and {len(undecidable) - 1} more)" if len(undecidable) > 1 else ""
     result.verdict = "inconclusive"
     result.reason = (
-        f"{first.kind} {first.name}{more} {accepted.apart(first)}: no formula tells whether the accepted difference "
-        "alone makes it so; accept it by its size ([[expect]] with where and largest_difference), or mend the cause"
+        f"{in_words(first.kind, first.name)}{more} {accepted.apart(first)}: no formula tells whether the accepted "
+        "difference alone makes it so; accept it by its size ([[expect]] with where and largest_difference), or mend "
+        "the cause"
     )
     result.first_divergence = _divergence(first, result.reason)
 

@@ -104,16 +104,13 @@ class Experiment(NamedTuple):
         return left
 
     def _describe(self, left: dict[str, tuple[Question, Question]], result: CaseResult) -> None:
-        """Tell of the modules that remain at which lines both sides part, and what has to be changed there.
-
-        If nothing does it, both sides are told in words.
-        """
+        """Tell of the modules that remain at which lines both sides part, and what has to be changed there."""
         described = self.described(left)
         near = {where: _at(left[where], told.lines) for where, told in described.items() if all(told.lines)}
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
-        result.causes = with_descriptions(result.causes, {where: told.words for where, told in described.items()})
+        result.causes = with_descriptions(result.causes, described)
 
     def _add_lines(self, asked: Asked, examined: Examined) -> None:
         """Tell where in the user's code the calls part, of causes that name no line of Keras's."""
@@ -209,7 +206,7 @@ class Experiment(NamedTuple):
         return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
 
     def described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, Description]:
-        """Return what both sides do in words, where no change was found that explains the difference."""
+        """Return where both sides' calls part, where no change was found that explains the difference."""
         if not questions:
             return {}
         folders = [[str(self._folder(side) / str(number)) for number in range(len(questions))] for side in (0, 1)]
@@ -217,11 +214,10 @@ class Experiment(NamedTuple):
             replace(asked[0], description=mine) for asked, mine in zip(questions.values(), folders[0], strict=True)
         ]
         keras = [
-            replace(asked[1], description=theirs, inputs=mine)
-            for asked, mine, theirs in zip(questions.values(), *folders, strict=True)
+            replace(asked[1], description=theirs, takes_theirs=True)
+            for asked, theirs in zip(questions.values(), folders[1], strict=True)
         ]
-        self._ask([torch, []])  # torch first, as Keras gets torch's inputs
-        self._ask([[], keras])
+        self._ask([torch, keras])
         told = (description(Path(mine), Path(theirs)) for mine, theirs in zip(*folders, strict=True))
         return dict(zip(questions, told, strict=True))
 

@@ -1,6 +1,7 @@
 """Turn a pair's TOML file, or the flags that stand for one, into a case."""
 
 import functools
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from parity.config import cases, schema
-from parity.config.pair import TARGET, Pair, PairInput, PairOutput, Train
+from parity.config.pair import Pair, PairInput, PairOutput, Train
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
+from parity.core.wording import count
 from parity.pairs.patterns import split_sides
 
 Table = dict[str, Any]
@@ -31,10 +33,10 @@ class PairFile(NamedTuple):
     path: Path | None = None
 
     def without_training(self, **changed: Any) -> "PairFile":
-        """Return the pair without [train] and the target of its loss, and with other values of these fields."""
+        """Return the pair without [train] and the inputs of its loss, and with other values of these fields."""
         pair = self.case.model
         assert isinstance(pair, Pair)
-        inputs = {name: given for name, given in pair.inputs.items() if not (pair.train and name == TARGET)}
+        inputs = {name: given for name, given in pair.inputs.items() if not (pair.train and name in pair.loss_inputs)}
         model = msgspec.structs.replace(pair, train=None, inputs=inputs)
         model = msgspec.structs.replace(model, **changed)
         return self._replace(case=msgspec.structs.replace(self.case, model=model, steps=NO_STEPS))
@@ -67,7 +69,9 @@ def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
 def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:
     """Build a pair from the values of --torch, --keras and --input.
 
-    `given` are the texts of the --input flags. `fields` may be those of a case or of a pair.
+    `given` are the texts of the --input flags. `fields` may be those of a case or of a pair. Unless they have a name,
+    the pair is called by both functions, with their modules: many are called `build`, and two pairs of one name would
+    share a folder of traces, and a process with the global settings that the first one changed.
 
     Raises UsageError.
     """
@@ -80,7 +84,7 @@ def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> P
     table: Table = {"torch": torch, "keras": keras, "inputs": tables}
     own = {key: fields.pop(key) for key in list(fields) if key in Pair.__struct_fields__}
     flags = [f"--torch={torch}", f"--keras={keras}", *(f"--input={text}" for text in given)]
-    name = fields.pop("name", None) or torch.rpartition(":")[2] or "model"
+    name = fields.pop("name", None) or re.sub(r"[:/\\]", ".", f"{torch}-{keras}")
     return PairFile(_case("--torch and --keras", name, table | own, fields), [str(Path.cwd())], flags)
 
 
@@ -154,7 +158,7 @@ def _check_layout(where: str, given: PairInput | PairOutput) -> None:
         raise UsageError(f"{where} keras_layout: {error}") from None
     if isinstance(given, PairInput) and given.shape and len(axes) != len(given.shape):
         raise UsageError(
-            f"{where} keras_layout: {given.keras_layout!r} has {len(axes)} axes, but shape = {given.shape}"
+            f"{where} keras_layout: {given.keras_layout!r} has {count(len(axes), 'axis')}, but shape = {given.shape}"
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.config.pair import TARGET, Pair
+from parity.config.pair import Pair
 from parity.trace.survey import Survey
 
 SPACE = ("w", "h w", "d h w")
@@ -16,7 +16,7 @@ def unlike_axes(pair: Pair, torch: Survey, keras: Survey | None = None) -> Itera
     """
     for name, given in pair.inputs.items():
         shape, rank = tuple(given.shape), len(given.shape)
-        if name == TARGET or given.keras_layout or not 3 <= rank <= 5:
+        if name in pair.loss_inputs or given.keras_layout or not 3 <= rank <= 5:
             continue
         first, last = _taking(torch, shape), _taking(keras, shape) if keras else "its layers"
         if first and last:

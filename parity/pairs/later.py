@@ -22,6 +22,8 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
     result, pair = examined.result, experiment.file.case.model
     assert isinstance(pair, Pair)
     for asked in later.parted(result, examined.unequal):
+        if asked.kind == keys.UPDATE and _is_replayed(examined, asked.name):
+            continue
         with np.errstate(all="ignore"):  # the tensors may hold any numbers
             words = difference(asked.kind, asked.name, *later.both(asked, experiment.traces))
             is_own = asked.kind == keys.UPDATE and has_own_optimizer(pair)
@@ -42,6 +44,11 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             result.causes += alike
         if words:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
+
+
+def _is_replayed(examined: Examined, name: str) -> bool:
+    """Return whether an optimizer's formula explains the updates of a parameter: then nothing else is behind them."""
+    return examined.replayed is not None and examined.replayed.reproduces(name, 0, frozen=False)
 
 
 def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parity.config.pair import Pair
+from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
 from parity.trace.comparable import comparable
@@ -66,6 +67,7 @@ def without_one_sided(
             if slot(key) in slots[0] ^ slots[1] or slot(key) in other_form
         }
         hidden[stem] = hidden.get(stem, set()) | one_sided_slots | {keys.key("gradient", name) for name in untrained}
+        hidden[stem] |= _other_calls(traces, stem) | _waiting(traces, stem)
     candidate = _without_parameters(candidate, untrained)
     if any(hidden.values()):
         reference, candidate = _Hiding(reference, hidden), _Hiding(candidate, hidden)
@@ -84,8 +86,58 @@ def _notes(
     if other_form:
         names = ", ".join(sorted(other_form))
         yield f"the two optimizers keep {names} in different forms, which are not compared: every update is"
+    if any(_other_calls(traces, stem) for stem in traces[0].stems(HIGH)):
+        yield "the training steps call the model otherwise on each side: what has no counterpart is not compared"
+    if any(_waiting(traces, stem) for stem in traces[0].stems(HIGH)):
+        yield "gradients that wait for an update are not compared: every update is"
     for name in untrained:
         yield f"{name} is a buffer of torch's and a trained variable of Keras's: its gradient is not compared"
+
+
+def _other_calls(traces: tuple[Trace, Trace], stem: str) -> set[str]:
+    """Return the keys of the forward passes of a training step that have no counterpart.
+
+    A step of the user's own may take a batch apart: then none has one. It may call the model again: then those of the
+    further calls have none.
+    """
+    if stem == keys.INITIAL or not any(trace.manifest.training.own_step for trace in traces):
+        return set()
+    of_sides = [trace.open(HIGH, stem) for trace in traces]
+    shapes = [
+        {key: array.shape for key, array in tensors.items() if key.startswith(keys.key("activation", MODEL))}
+        for tensors in of_sides
+    ]
+    is_trained = any(keys.split(key)[0] == "gradient" for tensors in of_sides for key in tensors)
+    if shapes[0] == shapes[1] or not is_trained:
+        return set()
+    shared = shapes[0].keys() & shapes[1].keys()
+    if shared and all(shapes[0][key] == shapes[1][key] for key in shared):
+        return shapes[0].keys() ^ shapes[1].keys()
+    return {key for tensors in of_sides for key in tensors if keys.split(key)[0] in (*INNER, "loss")}
+
+
+def _waiting(traces: tuple[Trace, Trace], stem: str) -> set[str]:
+    """Return the keys of gradients that a step of the user's own accumulates: neither side updates anything yet.
+
+    Before it applies them, a program may keep their sum or their mean. One that never calls an optimizer keeps them as
+    they are.
+    """
+    waiting = [trace.manifest.training.waiting for trace in traces]
+    number, steps = keys.step_of(stem), traces[0].case.steps
+    if any(number not in numbers or len(numbers) == steps for numbers in waiting):
+        return set()
+    return {key for trace in traces for key in _listed(trace, HIGH, stem) if keys.split(key)[0] == "gradient"}
+
+
+def without_losses(trace: Trace) -> Trace:
+    """Return the trace without its losses, as if none had been recorded."""
+    files = trace.manifest.files
+    losses = {key for listed in files.values() for key in listed if keys.split(key)[0] == "loss"}
+    stems = {name.rpartition("/")[2] for name in files}
+    changed: Trace = _Hiding(trace, dict.fromkeys(stems, losses))
+    kept = {name: [key for key in listed if key not in losses] for name, listed in files.items()}
+    changed.manifest = replace(trace.manifest, files=kept)
+    return changed
 
 
 def _one_sided(
@@ -106,7 +158,7 @@ class _Hiding(Trace):
 
     def __init__(self, trace: Trace, hidden: dict[str, set[str]]) -> None:
         vars(self).update(vars(trace))
-        self.hidden = hidden
+        self._trace, self.hidden = trace, hidden
 
     def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
         """Return the tensors of one step that are not hidden.
@@ -114,7 +166,7 @@ class _Hiding(Trace):
         Raises TraceError.
         """
         hidden = self.hidden.get(stem, set())
-        return {key: array for key, array in super().open(run, stem, replica).items() if key not in hidden}
+        return {key: array for key, array in self._trace.open(run, stem, replica).items() if key not in hidden}
 
 
 def _listed(trace: Trace, run: str, stem: str) -> list[str]:

@@ -1,20 +1,28 @@
 """Name the causes that only a pair can have, and report what the weight mapping assumed."""
 
+import re
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.diagnosis import Examined
+from parity.diagnose.layers import dropout
 from parity.results import CaseResult
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
+from parity.trace.survey import Survey
 
 SUM = "weights.sum"  # a torch weight that Keras holds only as part of a sum
 TIED = "weights.tied"  # a torch weight that Keras holds as several
 LAYOUT = "output.layout"  # an output's axes stand in another order
 VALUES = "buffer.values"  # values that both builders compute and that differ
+DEFAULT = "call.default"  # a plain call computes something else than one in inference mode
+SEED = "dropout.seed"  # a seed in the user's code makes masks repeat on one side
+MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
+REPEATED = ("dropout.step", "dropout.order")  # what the formulas say of a mask that was drawn before
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
@@ -31,6 +39,13 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _name_values(result, mapping)
     _name_unfilled(result, mapping)
     _name_decay(result, reference, candidate)
+
+
+def explain_mode(result: CaseResult, keras: Survey) -> None:
+    """Say why layers of Keras's are not in training mode, where the model's `call` takes no `training`."""
+    for cause in result.causes if keras.is_mode_lost else ():
+        if cause["id"] in MODES:
+            cause["evidence"] += "; keras's `call` takes no `training`, and fit calls the model without it"
 
 
 def name_layout(result: CaseResult, key: str, layout: str) -> None:
@@ -92,6 +107,27 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     result.causes = [*kept[:first], *named, *kept[first:]]
 
 
+def name_seeds(result: CaseResult, *traces: Trace) -> None:
+    """Name the seed as the cause of a mask that was drawn before, where the masks of one side alone repeat."""
+    repeated = {trace.backend: trace.manifest.training.repeated for trace in traces}
+    sides = [side for side, places in repeated.items() if places]
+    if len(sides) != 1:
+        return
+    evidence = f"{sides[0]}: a seed in the code draws an earlier mask again at {', '.join(repeated[sides[0]])}"
+    values = {side: "repeats a mask" if side in sides else "a mask of its own" for side in repeated}
+    for cause in result.causes:
+        is_of_masks = cause["id"] in REPEATED and not _is_ahead(cause, sides[0])
+        if is_of_masks or (cause["id"], cause["where"]) == (UNKNOWN, "loss"):
+            cause |= {"id": SEED, **values, "evidence": evidence}
+
+
+def _is_ahead(cause: dict[str, Any], side: str) -> bool:
+    """Return whether a side has a later mask of the step than the other: it is none that was drawn before."""
+    here = dropout.mask_number(cause[side])
+    there = dropout.mask_number(cause["keras" if side == "torch" else "torch"])
+    return here is not None and there is not None and here > there
+
+
 def _name_tied(result: CaseResult, mapping: Mapping) -> None:
     """Name the cause at a torch weight that Keras holds as several, such as a head's that is not tied to its embedding.
 
@@ -129,20 +165,20 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
     if mapping.exchanged and result.verdict == "diverged":
         result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
     for module, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
-        evidence = f"with {sentence.replace(' were taken to be ', ' as ')} both models return the same"
+        evidence = f"with {re.sub(' (was|were) taken to be ', ' as ', sentence)} both models return the same"
         fields = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
         result.causes.append({"id": "weights.exchanged", "where": module, **fields})
 
 
 def _name_values(result: CaseResult, mapping: Mapping) -> None:
-    """Name the tables that both builders compute and that differ; with torch's values both models return the same."""
+    """Name the tables of both builders that differ: computed ones that decide, and random ones that are not alike."""
     if mapping.unlike and result.verdict == "diverged":
         result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
-        evidence = "with torch's values in it both models return the same; to load them, say so in [[weights]]"
-        result.causes += [
-            {"id": VALUES, "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
-            for name, how in mapping.unlike.items()
-        ]
+        for name, how in mapping.unlike.items():
+            same = "with torch's values in it both models return the same"
+            evidence = f"{same if how.cause == VALUES else how.said}; to load torch's values, say so in [[weights]]"
+            fields = {"torch": how.torch, "keras": how.keras, "evidence": evidence}
+            result.causes.append({"id": how.cause, "where": name, **fields})
 
 
 def _name_unfilled(result: CaseResult, mapping: Mapping) -> None:

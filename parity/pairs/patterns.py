@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from parity.core.wording import count
+
 Shape = tuple[int, ...]
 Sized = list[tuple[int, str]]  # axes: the size and the name of each
 Group = tuple[str, ...]  # the named axes that one axis of an array is made of; () for an axis of size one
@@ -77,7 +79,7 @@ def equations(groups: list[Group], shape: Shape) -> list[Equation]:
     Raises ValueError if the numbers of axes differ.
     """
     if len(groups) != len(shape):
-        raise ValueError(f"the pattern names {len(groups)} axes, but the array has the shape {shape}")
+        raise ValueError(f"the pattern names {count(len(groups), 'axis')}, but the array has the shape {shape}")
     return [Equation(group, size) for group, size in zip(groups, shape, strict=True)]
 
 

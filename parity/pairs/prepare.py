@@ -4,6 +4,7 @@ torch's survey needs only torch. Keras's part needs the files of torch's survey,
 can be recorded on different machines.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,9 +20,11 @@ from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.layouts import given_orders
 from parity.pairs.activations.matching import match
 from parity.pairs.assume import assume, unresolved
-from parity.pairs.built import Built, moved, read
+from parity.pairs.built import Built, read
+from parity.pairs.distributions import MORE
 from parity.pairs.file import PairFile
 from parity.pairs.image_axes import unlike_axes
+from parity.pairs.random_tables import LARGEST, Draws, changed
 from parity.pairs.readings import chosen
 from parity.pairs.resolve import Resolved, resolve
 from parity.pairs.show import complaint
@@ -65,7 +68,7 @@ def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepar
         wait([reference])
         raise
     ended(reference)
-    return prepare_keras(file, backends["keras"], folder, structure)
+    return prepare_keras(file, backends["keras"], folder, structure, backends["torch"])
 
 
 def _hints(file: PairFile, folder: Path) -> list[str]:
@@ -90,30 +93,33 @@ def survey_torch(file: PairFile, backend: Worker, folder: Path) -> PairContext:
     return PairContext(search=file.search, survey=own)
 
 
-def prepare_keras(file: PairFile, backend: Worker, folder: Path, structure: Surveyed | None = None) -> Prepared:
+def prepare_keras(
+    file: PairFile, backend: Worker, folder: Path, structure: Surveyed | None = None, torch: Worker | None = None
+) -> Prepared:
     """Find the mapping and the matching where torch's survey exists already.
 
-    `structure` is Keras's survey without weights, if it has been taken.
+    `structure` is Keras's survey without weights, if it has been taken. Without a worker for torch, what torch's
+    builder gives with other seeds was recorded (`draw_torch`).
 
     Raises UsageError (UnmappedError if a weight has no counterpart) and BackendError.
     """
     assert isinstance(file.case.model, Pair)
-    torch = Path(place(folder, "torch"))
-    if not (torch / survey.FILE).exists():
+    surveyed = Path(place(folder, "torch"))
+    if not (surveyed / survey.FILE).exists():
         raise UsageError(
-            f"{file.case.name}: Keras's model gets its weights from torch's recording, which was expected in {torch}; "
-            "record torch first into the same --out, or copy its recording there"
+            f"{file.case.name}: Keras's model gets its weights from torch's recording, which was expected in "
+            f"{surveyed}; record torch first into the same --out, or copy its recording there"
         )
     structure = structure or _survey_keras(file, backend, folder, None)
-    reference = survey.read(torch)
-    built = read(torch, Path(place(folder, "keras")))
+    reference = survey.read(surveyed)
+    built = read(surveyed, Path(place(folder, "keras")))
     try:
         first = propose(reference, structure[0], file.case.model, built)
     except UsageError as error:  # by a rule of the user's: what is found without rules helps to write one
         free = msgspec.structs.replace(file.case.model, weights=[], ignore=Ignore())
         raise UnmappedError(str(error), propose(reference, structure[0], free, built).mapping) from None
     try:
-        return _prepared(file, backend, folder, structure[0], built)
+        return _prepared(file, backend, folder, structure[0], built, torch)
     except UnmappedError:
         raise
     except UsageError as error:
@@ -122,7 +128,9 @@ def prepare_keras(file: PairFile, backend: Worker, folder: Path, structure: Surv
         raise MappedError(str(error), first.mapping) from None
 
 
-def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, built: Built) -> Prepared:
+def _prepared(
+    file: PairFile, backend: Worker, folder: Path, keras: Survey, built: Built, torch_backend: Worker | None
+) -> Prepared:
     """Decide by running what the weights' names, shapes and order leave open, and match the activations.
 
     Raises UsageError (UnmappedError if a weight has no counterpart) and BackendError.
@@ -134,11 +142,11 @@ def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, buil
     last: dict[bytes, Surveyed] = {}
 
     def run(mapping: Mapping) -> Surveyed:
-        entries = msgspec.json.encode(mapping.entries)
-        if entries not in last:
+        loaded = msgspec.json.encode((mapping.entries, mapping.partial))
+        if loaded not in last:
             last.clear()  # a further run overwrites what the last one returned
-            last[entries] = _survey_keras(file, backend, folder, mapping)
-        return last[entries]
+            last[loaded] = _survey_keras(file, backend, folder, mapping)
+        return last[loaded]
 
     def read_as(reading: Reading) -> Proposal:
         return propose(reference, keras, pair, built, reading)
@@ -151,12 +159,21 @@ def _prepared(file: PairFile, backend: Worker, folder: Path, keras: Survey, buil
     if proposal.mapping.unplaced:
         raise _unmapped(file, proposal, [*unlike_axes(pair, reference, keras), *map(OUTSIDE.format, keras.outside)])
 
+    def draw(further: int, names: Sequence[str]) -> Draws:
+        reference = begun(lambda: _draw(file, torch_backend, folder, further, names))
+        _draw(file, backend, folder, further, names)
+        ended(reference)
+        ours, theirs = (survey.drawn(_drawn(folder, side, names)) for side in ("torch", "keras"))
+        both = min(len(ours), len(theirs))
+        return Draws([built.rounded, *ours[:both]], [built.keras, *theirs[:both]])
+
     def solve(proposal: Proposal) -> Resolved:
         return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
 
     sides = disputed.Sides(reference, keras)
-    found = disputed.find(proposal.mapping, sides, built, lambda: _drawn(file, backend, folder, built))
-    resolved = disputed.resolved(proposal, found, sides, values, solve, run)
+    resolved = disputed.resolved(
+        proposal, lambda each: disputed.find(each, sides, built, draw), sides, values, solve, run
+    )
     surveyed = msgspec.structs.replace(resolved.survey, rehearsal=keras.rehearsal)
     given = given_orders(pair)
     matched = match(reference, values, surveyed, resolved.values, resolved.mapping, given)
@@ -188,12 +205,33 @@ def _unmapped(file: PairFile, proposal: Proposal, hints: list[str]) -> UnmappedE
     return UnmappedError(f"{file.case.name}: weights without a counterpart:\n{complaints}", mapping)
 
 
-def _drawn(file: PairFile, backend: Worker, folder: Path, built: Built) -> set[str]:
-    """Return the names of what Keras's builder draws at random: another seed makes it another."""
-    own = place(folder, "keras_of_another_seed")
-    case = msgspec.structs.replace(file.case, seed=file.case.seed + 1)
-    _do(backend, SurveyJob(case=case, folder=own, pair=PairContext(search=file.search, survey=place(folder, "torch"))))
-    return moved(built.keras, survey.built(Path(own)))
+def draw_torch(file: PairFile, backend: Worker, folder: Path) -> None:
+    """Record what torch's builder gives with other seeds to what it does not train, for Keras's half to be prepared."""
+    first = survey.built(Path(place(folder, "torch")))
+    if first:
+        _draw(file, backend, folder, disputed.FEW, [])
+        masks = changed([first, *survey.drawn(_drawn(folder, "torch", []))])
+        random = [name for name, mask in masks.items() if mask.size <= LARGEST]
+        if random:
+            _draw(file, backend, folder, MORE - 1, random)
+
+
+def _draw(file: PairFile, backend: Worker | None, folder: Path, further: int, names: Sequence[str]) -> None:
+    """Keep what a side's builder gives with so many further seeds to these tensors that it does not train, or to all.
+
+    Nothing is done without a worker: it was recorded.
+    """
+    if not backend:
+        return
+    seeds = [file.case.seed + number for number in range(1, further + 1)]
+    context = PairContext(search=file.search, survey=place(folder, "torch"))
+    own = str(_drawn(folder, backend.name, names))
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=context, seeds=seeds, tables=list(names)))
+
+
+def _drawn(folder: Path, side: str, names: Sequence[str]) -> Path:
+    """Return the folder of what a side's builder gives with other seeds: many to tensors by name, or a few to all."""
+    return Path(place(folder, side)) / ("many_seeds" if names else "few_seeds")
 
 
 def _needless(file: PairFile, backend: Worker, folder: Path) -> Survey:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from parity.core.wording import agree
 from parity.pairs.reproduced import Reproduced, Values, agrees
 from parity.pairs.resolve import Run
 from parity.pairs.weights import names
@@ -191,14 +192,15 @@ def _open(proposal: Proposal, other: Proposal, why: str, agreed: bool) -> str:
     outcome = "which makes the models equal" if agreed else "no reading makes the models equal, so that this stays open"
     first, second = (_modules([each for name in differing for each in pairs.get(name, ())]) for pairs in (own, others))
     torch = _modules(differing)
-    return f"{torch} of torch were taken to be {first} of keras ({why}, {outcome}); the other reading is {second}"
+    taken = f"{torch} of torch {agree(1 + torch.count(','), 'was')} taken to be {first} of keras"
+    return f"{taken} ({why}, {outcome}); the other reading is {second}"
 
 
 def _paired(paths: list[str], links: Sequence[Link]) -> str:
     """Say which of Keras's towers were taken for torch's at these paths."""
     ends = ([link.keras[0].module for link in links if path in _around(link.torch[0].module)] for path in paths)
     keras = [_common(modules) or f"{modules[0]}..{modules[-1]}" for modules in ends]
-    return f"{', '.join(paths)} of torch were taken to be {', '.join(keras)} of keras"
+    return f"{', '.join(paths)} of torch {agree(len(paths), 'was')} taken to be {', '.join(keras)} of keras"
 
 
 def _modules(weights: Sequence[str]) -> str:

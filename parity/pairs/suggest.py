@@ -11,6 +11,7 @@ from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.pairs.activations.values import SAME, Tensor, fit
 from parity.pairs.pair_causes import VALUES
+from parity.pairs.random_tables import DISTRIBUTION
 from parity.pairs.show import as_toml
 from parity.results import CaseResult, Suggestion
 from parity.trace.mapping import Mapping
@@ -23,6 +24,9 @@ INHERENT = {
     "weights.sum": "torch trains two biases where Keras's layer has one, their sum, and no argument for two: the sum "
     "moves twice as far in torch, unless one of its biases has requires_grad = False",
     "constant.precision": "TensorFlow holds a constant of this function in float32, and has no argument for it",
+    "op.precision": "an op of the framework computes in float32, whatever it is given, and has no argument for it",
+    "rmsprop.epsilon_placement": "Keras's RMSprop has its epsilon within the root, torch's beside it, and neither has "
+    "an argument for the other",
     "sgd.momentum_form": "Keras's SGD has the learning rate within its momentum, torch's has not, and neither has an "
     "argument for the other; without a schedule they are the same",
 }
@@ -52,7 +56,7 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     for.
     """
     accepted = {(cause["id"], cause["where"]) for cause in result.expected}
-    acceptable = [cause for cause in result.causes if cause["id"] not in (*UNNAMED, VALUES)]
+    acceptable = [cause for cause in result.causes if cause["id"] not in (*UNNAMED, VALUES, DISTRIBUTION)]
     named = [cause for cause in acceptable if (cause["id"], cause["where"]) not in accepted]
     if result.verdict == "match":
         return []

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from parity.core import wording
 from parity.core.errors import UsageError
 from parity.pairs import patterns
 from parity.pairs.patterns import Equation, Group, Shape
@@ -54,7 +55,7 @@ def planned(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> lis
         single = entry.rearrange.split(";")
         texts = single * len(keras) if len(single) == 1 else single
         if len(texts) != len(keras):
-            raise ValueError(f"received {len(texts)} patterns, expected 1 or {len(keras)}")
+            raise ValueError(f"received {wording.count(len(texts), 'pattern')}, expected 1 or {len(keras)}")
         return [_plan(entry, text.strip(), whole, [shape]) for text, shape in zip(texts, keras, strict=True)]
     except ValueError as error:
         raise _mistake(entry, torch, keras, str(error)) from None
@@ -82,7 +83,9 @@ def _sliced(entry: Entry, whole: Shape) -> Shape:
     """
     slices = slices_of(entry.slice) if entry.slice else ()
     if len(slices) > len(whole):
-        raise ValueError(f"slice {entry.slice!r} has {len(slices)} axes, but torch's weight has {len(whole)}")
+        raise ValueError(
+            f"slice {entry.slice!r} has {wording.count(len(slices), 'axis')}, but torch's weight has {len(whole)}"
+        )
     shape = tuple(len(range(size)[part]) for size, part in zip(whole, slices, strict=False)) + whole[len(slices) :]
     if 0 in shape and 0 not in whole:
         raise ValueError(f"slice {entry.slice!r} leaves nothing of the shape {whole}")
@@ -151,8 +154,8 @@ def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequ
     """
     if not axes.right or len(axes.entering) != len(axes.right):
         raise ValueError(
-            f"Keras's variables have several shapes, so that `each` must begin with the {len(axes.right)} axes that "
-            f"`rearrange` ends with, received {len(axes.entering)}"
+            f"Keras's variables have several shapes, so that `each` must begin with the "
+            f"{wording.count(len(axes.right), 'axis')} that `rearrange` ends with, received {len(axes.entering)}"
         )
     marked = {name: size for name, size in axes.given(given).items() if name.endswith(MARK)}
     by_part = [patterns.solve(dict(marked), patterns.equations(axes.leaving, shape)) for shape in keras]
@@ -189,7 +192,9 @@ def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equati
     """
     after = [(), *entering] if drop else entering
     if len(right) != len(after) or (count > 1 and not right):
-        raise ValueError(f"`rearrange` ends with {len(right)} axes, but `each` begins with {len(entering)}")
+        raise ValueError(
+            f"`rearrange` ends with {wording.count(len(right), 'axis')}, but `each` begins with {len(entering)}"
+        )
     factors = [count] + [1] * (len(right) - 1)
     return [Equation(left, factor, part) for left, factor, part in zip(right, factors, after, strict=False)]
 

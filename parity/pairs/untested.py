@@ -1,10 +1,11 @@
 """Say in words what the comparison of a pair does not look at, as far as the models have such things."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Named
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
+from parity.core.wording import agree, count
 from parity.pairs.activations.counterparts import is_random
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -34,8 +35,8 @@ def constants(mapping: Mapping, reference: Trace) -> list[str]:
     alone = [name for name in buffers_held if name in mapping.constants and name not in elsewhere]
     if not alone:
         return []
-    named = _few(alone)
-    buffers, have = ("buffers", "have") if len(alone) > 1 else ("buffer", "has")
+    named = few(alone)
+    buffers, have = (agree(len(alone), word) for word in ("buffer", "has"))
     they = "they are" if len(alone) > 1 else "it is"
     return [f"torch's {buffers} {named} {have} no counterpart: {they} constant here, other values were not tried"]
 
@@ -49,7 +50,14 @@ def unused(mapping: Mapping) -> list[str]:
 
 def unnamed(torch: Survey) -> list[str]:
     """Say which tensors torch's model returns that [outputs] does not name."""
-    return [f"not named in [outputs], and not compared: {_few(torch.unnamed)}"] if torch.unnamed else []
+    return [f"not named in [outputs], and not compared: {few(torch.unnamed)}"] if torch.unnamed else []
+
+
+def schedules(traces: Iterable[Trace]) -> list[str]:
+    """Say whose schedule of the learning rate has not changed it in any step that was run."""
+    still = {trace.backend: trace.manifest.training for trace in traces}
+    sides = [side for side, training in still.items() if training.is_scheduled and len(set(training.rates)) == 1]
+    return [f"{side}'s learning rate follows a schedule that changes it in none of these steps" for side in sides]
 
 
 def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
@@ -63,11 +71,12 @@ def _alone(side: str, names: list[str], what: str) -> str:
     """Say what some weights without a counterpart do; `what` is a phrase with its verb in the plural."""
     verb, _, rest = what.partition(" ")
     if len(names) > 1:
-        return f"{len(names)} weights of {side} without a counterpart {what}: {_few(names)}"
+        return f"{len(names)} weights of {side} without a counterpart {what}: {few(names)}"
     return f"1 weight of {side} without a counterpart {SINGULAR[verb]} {rest}: {names[0]}"
 
 
-def _few(names: list[str]) -> str:
+def few(names: list[str]) -> str:
+    """Return the names as a list in words, shortened."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"
 
@@ -79,9 +88,9 @@ def _initial(trace: Trace) -> list[str]:
 def _in_training(modules: Named[str, str]) -> Iterator[str]:
     """Yield what only a training step exercises."""
     yield "neither loss nor optimizer"
-    for subject, count in (
+    for subject, number in (
         ("dropout", sum(map(is_random, modules.values()))),
         ("batch norm's statistics", list(modules.values()).count("batch_norm")),
     ):
-        if count:
-            yield f"nor {subject} ({count} module{'' if count == 1 else 's'})"
+        if number:
+            yield f"nor {subject} ({count(number, 'module')})"

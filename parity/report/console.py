@@ -1,8 +1,11 @@
 """The console on which reports are printed."""
 
-from typing import TextIO
+import textwrap
+from typing import Any, TextIO
 
 import rich.console
+
+UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # so that paths can be copied
 
 
 class Console(rich.console.Console):
@@ -12,6 +15,13 @@ class Console(rich.console.Console):
         super().__init__(file=file, markup=False, highlight=False, emoji=False)
         if not self.is_terminal:
             self.width = pipe_width
+
+    def fold(self, text: str, **options: Any) -> None:
+        """Print lines of text, folded to the console's width, each with its indentation."""
+        for line in text.splitlines():
+            indent = " " * (len(line) - len(line.lstrip()))
+            folded = textwrap.wrap(line, self.width, subsequent_indent=indent, **UNBROKEN)
+            self.print("\n".join(folded), soft_wrap=True, **options)
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError again; rich itself would exit with status 1, which here means "diverged"."""

@@ -4,6 +4,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
+from parity.core.wording import count
 from parity.results import RANKING, CaseResult, Coverage, Variation
 
 LONGEST = 100  # characters of a variation's reason; the first failing one's is also the pair's, and printed in full
@@ -11,14 +12,17 @@ MOST_NAMES = 3  # names that a list prints at most; the JSON has all of them
 
 
 def lines(case: CaseResult) -> Iterator[str]:
-    """Yield a line that counts the variations, one for each that failed, and one for the coverage of branches."""
+    """Yield a line that counts the variations, one for each that failed, and one for the coverage of branches.
+
+    The variation that the case's reason names has no line of its own.
+    """
     if case.variations:
-        yield from _variations(case.variations)
+        yield from _variations(case.variations, case.reason)
     if case.coverage:
         yield _coverage(case.coverage)
 
 
-def _variations(variations: list[Variation]) -> Iterator[str]:
+def _variations(variations: list[Variation], told: str) -> Iterator[str]:
     if [variation.name for variation in variations] == ["all"]:
         yield f"no variations: {variations[0].skipped}"
         return
@@ -26,10 +30,9 @@ def _variations(variations: list[Variation]) -> Iterator[str]:
     parts = [f"{counts[verdict]} {verdict}" for verdict in RANKING if counts[verdict]]
     if left := [variation for variation in variations if variation.verdict == "skipped"]:
         parts.append(f"{len(left)} left out ({_reasons(left)})")
-    plural = "" if len(variations) == 1 else "s"
-    yield f"{len(variations)} variation{plural}: {', '.join(parts)}"
+    yield f"{count(len(variations), 'variation')}: {', '.join(parts)}"
     for variation in variations:
-        if variation.verdict in RANKING[2:]:
+        if variation.verdict in RANKING[2:] and f" {variation.name}: " not in told:
             reason = textwrap.shorten(variation.reason, LONGEST, placeholder=" ...")
             yield f"  {variation.name}: {variation.verdict}: {reason}"
 
@@ -44,7 +47,7 @@ def _reasons(left: list[Variation]) -> str:
 
 def _coverage(coverage: Coverage) -> str:
     """Return how many branches were reached, and which were not, grouped by kind."""
-    line = f"coverage: {coverage.reached} of {coverage.of} branches"
+    line = f"coverage: {coverage.reached} of {count(coverage.of, 'branch')}"
     missed: dict[str, list[str]] = {}
     for branch in coverage.branches:
         if not branch.reached:

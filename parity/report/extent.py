@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from parity.core import wording
 from parity.core.names import STAY_ROUNDED
 from parity.details import Extent
 from parity.results import CaseResult, Report
@@ -18,7 +19,7 @@ def line(report: Report) -> str:
         f"compared: {_least('parameters', report)}, {_least('activations', report)}",
         *_alone(extents),
         *_not_promoted(extents),
-        *(f"{mode} not run in {_cases(count)}" for mode, count in modes.items()),
+        *(f"{mode} not run in {wording.count(count, 'case')}" for mode, count in modes.items()),
     ]
     return "; ".join(parts)
 
@@ -38,7 +39,7 @@ def _alone(extents: list[Extent]) -> Iterator[str]:
     for extent in extents:
         counts.update({side: len(names) for side, names in extent.alone.items()})
     for side, count in counts.items():
-        yield f"{count} {'tensor' if count == 1 else 'tensors'} only in {side}"
+        yield f"{wording.count(count, 'tensor')} only in {side}"
 
 
 def _not_promoted(extents: list[Extent]) -> Iterator[str]:
@@ -46,11 +47,7 @@ def _not_promoted(extents: list[Extent]) -> Iterator[str]:
     for extent in extents:
         counts.update({side: len(names) for side, names in extent.not_promoted.items()})
     for side, count in counts.items():
-        yield f"{count} {'module' if count == 1 else 'modules'} of {side} not in float64"
-
-
-def _cases(count: int) -> str:
-    return f"{count} {'case' if count == 1 else 'cases'}"
+        yield f"{wording.count(count, 'module')} of {side} not in float64"
 
 
 def sentences(case: CaseResult) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
-from parity.report import terminal
+from parity.report import terminal, words
 from parity.results import CaseResult, Report
 
 State = Literal["passed", "failure", "error", "skipped"]
@@ -46,7 +46,9 @@ def document(program: str, tests: Sequence[Test]) -> str:
 def _of_case(case: CaseResult, strict: bool) -> Test:
     suite, _, name = case.case.rpartition("/")
     state = STATES.get(case.verdict, "passed")
-    message = f"{case.verdict}: {case.reason}" if case.reason else case.verdict
+    first = case.first_divergence
+    place = words.divergence(first) if first and first.reason == case.reason else ""
+    message = ": ".join(filter(None, (case.verdict, place, case.reason)))
     if state == "passed" and strict and (case.verdict == "subprecision" or case.findings):
         state = "failure"
         message = message if case.verdict == "subprecision" else case.findings[0].message

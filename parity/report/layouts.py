@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
+from parity.core.wording import agree, count
 from parity.layout.compare import flows
 from parity.layout.declared import MAPPINGS
 from parity.trace.layout import Layout
@@ -38,11 +39,11 @@ def _rows(layouts: list[Layout]) -> Iterator[list[str]]:
 
 
 def _bytes(size: int | None) -> str:
-    return "-" if size is None else f"{size} bytes"
+    return "-" if size is None else count(size, "byte")
 
 
 def _elements(sizes: list[int] | None) -> str:
-    return "-" if sizes is None else f"{' + '.join(map(str, sizes))} elements"
+    return "-" if sizes is None else f"{' + '.join(map(str, sizes))} {agree(sum(sizes), 'element')}"
 
 
 def _devices(devices: list[int] | None) -> str:

@@ -4,10 +4,10 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from parity.report import extent
+from parity.report import extent, words
 from parity.report.sides import in_words
 from parity.report.words import MARKS, headline, main_case, next_step
-from parity.results import CaseResult, Report
+from parity.results import CaseResult, Divergence, Report
 
 MOST = 50  # rows of a table; a summary may have a megabyte
 SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
@@ -16,14 +16,14 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
 def comparison(report: Report) -> str:
     """Return the summary of a comparison."""
     case = main_case(report.cases)
-    attention = [each for each in report.cases if each.verdict not in ("match", "skipped")]
+    others = [each for each in report.cases if each is not case and each.verdict not in ("match", "skipped")]
     counts = ", ".join(f"{MARKS[verdict]} {count} {verdict}" for verdict, count in report.summary.items() if count)
     return document(
         headline(report),
         [f"The run ended early: {escaped(report.error)}"] if report.error else [],
         [counts] if counts else [],
         _first(case, report) if case else [],
-        table(("case", "verdict", "where", "cause"), map(_row, attention)) if len(attention) > 1 else [],
+        table(("also", "verdict", "where", "cause"), map(_row, others)) if others else [],
         [f"{escaped(line[0].upper() + line[1:])}."] if (line := extent.line(report)) else [],
     )
 
@@ -55,9 +55,10 @@ def block(text: str) -> str:
 def _first(case: CaseResult, report: Report) -> Iterator[str]:
     """Yield what a reader should see first: where a case differs, the values, the cause, and what to do."""
     first = case.first_divergence
-    place = f", step {first.step}, {first.kind} {first.name}" if first else ""
-    yield f"**{escaped(case.case)}**: {case.verdict}{escaped(place)}"
-    yield escaped(first.reason if first else case.reason)
+    place = f", {words.when(first)}: {_tensor(first)}" if first else ""
+    yield f"**{escaped(case.case)}**: {case.verdict}{place}"
+    reason = first.reason if first else case.reason
+    yield escaped(f"{reason} {words.meaning(reason)}")
     if first and any(side.value is not None for side in first.sides.values()):
         values = ((escaped(name), f"{side.value!r}", escaped(side.dtype)) for name, side in first.sides.items())
         yield from table(("side", f"value at {first.index}", "type"), values)
@@ -68,8 +69,14 @@ def _first(case: CaseResult, report: Report) -> Iterator[str]:
 
 
 def _row(case: CaseResult) -> tuple[str, str, str, str]:
-    where = case.first_divergence.name if case.first_divergence else case.reason
-    return escaped(case.case), f"{MARKS[case.verdict]} {case.verdict}", escaped(where[:200]), _cause(case)
+    where = _tensor(case.first_divergence) if case.first_divergence else escaped(case.reason[:200])
+    return escaped(case.case), f"{MARKS[case.verdict]} {case.verdict}", where, _cause(case)
+
+
+def _tensor(first: Divergence) -> str:
+    tensor = words.tensor(first)
+    name = f" <code>{escaped(tensor.name)}</code>" if tensor.name else ""
+    return f"{tensor.what}{name}{escaped(tensor.rest)}"
 
 
 def _cause(case: CaseResult) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-
+from parity.core.wording import count
 from parity.pairs import show as weights
 from parity.report import coverage
+from parity.report.console import Console
 from parity.results import CaseResult, Matched
 
 MOST_NAMES = 6  # names that a list prints at most
@@ -15,8 +15,10 @@ MOST_NAMES = 6  # names that a list prints at most
 def show(case: CaseResult, console: Console) -> None:
     """Print this part of the report; for a built-in case print nothing."""
     remarks = list(lines(case))
-    for line in [f"\n{case.case}:", *(f"  {remark}" for remark in remarks)] if remarks else ():
-        console.print(line)
+    if remarks:
+        console.print(f"\n{case.case}:")
+    for line in (f"  {remark}" for remark in remarks):
+        console.fold(line)
     suggest(case, console)
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
@@ -29,12 +31,13 @@ def show(case: CaseResult, console: Console) -> None:
 def suggest(case: CaseResult, console: Console) -> None:
     """Print the sections that accept the differences with a known cause, to be added to the pair file."""
     for suggestion in case.suggestions:
-        console.print(f"\n  {suggestion.why}; add to the pair file (or let --accept add it):", soft_wrap=True)
+        console.print()
+        console.fold(f"  {suggestion.why}; add to the pair file (or let --accept add it):")
         console.print(f"\n{suggestion.toml}", soft_wrap=True, end="")
 
 
 def lines(case: CaseResult) -> Iterator[str]:
-    """Yield the remarks on a case, a line each."""
+    """Yield the remarks on a case, a line each, without what its reason says."""
     if case.matched:
         yield from _matched(case.matched)
     for what, names in (
@@ -43,16 +46,15 @@ def lines(case: CaseResult) -> Iterator[str]:
     ):
         if names:
             yield f"{what}: {_few(names)}"
-    yield from (f"assumed: {sentence}" for sentence in case.assumptions)
-    yield from case.not_compared
+    yield from (f"assumed: {sentence}" for sentence in case.assumptions if sentence not in case.reason)
+    yield from (sentence for sentence in case.not_compared if sentence not in case.reason)
     yield from _accepted(case.expected)
     yield from coverage.lines(case)
 
 
 def _matched(matched: Matched) -> Iterator[str]:
     ways = ", ".join(f"{count} by {way}" for way, count in matched.by.items())
-    plural = "" if matched.matched == 1 else "s"
-    yield f"{matched.matched} activation{plural} matched{f' ({ways})' if ways else ''}"
+    yield f"{count(matched.matched, 'activation')} matched{f' ({ways})' if ways else ''}"
     for side, keys in (("torch", matched.torch_alone), ("keras", matched.keras_alone)):
         if keys:
             yield f"{len(keys)} only in {side}: {_few(keys)}"

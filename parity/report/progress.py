@@ -16,22 +16,30 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from parity.core.wording import agree
+
 
 @contextlib.contextmanager
 def shown(
-    what: str, total: int, unit: str, doing: Callable[[], Mapping[str, str]], table: Console | None = None
+    what: str, total: int, noun: str, doing: Callable[[], Mapping[str, str]], table: Console | None = None
 ) -> Iterator[Callable[[], None]]:
     """Show the line within the block, on a terminal only; provide the function that counts one of `total` as done.
 
     Args:
         what: what the command does, e.g. "comparing".
         total: of how many.
-        unit: what is counted, e.g. "cases".
+        noun: what is counted, e.g. "case".
         doing: returns what is running at present, by side.
         table: the console on which results are printed meanwhile. If it is a terminal, the line is shown below them,
             else on stderr.
     """
-    columns = TextColumn(what), BarColumn(20), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()
+    columns = (
+        TextColumn(what),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TextColumn(agree(total, noun)),
+        TimeRemainingColumn(),
+    )
     # The files are asked: FORCE_COLOR makes a console call itself a terminal where it writes to a log.
     console = table if table and table.file.isatty() else Console(stderr=True)
     line = Progress(*columns, _Doing(doing), console=console, transient=True, disable=not console.file.isatty())

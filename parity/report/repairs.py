@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+from parity.core import wording
 from parity.report.console import Console
 from parity.results import CaseResult, Repair, TriedEdit
 
@@ -32,6 +33,6 @@ def _outcome(repair: Repair) -> str:
     count = sum(edit.accepted for edit in repair.edits)
     if not count:
         return f"no edit was accepted, and {repair.file} is empty"
-    edits = "1 edit" if count == 1 else f"{count} edits"
-    it, there = "it" if count == 1 else "them", "" if Path(repair.root) == Path.cwd() else f" in {repair.root}"
-    return f"{repair.verdict} with {edits}; to make {it}{there}, patch -p1 < {shlex.quote(repair.file)}"
+    it, there = wording.agree(count, "it"), "" if Path(repair.root) == Path.cwd() else f" in {repair.root}"
+    edits, patch = wording.count(count, "edit"), f"patch -p1 < {shlex.quote(repair.file)}"
+    return f"{repair.verdict} with {edits}; to make {it}{there}, {patch}"

@@ -8,10 +8,11 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
-from parity.report import extent, layouts, pairs, repairs
+from parity.core.wording import count
+from parity.report import extent, layouts, pairs, repairs, words
 from parity.report.console import Console
 from parity.report.sides import in_words
-from parity.results import RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
+from parity.results import ELSEWHERE, RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # The kinds of tensors in execution order, with the headings of their columns.
 KINDS = {
@@ -94,18 +95,18 @@ class Printed:
             layout = case.checks.get("layout")
             if isinstance(layout, LayoutCheck) and layout.sides and self._layouts:
                 layouts.show(case.case, layout.sides, console)
-        counts = ", ".join(f"{count} {verdict}" for verdict, count in report.summary.items() if count)
+        counts = ", ".join(f"{number} {verdict}" for verdict, number in report.summary.items() if number)
         nothing = "" if any(report.summary.get(verdict) for verdict in RANKING) else "; nothing was compared"
-        console.print(f"{len(report.cases)} {'case' if len(report.cases) == 1 else 'cases'}: {counts}{nothing}")
-        for line, count in _changed(report).items():
-            console.print(f"changed since the golden traces of {count} {'case' if count == 1 else 'cases'}: {line}")
+        console.print(f"{count(len(report.cases), 'case')}: {counts}{nothing}")
+        for line, number in _changed(report).items():
+            console.print(f"changed since the golden traces of {count(number, 'case')}: {line}")
         for name, facts in report.environment.items():
             environment = ", ".join(f"{key} {value}" for key, value in facts.items())
             console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
         for line in (*LEGEND, *_excused(report), *filter(None, [extent.line(report)])):
-            console.print(line, style="dim")
-        for line, count in _declared(report).items():
-            console.print(f"declared in {count} {'case' if count == 1 else 'cases'}: {line}", style="dim")
+            console.fold(line, style="dim")
+        for line, number in _declared(report).items():
+            console.print(f"declared in {count(number, 'case')}: {line}", style="dim")
 
     def _line(self, cells: Sequence[Text], style: str = "") -> Table:
         """Return one line of the table: names of cases are folded where they do not fit, and no number is cut off."""
@@ -151,7 +152,7 @@ def _excused(report: Report) -> Iterator[str]:
         case, most = max(excused, key=lambda pair: pair[1].excused_most or 0.0)
         yield (
             f"~ further apart, but no further than rounding alone grows there (the witness): "
-            f"{sum(check.excused for _, check in excused)} tensors, "
+            f"{count(sum(check.excused for _, check in excused), 'tensor')}, "
             f"at most {most.excused_most or 0.0:.1e} of the largest value ({case.case})"
         )
 
@@ -231,12 +232,13 @@ def _explain(case: CaseResult, console: Console) -> None:
         if case.first_divergence:
             _explain_divergence(case.first_divergence, console)
         if case.reason and not _is_repeated(case):
-            console.print(f"  {case.reason}")
+            console.print(f"  {case.reason}")  # not folded: that of an error may end with a command to be copied
         _causes(case, console)
         repairs.show(case, console)
         _explain_devices(case, console)
-    for finding in case.findings:
-        console.print(f"\n{case.case}: {finding.id} at {finding.where}: {finding.message}")
+    for finding in words.findings(case):
+        console.print()
+        console.fold(f"{case.case}: {finding.id} at {finding.where}: {finding.message}")
 
 
 def _is_repeated(case: CaseResult) -> bool:
@@ -255,7 +257,7 @@ def _causes(case: CaseResult, console: Console) -> None:
     for (name, sides), causes in alike.items():
         more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
         console.print(f"  cause: {name} at {causes[0]['where']}{more}{': ' if sides else ''}{sides}", style="bold")
-        console.print(f"    {causes[0]['evidence']}")
+        console.fold(f"    {causes[0]['evidence']}")
         source = causes[0].get("source", "")
         if source not in causes[0]["evidence"]:
             console.print(f"    keras's is made at {source}")
@@ -265,29 +267,31 @@ def _explain_devices(case: CaseResult, console: Console) -> None:
     """Print the differences of layouts, and where a side differs from its own training on a single device."""
     layout = case.checks.get("layout")
     if isinstance(layout, LayoutCheck):
-        for line in layout.differences[:MOST_LINES]:
-            console.print(f"  {line}")
-        if len(layout.differences) > MOST_LINES:
-            console.print(f"  and {len(layout.differences) - MOST_LINES} more")
+        first = case.first_divergence
+        further = [line for line in layout.differences if not (first and line == first.reason)]
+        for line in further[:MOST_LINES]:
+            console.fold(f"  {line}")
+        if len(further) > MOST_LINES:
+            console.print(f"  and {len(further) - MOST_LINES} more")
     for side, against in case.against_single.items():
         if against.verdict != "match":
-            console.print(
-                f"  {side}, compared with its own training on a single device: {against.verdict}: {against.reason}"
-            )
+            alone = f"{side}, compared with its own training on a single device"
+            console.fold(f"  {alone}: {against.verdict}: {against.reason}")
 
 
 def _explain_divergence(first: Divergence, console: Console) -> None:
     """Print where the first divergence is, why it is one, and the statistics of both sides."""
-    step = "before the first step" if first.step is None else f"step {first.step}"
-    replica = f", replica {first.replica}" if first.replica else ""
-    console.print(f"  {step}, {first.kind}, {first.name}{replica}")
-    console.print(f"  {first.reason}")
-    for name, side in first.sides.items():
-        console.print(f"    {name:10}{_side(side, first.index)}")
+    lines = [words.divergence(first), first.reason]
+    if first.reason.startswith(ELSEWHERE):
+        lines.reverse()
+    lines.append(words.meaning(first.reason))
+    sides = (f"  {name:10}{_side(side, first.index)}" for name, side in first.sides.items())
+    for line in filter(None, (*lines, *sides)):
+        console.fold(f"  {line}")
 
 
 def _side(side: Side, index: list[int]) -> str:
     numbers = (side.smallest, side.largest, side.mean)
-    low, high, mean = ("-" if number is None else f"{number:.6g}" for number in numbers)
-    at = "" if side.value is None else f", at {index} {side.value:.17g}"
+    low, high, mean = ("-" if number is None else f"{number:z.6g}" for number in numbers)
+    at = "" if side.value is None else f", at {index} {side.value:z.17g}"
     return f"{side.dtype}{side.shape} min {low}, max {high}, mean {mean}{at}"

@@ -1,12 +1,17 @@
 """The sentences at the top of a report: the verdict, and the next thing to do."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
+from parity.core.wording import count
 from parity.details import Verdict
 from parity.report.sides import sides_of
-from parity.results import CaseResult, Report
+from parity.results import CaseResult, Divergence, Finding, Report
+from parity.trace.keys import key
+from parity.trace.words import Words, in_words
+from parity.verdict.low_runs import NOISE
 
 MARKS: dict[str, str] = {
     "match": "✓",
@@ -24,6 +29,7 @@ MEANINGS = {
     "error": "could not be run or compared",
     "skipped": "not run on this machine's devices",
 }
+BITS = re.compile(r" bits, \d+ needed$")
 WORST: tuple[Verdict, ...] = ("diverged", "error", "inconclusive", "subprecision")  # from what needs a reader most
 
 
@@ -34,7 +40,7 @@ def headline(report: Report) -> str:
     if counts.get("diverged"):
         return f"{sides} do not compute the same in {_of(counts['diverged'], compared)}."
     if counts.get("error"):
-        return f"{_cases(counts['error'])} could not be run, so the question is open there."
+        return f"{count(counts['error'], 'case')} could not be run, so the question is open there."
     if counts.get("inconclusive"):
         where = _of(counts["inconclusive"], compared)
         return f"Whether {sides.replace('The', 'the')} compute the same could not be decided in {where}."
@@ -50,6 +56,34 @@ def headline(report: Report) -> str:
 def both(report: Report) -> str:
     """Return the names of both sides."""
     return "PyTorch and Keras" if set(report.environment) <= {"torch", "keras"} else "The two sides"
+
+
+def when(first: Divergence) -> str:
+    """Return the step in which a divergence is."""
+    return "before the first step" if first.step is None else f"step {first.step}"
+
+
+def tensor(first: Divergence) -> Words:
+    """Return the tensor of a divergence in words."""
+    words = in_words(first.kind, first.name, first.module)
+    return words._replace(rest=f"{words.rest}, replica {first.replica}") if first.replica else words
+
+
+def divergence(first: Divergence) -> str:
+    """Return where a divergence is: "step 0: output of module `1` (LayerNorm)"."""
+    return f"{when(first)}: {tensor(first)}"
+
+
+def meaning(reason: str) -> str:
+    """Return what the bits at the end of a reason mean, for who meets them for the first time; "" without bits."""
+    return "(n bits: 2^n times smaller than what rounding makes)" if BITS.search(reason) else ""
+
+
+def findings(case: CaseResult) -> list[Finding]:
+    """Return the findings of a case, without those that say what its first divergence does: too much noise there."""
+    first = case.first_divergence
+    place = first and key(first.kind, first.name)
+    return [finding for finding in case.findings if finding.id != NOISE or finding.where != place]
 
 
 def main_case(cases: Sequence[CaseResult]) -> CaseResult | None:
@@ -75,7 +109,8 @@ def next_step(case: CaseResult | None, report: Report) -> str:
         return f"{_change(cause)}{_or_accept(case)}"
     if case.verdict == "inconclusive":
         return "Give the case inputs, weights or steps with which it can be judged, then run it again."
-    where = f" of {case.first_divergence.name}" if case.first_divergence else ""
+    first = case.first_divergence
+    where = f" of {first.name}" if first else ""
     own = case.case.startswith("pair/")
     tool = ", or run it with --reproduce=DIR, which writes the module alone as a script for each side" if own else ""
     return f"No known cause explains it: compare the two implementations{where}{tool}."
@@ -99,17 +134,13 @@ def _or_accept(case: CaseResult) -> str:
     return f". With --repair=FILE.diff the edit is found and tried for you{accept}."
 
 
-def _of(count: int, total: int) -> str:
-    return f"{count} of {_cases(total)}" if total > 1 else "the one case compared"
+def _of(number: int, total: int) -> str:
+    return f"{number} of {count(total, 'case')}" if total > 1 else "the one case compared"
 
 
-def _all(count: int) -> str:
-    return f"all {count} cases that were compared" if count > 1 else "the one case that was compared"
+def _all(number: int) -> str:
+    return f"all {number} cases that were compared" if number > 1 else "the one case that was compared"
 
 
-def _differ(count: int) -> str:
-    return "1 differs" if count == 1 else f"{count} differ"
-
-
-def _cases(count: int) -> str:
-    return f"{count} {'case' if count == 1 else 'cases'}"
+def _differ(number: int) -> str:
+    return "1 differs" if number == 1 else f"{number} differ"

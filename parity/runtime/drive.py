@@ -57,12 +57,15 @@ class Run(NamedTuple):
 class Account(NamedTuple):
     """What a run returns besides its tensors: the device layout, and the kind of each recorded module.
 
-    `lifted`: the float32 computations of a user's model that were promoted to float64 in the high run.
+    `lifted`: the float32 computations of a user's model that were promoted to float64 in the high run. `classes`: the
+    names of the modules' classes, by path. `training`: how a pair was trained.
     """
 
     layout: Layout
     modules: dict[str, str]
     lifted: list[str] = []
+    classes: dict[str, str] = {}
+    training: manifest.Training = manifest.Training()
 
 
 class Side(Protocol):
@@ -88,7 +91,9 @@ class Part(msgspec.Struct, frozen=True):
 
     layout: Layout
     modules: dict[str, str]
+    classes: dict[str, str]
     lifted: list[str]
+    training: manifest.Training
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]]
     same: dict[str, list[str]]
@@ -116,9 +121,11 @@ def record(job: Job, side: Side) -> None:
         layout=layout.merge([part.layout for part in parts], job.case.distribution.is_staged),
         replicas=replicas(job.case, rank.of),
         modules={name: kind for part in parts for name, kind in part.modules.items()},
+        classes={name: kind for part in parts for name, kind in part.classes.items()},
         mapping=job.pair.mapping if job.pair else None,
         matching=job.pair.matching if job.pair else None,
         lifted=[computation for part in parts for computation in part.lifted],
+        training=part.training,
         files={name: keys for part in parts for name, keys in part.files.items()},
         aliases={name: keys for part in parts for name, keys in part.aliases.items()},
         same={name: keys for part in parts for name, keys in part.same.items()},
@@ -163,7 +170,11 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
         at = job.case.precision if run == "low" else precision.HIGH
         recording = recorders(job, f"{run}/rank-", rank, data)
         account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault, job.pair))
-        part = part or Part(*account[:2], lifted=[], files={}, aliases={}, same={}, digests={}, moved={})
+        part = part or Part(
+            *account[:2], account.classes, [], account.training, files={}, aliases={}, same={}, digests={}, moved={}
+        )
+        if run == "high":
+            part = msgspec.structs.replace(part, training=account.training)
         part.lifted.extend(computation for computation in account.lifted if computation not in part.lifted)
         for recorder in recording.values():
             name = f"{run}/{recorder.folder.name}"

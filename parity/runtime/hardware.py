@@ -7,6 +7,7 @@ import sys
 
 from parity.config.devices import Devices
 from parity.config.schema import Case
+from parity.core import wording
 from parity.core.errors import MissingError
 from parity.runtime.environment import MISSING, not_installed
 
@@ -37,7 +38,11 @@ def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
     if devices.kind == "cpu" or not (strategy.splits_model or strategy.has_dtensors):
         return ""
     count = gpus(pythons)
-    return f"{case.strategy} needs {devices.number} GPUs, this machine has {count}" if count < devices.number else ""
+    return (
+        f"{case.strategy} needs {wording.count(devices.number, 'GPU')}, this machine has {count}"
+        if count < devices.number
+        else ""
+    )
 
 
 def available(pythons: dict[str, str]) -> Devices:

@@ -91,12 +91,17 @@ class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
 
     A Keras model gets torch's weights first, as far as `pair.mapping` maps them. `unused`: also find the weights that
     take part in nothing that is compared; in torch, which is the reference, that is always done.
+
+    With `seeds`, the model is only built, once with each of them, and what is not trained (of `tables`, unless that is
+    empty) is kept as its builder made it.
     """
 
     case: Case
     folder: str
     pair: PairContext
     unused: bool = False
+    seeds: list[int] = []
+    tables: list[str] = []
 
     def group(self, backend: str) -> Group:
         """Return the processes in which the backend runs the job: always one."""

@@ -201,7 +201,7 @@ def _sides(case: int, fault: Fault | None) -> list[Recording]:
 
 def _shown(outcomes: Iterator[Outcome], total: int, runner: Runner) -> Iterator[Outcome]:
     """Pass outcomes on, and show the progress on a terminal."""
-    with progress.shown("testing", total, "runs", runner.doing) as advance:
+    with progress.shown("testing", total, "run", runner.doing) as advance:
         for outcome in outcomes:
             yield outcome
             advance()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from parity.core.wording import agree, count
 from parity.report import junit, markdown
 from parity.report.html import page
 from parity.report.output import Makers
@@ -56,7 +57,8 @@ def headline(selftest: Selftest) -> str:
     faults = [outcome for outcome in selftest.outcomes if outcome.fault]
     caught, alarms = sum(outcome.caught for outcome in faults), len(report.false_alarms(selftest.outcomes))
     clean = len(selftest.outcomes) - len(faults)
-    return f"{caught} of {len(faults)} planted faults were caught, with {alarms} false alarms in {clean} clean runs."
+    planted, alarmed = count(len(faults), "planted fault"), count(alarms, "false alarm")
+    return f"{caught} of {planted} {agree(caught, 'was')} caught, with {alarmed} in {count(clean, 'clean run')}."
 
 
 def _row(number: int, outcome: Outcome, objections: dict[str, list[bool]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from parity.core import wording
 from parity.report.console import Console
 from parity.selftest.outcome import Outcome
 
@@ -66,11 +67,13 @@ def _sums(
     clean = [number for number, outcome in enumerate(outcomes) if not outcome.fault]
     counts = {name: sum(getattr(outcomes[n], name) for n in faults) for name in ("caught", "placed", "named")}
     summary = ", ".join(f"{count} {name}" for name, count in counts.items())
-    console.print(f"{len(faults)} faults: {summary}")
-    console.print(f"{len(clean)} clean runs: {len(false_alarms(outcomes))} false alarms")
+    console.print(f"{wording.count(len(faults), 'fault')}: {summary}")
+    console.print(
+        f"{wording.count(len(clean), 'clean run')}: {wording.count(len(false_alarms(outcomes)), 'false alarm')}"
+    )
     for name, objections in objections_by_check.items():
         caught, alarms = (sum(objections[n] for n in numbers) for numbers in (faults, clean))
-        console.print(f"{name} on the outputs: {caught} caught, {alarms} false alarms", style="dim")
+        console.print(f"{name} on the outputs: {caught} caught, {wording.count(alarms, 'false alarm')}", style="dim")
 
 
 def false_alarms(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -86,7 +86,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         lines: the side's own lines at which both sides' calls part; if there are any, only what stands near them is
             changed.
         description: a folder in which to describe what the module does instead, or "".
-        inputs: the folder of the other side's description, if the module is to be given the same inputs, or "".
+        takes_theirs: whether the module that is described is given what the other side's was given.
     """
 
     module: str
@@ -100,7 +100,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     wider: bool = False
     lines: list[str] = []
     description: str = ""
-    inputs: str = ""
+    takes_theirs: bool = False
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

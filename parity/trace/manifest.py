@@ -5,6 +5,7 @@ no paths), so that two such manifests are equal byte by byte. It is written last
 a folder without a manifest is a recording that did not finish.
 """
 
+import math
 import os
 import re
 from pathlib import Path
@@ -23,16 +24,70 @@ from parity.trace.tensorfile import TensorFile
 
 SCHEMA = 1
 Tensors = dict[str, Array]
+Settings = dict[str, bool | int | float | str]
 Part = TypeVar("Part", bound=msgspec.Struct)
 FILE = re.compile(r"(low|high|witness)/rank-(0|[1-9][0-9]{0,5})/(initial|step-([0-9]{6}|[1-9][0-9]{6,11}))")
 LARGEST = 64_000_000  # bytes that a manifest may have; that of a large model's training has a few million
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """How a Keras model that `fit` trains in a graph ends otherwise than one that is trained op by op.
+
+    `state`: what the user's code keeps in Python and changes in training. `weight`: the weight that is furthest apart,
+    by `apart` of its largest value. `error`: why one of the trainings failed. `overridden`: a method of the user's that
+    `fit` is, or calls, and that a step knows nothing of.
+    """
+
+    state: list[str]
+    weight: str = ""
+    apart: float = 0.0
+    error: str = ""
+    overridden: str = ""
+
+
+class ParameterGroup(msgspec.Struct, frozen=True):
+    """Parameters that an optimizer of a framework's own updates by the same settings.
+
+    The settings are named as in parity.diagnose.optimizer_steps.Rule; the learning rate is that of the first step.
+    """
+
+    parameters: list[str]
+    settings: Settings
+
+    @property
+    def is_finite(self) -> bool:
+        """Return whether all settings can be written as JSON, and be computed with."""
+        return all(isinstance(value, str) or math.isfinite(value) for value in self.settings.values())
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True):
+    """How a side of a pair was trained.
+
+    `own_step`: by a step of the user's own, or with a train_step or compute_loss that overrides Keras's.
+    `returns_loss`: whether a step of the user's own returns its loss; else what it differentiates was recorded.
+    `waiting`: the steps of a training with a step of the user's own in which no optimizer updated anything. `repeated`:
+    the modules whose dropout masks repeat earlier ones, because of a seed of the user's. `fitted`: how `fit` trains the
+    model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`:
+    the learning rate of the first of them before each step and after the last, None where it is no number.
+    `is_scheduled`: whether a schedule sets it.
+    """
+
+    own_step: bool = False
+    returns_loss: bool = True
+    waiting: list[int] = []
+    repeated: list[str] = []
+    fitted: Fitted | None = None
+    groups: list[ParameterGroup] = []
+    rates: list[float | None] = []
+    is_scheduled: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a trace's manifest.
 
     `replicas`: for each replica of the model the ranks that hold it, either a stage each or the only rank.
-    `modules`: the kind of each module of which something was recorded.
+    `modules`: the kind of each module of which something was recorded. `classes`: the class of each module of the
+    model, by its path, "" for the model itself; none in a Keras trace of a pair, whose modules have torch's paths.
 
     The following map a file, "run/rank-N/step", to facts about it. `files`: its keys in execution order.
     `aliases`: the keys that are not stored because they are the tensor of another key of that file, with that key.
@@ -40,7 +95,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     digest (tensorfile.Writer). `moved`: the keys whose tensors changed when the high run was repeated unchanged,
     with the largest difference.
 
-    For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `mapping` and
+    For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `training`
+    tells how the model was trained; `mapping` and
     `matching`, in Keras's trace only, tell how its tensors were renamed to torch's.
     """
 
@@ -53,12 +109,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout
     replicas: list[list[int]]
     modules: dict[str, str] = {}
+    classes: dict[str, str] = {}
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]] = {}
     same: dict[str, list[str]] = {}
     digests: dict[str, str] = {}
     moved: dict[str, dict[str, float]] = {}
     lifted: list[str] = []
+    training: Training = Training()
     mapping: Mapping | None = None
     matching: Matching | None = None
 

@@ -29,13 +29,22 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 class Unlike(msgspec.Struct, frozen=True, kw_only=True):
     """How the values that both builders gave to one tensor differ: each side's in words, and all in a sentence.
 
-    `entry`: what would load torch's.
+    `entry`: what would load torch's. `cause`: the cause that it is.
     """
 
     torch: str
     keras: str
     said: str
     entry: Entry
+    cause: str = "buffer.values"
+
+
+class Partial(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that loads torch's values, times `factor`, into these ranges of elements of each Keras variable."""
+
+    entry: Entry
+    runs: dict[str, list[tuple[int, int]]]
+    factor: float = 1.0
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +59,10 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     `contradicted`: those assumptions that disagree with the order in which both sides create the unnamed modules.
     `exchanged`: messages on modules that were mapped by name, but reproduce the output of Keras's model only if they
     are exchanged; by the first torch module of each group.
-    `unlike`: by torch's name, values that both builders compute and that differ: each side keeps its own.
-    `unfilled`: values that Keras's builder leaves at 0 or 1, where torch's were loaded, if that makes a difference.
+    `unlike`: by torch's name, values of both builders that differ: each side keeps its own.
+    `partial`: tables that are random in part, of which each side keeps what it computes otherwise than the other.
+    `unfilled`: values that Keras's builder leaves at 0 or 1, where torch's were loaded, if that makes a difference; or
+    that training changes and both builders begin with others.
     """
 
     entries: list[Entry]
@@ -66,6 +77,7 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     exchanged: dict[str, str] = {}
     unlike: dict[str, Unlike] = {}
     unfilled: dict[str, Unlike] = {}
+    partial: list[Partial] = []
 
     @property
     def left_out(self) -> set[str]:
@@ -76,6 +88,11 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
 def counts(name: str) -> str:
     """Return the sentence on a buffer of torch that only counts calls, and so needs no counterpart."""
     return f"{name} of torch, which only counts the calls in training, needs no counterpart"
+
+
+def keeps(name: str) -> str:
+    """Return the sentence on a variable of Keras that changes in training, and for which torch has no weight."""
+    return f"{name} of keras, which changes in training, has no counterpart in torch: it begins as its builder has it"
 
 
 class UnmappedError(UsageError):

@@ -2,7 +2,8 @@
 
 A survey is a folder: survey.json, activations.safetensors (what the modules returned in one forward pass in
 inference, floats as float64), built.safetensors (the values that the user's builder gave to all that is neither trained
-nor a statistic), and from torch weights.safetensors, the values that both sides start from.
+nor a statistic: torch's at the run precision, in exact.safetensors in float64), and from torch weights.safetensors, the
+values that both sides start from. drawn.safetensors has what the builder gave with other seeds.
 Module and weight names are the framework's own: with dots in torch, with slashes in Keras.
 """
 
@@ -23,7 +24,7 @@ from parity.trace.tensorfile import TensorFile
 
 LARGEST = 1 << 26  # bytes that survey.json may have
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
-BUILT = "built.safetensors"
+BUILT, EXACT, DRAWN = "built.safetensors", "exact.safetensors", "drawn.safetensors"
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +76,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
     `statistic`: it is not trained but changes in training, such as a batch norm's moving average.
     `constant`: any other buffer of torch, such as a table or a mask.
     `fixed`: a Keras variable that is no statistic and was created untrainable, and not frozen with its layer.
+    `chosen`: untrained, with other values than the framework's modules begin with by default: the builder chose them.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Weight(msgspec.Struct, frozen=True, kw_only=True):
     statistic: bool = False
     constant: bool = False
     fixed: bool = False
+    chosen: bool = False
     also: list[str] = []
 
 
@@ -104,7 +107,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     returned tensor, by key, how many masks had been drawn before it was returned. `changing`: buffers, or untrained
     variables, that the pass (or one more) changed, without the statistics of norm layers, which always change.
     `counting`: those of them that only count passes (parity.pairs.moved.is_counter). `returned`: what the model
-    returned, recorded for torch only.
+    returned, and `trained`: the first float tensor of it, which a built-in loss takes; recorded for torch only.
     """
 
     masks: list[int] = []
@@ -112,6 +115,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     changing: list[str] = []
     counting: list[str] = []
     returned: Returned = Returned()
+    trained: Seen | None = None
 
     def behind(self, key: str, size: int) -> int | None:
         """Return how many masks of `size` elements were drawn before the tensor `key` was returned; None if never."""
@@ -126,9 +130,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     of their return, those of the whole model last. `unnamed`: outputs of the model that [outputs] does not name.
     `arguments`: the shapes of the tensors passed to each module's first call, for modules without submodules.
     `created`: Keras's layers in the order of their creation, which in torch is that of their definition.
-    `rehearsal`: the forward pass in training mode, if it could run. `drawn`: untrained parameters of torch that are
-    drawn at random: another seed changes them. `returned`: what the whole model returned in inference; empty if the
-    pair file has [outputs]. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
+    `rehearsal`: the forward pass in training mode, if it could run. `returned`: what the whole model returned in
+    inference; empty if the pair file has [outputs]. `is_mode_lost`: Keras's `call` takes no `training`, so that fit
+    calls the model without it. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
     that take part in nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move;
     of Keras's model only if it was asked for. `outside`: Keras's layers with weights that were made with the model and
     are no part of it, in words.
@@ -144,8 +148,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, list[tuple[int, ...]]] = {}
     created: list[str] = []
     rehearsal: Rehearsal = Rehearsal()
-    drawn: list[str] = []
     returned: Returned = Returned()
+    is_mode_lost: bool = False
     optimizer: Made | None = None
     unused: list[str] = []
     still: list[str] = []
@@ -182,9 +186,18 @@ def activations(folder: Path) -> dict[str, Array]:
     return dict(TensorFile(folder / ACTIVATIONS))
 
 
-def built(folder: Path) -> dict[str, Array]:
+def built(folder: Path, file: str = BUILT) -> dict[str, Array]:
     """Return what the builder gave to all that is neither trained nor a statistic, by name. Raises TraceError."""
-    return dict(TensorFile(folder / BUILT))
+    return dict(TensorFile(folder / file))
+
+
+def drawn(folder: Path) -> list[dict[str, Array]]:
+    """Return what the builder gave with each of several seeds, by name. Raises TraceError."""
+    builds: dict[str, dict[str, Array]] = {}
+    for key, array in TensorFile(folder / DRAWN).items():
+        number, _, name = key.partition(":")
+        builds.setdefault(number, {})[name] = array
+    return list(builds.values())
 
 
 class Initial(Mapping[str, Floats]):

@@ -20,6 +20,7 @@ from ml_dtypes import bfloat16
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
+from parity.core.wording import count
 from parity.trace import validate
 from parity.trace.pages import blocks
 
@@ -146,7 +147,8 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
     start = 8 + length
     if length > LARGEST_HEADER or start > len(content):
         raise TraceError(
-            f"{path}: truncated or no safetensors file: it has {len(content)} bytes and claims a header of {length}"
+            f"{path}: truncated or no safetensors file: it has {count(len(content), 'byte')} and claims a header of "
+            f"{length}"
         )
     try:
         entries = validate.decoded(content[8:start], dict[str, Entry])
@@ -159,7 +161,7 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
             raise TraceError(f"{path}: the header is damaged at {key!r}: {entry}")
         end = entry.data_offsets[1]
     if start + end != len(content):
-        raise TraceError(f"{path}: truncated: received {len(content)} bytes, expected {start + end}")
+        raise TraceError(f"{path}: truncated: received {count(len(content), 'byte')}, expected {start + end}")
     return _Header(start, entries)
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from parity.core.errors import TraceError
+from parity.core.wording import count
 
 Kind = TypeVar("Kind")
 # Control characters, line separators, lone surrogates, and characters that change the direction of writing.
@@ -38,7 +39,7 @@ def whole(path: Path, largest: int) -> bytes:
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
-            raise TraceError(f"{path}: received {size} bytes, expected at most {largest}")
+            raise TraceError(f"{path}: received {count(size, 'byte')}, expected at most {largest}")
         return file.read(largest)
 
 

@@ -11,6 +11,7 @@ from parity.core.errors import TraceError
 from parity.results import Against, worst
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.words import in_words
 from parity.verdict import kernel
 from parity.verdict.rule import Rule, TensorVerdict
 from parity.verdict.steps import Step
@@ -59,7 +60,9 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
 def _note(found: Against, place: str, key: str, judgement: TensorVerdict, reason: str = "") -> None:
     found.compared += 1
     if judgement.verdict != "match" and found.verdict == "match":
-        found.reason = f"{place}, {key}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
+        found.reason = (
+            f"{place}: {in_words(*keys.split(key))}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
+        )
     found.verdict = worst([found.verdict, judgement.verdict])
     bits = judgement.bits
     if judgement.by_bits and bits is not None and (found.worst_bits is None or bits < found.worst_bits):

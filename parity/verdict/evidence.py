@@ -14,6 +14,7 @@ import numpy as np
 from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.names import INPUT, MODEL
+from parity.core.wording import agree, count
 from parity.results import Check, Finding, Verdict
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -86,9 +87,13 @@ class Evidence:
         if kind not in FINITE:
             return None
         if lost := spread.nans + (spread.infinite if kind in ("loss", "gradient") else 0):
-            return Lost("inconclusive", f"{lost} of {spread.size} numbers are not finite on either side")
+            return Lost(
+                "inconclusive",
+                f"{lost} of {count(spread.size, 'number')} {agree(lost, 'is')} not finite on either side",
+            )
         if spread.nans_low and step == 0:
-            return Lost("inconclusive", f"{spread.nans_low} of {spread.size} numbers of the {self.low} runs are NaN")
+            of = f"{count(spread.size, 'number')} of the {self.low} runs"
+            return Lost("inconclusive", f"{spread.nans_low} of {of} {agree(spread.nans_low, 'is')} NaN")
         return None
 
     def judged(self, kind: str, judgement: TensorVerdict) -> None:

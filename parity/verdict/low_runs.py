@@ -11,6 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF, SMALLEST
+from parity.core.wording import count
 from parity.results import Finding
 from parity.trace import keys
 from parity.verdict import kernel
@@ -26,8 +27,7 @@ SOME: Final = 6  # elements that a tensor needs at least for a statement on its 
 SHARE: Final = 0.25  # share of an error's energy in the direction of the values from which on it depends on them
 FURTHER: Final = 4  # an error in small elements stands out if it is so many times that in larger elements
 CHANCE: Final = 1e-4  # admitted probability that a random error of few elements lies in that direction
-
-
+NOISE: Final = "precision.noise"  # the finding on tensors that are noisier on one side
 BACKWARD: Final = ("gradient", keys.UPDATE)
 KINDS: Final = ("activation", "loss", "buffer", *BACKWARD)
 # Kinds for which there are findings. In a loss or a buffer, a few bits are the luck of one number or of a sum's order.
@@ -159,11 +159,11 @@ class LowRuns:
         """Return a finding for each side whose low run is noisier than it should be."""
         return [
             Finding(
-                id="precision.noise",
+                id=NOISE,
                 side=side,
                 where=noises[0].key,
                 message=f"{side}'s {self.rule.low} run is {noises[0].bits:.1f} bits noisier than {noises[0].than} "
-                f"(the first of {len(noises)} such tensors)",
+                f"(the first of {count(len(noises), 'such tensor')})",
             )
             for side, noises in self._told.items()
         ]

@@ -7,6 +7,7 @@ import numpy as np
 
 from parity.config.schema import Case
 from parity.core.errors import TraceError
+from parity.core.wording import count
 from parity.layout.compare import compare_layouts
 from parity.results import RANKING, CaseResult, Check, Divergence, Verdict, worst
 from parity.trace import keys
@@ -84,7 +85,7 @@ def _check_comparable(names: tuple[str, str], reference: Trace, candidate: Trace
             )
     if reference.replicas != candidate.replicas:
         raise TraceError(
-            f"{names[0]} trained {reference.replicas} replicas, {names[1]} {candidate.replicas} "
+            f"{names[0]} trained {count(reference.replicas, 'replica')}, {names[1]} {candidate.replicas} "
             f"({reference.folder}, {candidate.folder}); record both with the same --devices"
         )
 

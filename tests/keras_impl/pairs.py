@@ -1,7 +1,7 @@
 """A user's pair whose torch half is made by hand: its survey, and the mapping and matching that follow."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +47,12 @@ class Pair(NamedTuple):
         surveyor.survey(SurveyJob(case=self.case, folder=str(own), pair=halves))
         return survey.read(own)
 
+    def drawn(self, *seeds: int, tables: Sequence[str] = ()) -> list[dict[str, np.ndarray]]:
+        """What the builder gives with each seed."""
+        context, asked = PairContext(search=[str(self.folder)]), {"seeds": list(seeds), "tables": list(tables)}
+        surveyor.survey(SurveyJob(case=self.case, folder=str(self.folder), pair=context, **asked))
+        return survey.drawn(self.folder)
+
     def activations(self) -> dict[str, np.ndarray]:
         return survey.activations(self.folder / "keras")
 
@@ -59,6 +65,10 @@ class Pair(NamedTuple):
         writer.close()
         told = [weight(name, array.shape) for name, array in weights.items()]
         seen = [survey.Seen(key=key, module=key.partition("#")[0], shape=shape) for key, shape in outputs.items()]
+        last = next(reversed(outputs)) if outputs else ""
+        name = last if last.startswith("(model)") else "(model)"  # the last module's output is the model's
+        trained = survey.Seen(key=name, module="", shape=outputs[last]) if outputs else None
+        more.setdefault("rehearsal", survey.Rehearsal(trained=trained))
         survey.write(self.torch, survey.Survey(side="torch", modules=[], weights=told, called=[], outputs=seen, **more))
 
     def record(self, entries: list[Entry], matches: list[Match], *runs: str, ignored: tuple[str, ...] = ()) -> Trace:
@@ -99,7 +109,7 @@ class build(keras.Model):
     def __init__(self):
         super().__init__()
         self.a, self.drop, self.b = L.Dense(4, use_bias=False, name="a"), L.Dropout(0.5), L.Dense(3, name="b")
-    def call(self, x):
+    def call(self, x, training=None):
         return self.b(self.drop(self.a(x)))
 """
 X = "[inputs.x]\nshape = [5, 6]\n"

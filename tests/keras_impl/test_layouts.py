@@ -30,7 +30,9 @@ def moved(*ways):
 
 
 def test_a_single_device_does_everything(record):
-    found = layout(record, "simple_block", devices=2, **SIZES, **ADAM)
+    manifest = record("simple_block", "", devices=2, **SIZES, **ADAM).manifest
+    found = manifest.layout
+    assert manifest.classes == {"": "SimpleBlock", "linear1": "Dense", "relu": "ReLU", "linear2": "Dense"}
     assert found.devices == ["CPU (logical)"] * 2
     assert set(map(tuple, found.parameters.values())) == set(map(tuple, found.optimizer_state.values())) == {(0,)}
     assert found.compute == found.backward == {"linear1": [0], "linear2": [0], "relu": [0]}

@@ -1,6 +1,7 @@
 """How a user's model is built, given its inputs, and what is taken from what it returns."""
 
 import dataclasses
+import sys
 from typing import Any
 
 import keras
@@ -8,12 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
-from pairs import pair
+from pairs import HEAD, pair
 
 from keras_impl.record.pair import build, outputs
-from keras_impl.record.pair.first_call import make_weights
+from keras_impl.record.pair.first_call import ready
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError
+from parity.data.pairs import PairData
 
 X = tf.constant([[1.0, 2.0]])
 Y = tf.constant([[3.0, 4.0]])
@@ -95,22 +97,54 @@ def test_an_input_may_have_the_name_of_what_keras_fills_in(model, name):
     assert called(model(), {"x": X, "y": Y}, {"y": name}).numpy().tolist() == [[-2.0, -2.0]]
 
 
-class Counting(keras.Model):
+COUNTING = """
+TOTAL = 0
+class Counted(L.Layer):
+    def build(self, shape):
+        self.seen, self.calls, self.first = [], 0, True
+        self.table = tf.Variable(tf.zeros(2))
+        self.kernel = self.add_weight(shape=(shape[-1], 4))
+        self.steps = self.add_weight(shape=(), trainable=False, initializer="zeros")
+    def call(self, x):
+        global TOTAL
+        TOTAL += 1
+        type(self).made = True
+        self.calls, self.first = self.calls + 1, False
+        self.seen.append(float(self.calls))
+        self.table.assign_add(tf.ones(2))
+        self.steps.assign_add(1.0)
+        return ops.matmul(x, self.kernel)
+class build(keras.Model):
     def __init__(self):
         super().__init__()
-        self.fc, self.norm, self.calls = keras.layers.Dense(4), keras.layers.GroupNormalization(-1), 0
-
+        self.counted, self.norm, self.calls = Counted(name="counted"), L.GroupNormalization(-1), 0
     def call(self, x):
         self.calls += 1
-        return self.norm(self.fc(x)) * self.calls
+        self.last = self.counted(x)
+        return self.norm(self.last) * self.calls
+"""
+CREATING = COUNTING.replace(
+    "self.calls += 1",
+    """if self.calls == 0:
+            self.late = L.Dense(4, name="late")
+        self.calls += 1""",
+).replace("self.norm(self.last)", "self.late(self.norm(self.last))")
 
 
-def test_the_call_that_makes_weights_is_not_counted():
-    model = Counting()
-    make_weights(model, described({"x": ""}), {"x": X})
-    assert (model.calls, model.norm.groups, len(model.weights)) == (0, 4, 4)
-    called(model, {"x": X})
-    assert model.calls == 1
+@pytest.mark.parametrize("code", [COUNTING, CREATING])
+def test_what_the_call_that_makes_weights_leaves_is_gone(tmp_path, code):
+    made = pair(tmp_path, HEAD + code, "[inputs.x]\nshape = [2, 3]\n")
+    data = PairData(made.case, [str(tmp_path)]).step(0)
+    for _ in range(2):  # nor does one model leave anything to the next
+        model = ready(made.case, "float32", [str(tmp_path)], data)
+        layer, module = model.counted, sys.modules[type(model).__module__]
+        assert len(model.weights) == (4 if code == COUNTING else 6) and model.norm.groups == 4
+        assert (model.calls, layer.calls, layer.first, list(layer.seen)) == (0, 0, True, [])
+        assert layer.steps.numpy() == 0 and not layer.table.numpy().any() and not hasattr(model, "last")
+        if code == COUNTING:  # it was built from shapes: none of its code has run
+            assert module.TOTAL == 0 and not hasattr(module.Counted, "made")
+        model(data["x"])
+        assert (model.calls, layer.calls, model.counted.steps.numpy()) == (1, 1, 1)
 
 
 def test_names_come_before_the_order():

@@ -222,6 +222,47 @@ def test_what_the_builder_gives_to_what_is_not_trained_is_kept(tmp_path):
     built = survey.built(made.folder / "keras")
     assert sorted(built) == ["free/table", "frozen/scale", "frozen/table"]
     assert built["free/table"].tolist() == [1.0, 2.0, 3.0], "torch's are loaded behind that"
+    first, second = made.drawn(0, 1)
+    assert first.keys() == built.keys()
+    assert [name for name in first if not np.array_equal(first[name], second[name])] == ["frozen/scale"]
+    assert [list(build) for build in made.drawn(7, tables=["free/table"])] == [["free/table"]]
+
+
+CHOSEN = """
+class build(keras.Model):
+    def __init__(self):
+        super().__init__()
+        same = lambda shape, dtype=None: ops.ones(shape, dtype)
+        kinds = {"seeded": keras.initializers.GlorotUniform(seed=3), "named": "he_normal", "function": same}
+        kinds |= {"wide": keras.initializers.RandomUniform(-1, 1, seed=2), "same": keras.initializers.Constant(2.0)}
+        self.own = [L.Dense(3, use_bias=False, name=name, kernel_initializer=kind) for name, kind in kinds.items()]
+        self.usual = [L.Dense(3, name="dense"), L.LSTM(3, name="lstm"), L.Embedding(4, 3, name="table")]
+        self.attention = L.MultiHeadAttention(1, 3)
+        self.given = L.Embedding(4, 3, weights=[ops.ones((4, 3))], name="given")
+        self.trainable = False
+    def call(self, x):
+        for layer in self.own:
+            layer(x)
+        x = self.attention(x, x)
+        return self.usual[1](self.usual[0](x) + self.usual[2](ops.arange(4)) + self.given(ops.arange(4)))
+"""
+
+
+def test_what_layers_do_not_begin_with_by_default_is_chosen(tmp_path):
+    weights = surveyed(tmp_path, CHOSEN)[1].weights
+    assert {one.module for one in weights if one.chosen and "bias" not in one.role} == {
+        *("named", "function", "wide", "same", "given")
+    }
+
+
+def test_of_a_variable_that_is_loaded_in_part_the_rest_stays(tmp_path):
+    made, _ = surveyed(tmp_path, BUILT)
+    before = made.activations()["free"]
+    made.reference({"one": np.float64([7, 8, 9])}, {})
+    runs = {"free/table": [(0, 1), (2, 3)]}
+    partial = mapping.Partial(entry=Entry(torch=["one"], keras=["free/table"]), runs=runs)
+    made.survey(mapping.Mapping(entries=[], partial=[partial]))
+    np.testing.assert_allclose(made.activations()["free"] - before, np.broadcast_to([6.0, 0.0, 6.0], before.shape))
 
 
 def inputs(made: Pair) -> np.ndarray:

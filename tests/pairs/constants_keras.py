@@ -47,7 +47,11 @@ class Held(keras.Model):
     def build(self, shape):
         self.fc.build(shape)
         for name, values in MADE[self.what](self.wrong).items():
-            given = {"shape": (8,), "initializer": "random_normal"} if values is None else {"shape": values.shape}
+            given = (
+                {"shape": (8,), "initializer": keras.initializers.RandomNormal(0.0, 1.0)}
+                if values is None
+                else {"shape": values.shape}
+            )
             whole = values is not None and values.dtype.kind == "i"
             variable = self.add_weight(**given, dtype="int32" if whole else None, trainable=False, name=name)
             if values is not None:

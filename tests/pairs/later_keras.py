@@ -161,8 +161,38 @@ def clipped_sgd():
     return keras.optimizers.SGD(0.01, clipnorm=0.01)
 
 
+def sgd():
+    return keras.optimizers.SGD(0.01)
+
+
+def momentum(rate=0.01, nesterov=False):
+    return keras.optimizers.SGD(rate, momentum=0.9, nesterov=nesterov)
+
+
+def nesterov():
+    return momentum(nesterov=True)
+
+
+def falling_momentum():
+    return momentum(keras.optimizers.schedules.ExponentialDecay(0.01, 1, 0.5))
+
+
+def later_falling():
+    return momentum(keras.optimizers.schedules.PiecewiseConstantDecay([1000], [0.01, 0.001]))
+
+
+def decayed_sgd():
+    return keras.optimizers.SGD(0.01, weight_decay=0.1)
+
+
+def decayed_matrices():
+    optimizer = decayed_sgd()
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
 def rmsprop():
-    return keras.optimizers.RMSprop(0.01, rho=0.9, epsilon=1e-8)
+    return keras.optimizers.RMSprop(0.01, rho=0.99, epsilon=1e-8)
 
 
 def falling():

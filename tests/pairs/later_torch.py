@@ -153,6 +153,34 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.01)
 
 
+def momentum(parameters, nesterov=False):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, nesterov=nesterov)
+
+
+def falling_momentum(parameters):
+    """With a scheduler that every update steps."""
+    optimizer = momentum(parameters)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.register_step_post_hook(lambda *_: scheduler.step())
+    return optimizer
+
+
+def later_falling(parameters):
+    optimizer = momentum(parameters)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1000)
+    return optimizer
+
+
+def without_first(parameters):
+    return torch.optim.SGD(list(parameters)[1:], lr=0.01)
+
+
+def decayed_matrices(parameters):
+    parameters = list(parameters)
+    groups = [{"params": [each for each in parameters if (each.ndim > 1) == decayed]} for decayed in (True, False)]
+    return torch.optim.SGD([groups[0] | {"weight_decay": 0.1}, groups[1]], lr=0.01)
+
+
 def rmsprop(parameters):
     return torch.optim.RMSprop(parameters, lr=0.01)
 

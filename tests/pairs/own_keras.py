@@ -35,9 +35,8 @@ def optimizer() -> keras.optimizers.Optimizer:
     return Momentum(2**-5, momentum=0.75)
 
 
-def usual() -> keras.optimizers.Optimizer:
-    """Keras's own form, the same as long as the learning rate stays."""
-    return keras.optimizers.SGD(2**-5, momentum=0.75)
+def rmsprop() -> keras.optimizers.Optimizer:
+    return keras.optimizers.RMSprop(2**-8, rho=0.99, epsilon=1e-8)
 
 
 def nesterov() -> keras.optimizers.Optimizer:

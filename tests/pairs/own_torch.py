@@ -29,5 +29,9 @@ def loss(outputs: dict[str, torch.Tensor], target: torch.Tensor) -> torch.Tensor
     return functional.huber_loss(error, torch.zeros_like(error)) + outputs["spread"].mean()
 
 
+def rmsprop(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(parameters, lr=2**-8, eps=1e-8)
+
+
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=2**-5, momentum=0.75)

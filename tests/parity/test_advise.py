@@ -114,6 +114,13 @@ def test_the_time_of_all_reduce_by_hand() -> None:
     assert (found.imbalance, found.bubbles) == (0, 0)
 
 
+def test_no_part_of_a_step_is_below_zero() -> None:
+    """Three times 0.1, divided by three, is more than 0.1: the busiest device would have less to do than the mean."""
+    trained = case("two_linear/ddp", devices=3)
+    found = duration(trained, describe(trained), "torch", Machine(Compute(0.1, 0, 0), LINK))
+    assert [str(part) for part in (found.imbalance, found.bubbles)] == ["0.0", "0.0"]
+
+
 def test_devices_that_share_processors_do_not_shrink_the_computation() -> None:
     trained = case("two_linear/ddp", devices=4)
     model = describe(trained)

@@ -12,6 +12,7 @@ from parity.core.arrays import Array
 from parity.results import Against
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.words import in_words
 from parity.verdict.against import against_single
 
 STEP = "step-000000"
@@ -60,11 +61,11 @@ def test_it_needs_no_witness_where_rounding_does_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "replica", "where"),
     [
-        ("gradient", "linear2.bias", None, "step 0, gradient/linear2.bias"),
-        ("gradient", "linear2.bias@local", 1, "step 0, gradient/linear2.bias"),
-        ("loss", "loss", 0, "step 0, loss/loss"),
-        ("loss", "loss", 1, "step 0, loss/loss"),
-        ("parameter", "linear1.weight", 0, "before the first step, parameter/linear1.weight"),
+        ("gradient", "linear2.bias", None, "step 0: gradient of parameter `linear2.bias`"),
+        ("gradient", "linear2.bias@local", 1, "step 0: gradient of parameter `linear2.bias`"),
+        ("loss", "loss", 0, "step 0: loss"),
+        ("loss", "loss", 1, "step 0: loss"),
+        ("parameter", "linear1.weight", 0, "before the first step: parameter `linear1.weight`"),
     ],
 )
 def test_a_tensor_twice_as_large_is_named(
@@ -80,7 +81,7 @@ def test_the_first_step_that_differs_is_named(step: int, tmp_path: Path) -> None
     """The loss alone, which the training does not come back to."""
     found = judged(tmp_path, ddp(2), fault=times(2.0, "loss", "loss", step=step))
     assert found.verdict == "diverged"
-    assert found.reason == f"step {step}, loss/loss: 0.0 bits"
+    assert found.reason == f"step {step}: loss: 0.0 bits"
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "match"), (1 + 1e-9, "subprecision"), (1.001, "diverged")])
@@ -98,13 +99,13 @@ def test_a_sum_for_a_mean_is_named(tmp_path: Path) -> None:
 
     found = judged(tmp_path, ddp(2), fault=fault)
     assert found.verdict == "diverged"
-    assert found.reason == "step 0, gradient/linear2.weight: 0.0 bits"
+    assert found.reason == "step 0: gradient of parameter `linear2.weight`: 0.0 bits"
     assert found.worst_name is not None
 
 
 def test_another_training_in_later_steps_is_seen(tmp_path: Path) -> None:
     found = judged(tmp_path, ddp(2), fault=times(1.01, "gradient", "linear1.bias", step=1))
-    assert (found.verdict, found.reason.partition(":")[0]) == ("diverged", "step 1, gradient/linear1.bias")
+    assert found.verdict == "diverged" and found.reason.startswith("step 1: gradient of parameter `linear1.bias`: ")
 
 
 def test_a_weight_decay_shows_in_the_updates(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_weight_decay_shows_in_the_updates(tmp_path: Path) -> None:
         trace = record(tmp_path / str(decay), "torch", ddp(2, **slow), weight_decay=decay)
         found = against_single(single, trace, single)
         assert found.verdict == verdict
-        assert found.reason.startswith("step 0, update/") == (verdict == "diverged")
+        assert found.reason.startswith("step 0: update of parameter ") == (verdict == "diverged")
 
 
 # By hand: what is compared, and how the loss is put together
@@ -157,7 +158,7 @@ def test_the_loss_is_put_together_by_the_samples_of_its_parts(
     plain = float(np.mean([a for each in parts for key, a in each.items() if key.startswith("loss/")]))
     for wrong in (loss + 1e-3, *([plain] if abs(plain - loss) > 1e-6 else [])):
         found = traces(tmp_path, case, part(7, wrong), *parts)
-        assert (found.verdict, found.reason.partition(":")[0]) == ("diverged", "step 0, loss/loss")
+        assert (found.verdict, found.reason.rpartition(": ")[0]) == ("diverged", "step 0: loss")
 
 
 def test_the_losses_of_a_sum_are_added_up(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_each_kind_is_compared(key: str, tmp_path: Path) -> None:
         own = part(7, 1.0, **{key: SIGNS * factor})
         found = traces(tmp_path, ddp(1), single, own)
         assert (found.verdict, found.compared) == (verdict, 2)
-        assert factor == 1.0 or found.reason.startswith(f"step 0, {key}: ")
+        assert factor == 1.0 or found.reason.startswith(f"step 0: {in_words(*keys.split(key))}: ")
 
 
 @pytest.mark.parametrize("key", ["activation/a", "input/input", "gradient/w@local", "sample/more"])
@@ -196,7 +197,7 @@ def test_replica_0_stands_for_all(tmp_path: Path) -> None:
 )
 def test_a_tensor_that_cannot_be_compared_is_diverged(other: dict[str, Array], said: str, tmp_path: Path) -> None:
     found = traces(tmp_path, ddp(1), part(7, 1.0, **{"gradient/w": SIGNS}), part(7, 1.0, **other))
-    assert (found.verdict, found.reason) == ("diverged", f"step 0, gradient/w: {said}")
+    assert (found.verdict, found.reason) == ("diverged", f"step 0: gradient of parameter `w`: {said}")
 
 
 def test_the_stages_of_a_replica_are_put_together(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_failure_says_where_why_and_how_to_see_it_again() -> None:
     with pytest.raises(AssertionError) as error:
         parity.assert_match(**GIVEN, name="bad")
     text = str(error.value)
-    assert text.startswith("pair/bad: diverged\n  step 0, activation, encoder.norm1\n  1.5 bits\n")
+    assert text.startswith("pair/bad: diverged\n  step 0: output of module `encoder.norm1`\n  1.5 bits\n")
     assert "cause: layer_norm.epsilon at encoder.norm1: torch 1e-05, keras 0.001" in text
     with pytest.raises(AssertionError, match=r"ValueError: no such axis \(model.py:7\)"):
         parity.assert_match(**GIVEN, name="crash")

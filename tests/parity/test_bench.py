@@ -153,12 +153,44 @@ def test_gpus_that_count_their_energy_are_read(tmp_path, monkeypatch):
         energy._gpus.cache_clear()
 
 
-def benchmark(milliseconds: float) -> Benchmark:
-    samples = [milliseconds / 1e3 * (1 + 0.01 * number) for number in range(8)]
-    row = LaneTimes(name="torch eager", side="torch", mode="eager", strategy="single", step=interval(samples))
-    return Benchmark(
-        machine=this_machine(), timed=[Timed(case="a", batch=8, devices="cpu:1", verdict="match", lanes=[row])]
-    )
+NAMES = {"torch": ("torch eager", "torch.compile"), "keras": ("keras tf.function", "keras XLA")}
+
+
+def benchmark(*milliseconds: float, **sides: list[float]) -> Benchmark:
+    """The milliseconds of torch's rows, or those of the rows of each side."""
+    lanes = []
+    for side, times in (sides or {"torch": list(milliseconds)}).items():
+        for name, time in zip(NAMES[side], times, strict=False):
+            samples = [time / 1e3 * (1 + 0.01 * number) for number in range(8)]
+            row = LaneTimes(name=name, side=side, mode="eager", strategy="single", step=interval(samples))
+            row.samples = samples
+            lanes.append(row)
+    timed = Timed(case="a", batch=8, devices="cpu:1", verdict="match", lanes=lanes)
+    return Benchmark(machine=this_machine(), timed=[timed])
+
+
+BEFORE = {"torch": [10.0, 8.0], "keras": [20.0, 15.0]}
+
+
+@pytest.mark.parametrize(
+    ("now", "slow"),
+    [
+        ({"torch": [30.0, 24.0], "keras": [60.0, 45.0]}, {}),  # the machine is busier: all are three times as slow
+        ({"torch": [10.0, 8.0], "keras": [40.0, 15.0]}, {"keras tf.function": 2.0}),
+        ({"torch": [10.0, 8.0], "keras": [40.0, 30.0]}, {"keras XLA": 2.0, "keras tf.function": 2.0}),
+        ({"torch": [20.0, 8.0], "keras": [20.0, 15.0]}, {"torch eager": 2.0}),
+        ({"torch": [15.0, 48.0], "keras": [30.0, 22.5]}, {"torch.compile": 4.0}),  # busier, and one is slower besides
+        ({"torch": [30.0, 28.0], "keras": [60.0, 45.0]}, {}),  # much busier, which one row suffers from a little more
+        ({"torch": [10.0, 8.0], "keras": [5.0, 4.0]}, {}),  # one side has become faster, the other is as it was
+        ({"torch": [15.0, 12.0], "keras": [15.0, 22.5]}, {}),  # busier, and one row has become faster
+        ({"torch": [20.0]}, {"torch eager": None}),  # nothing stands beside it
+    ],
+)
+def test_what_is_slower_beside_the_other_side_is_told(now, slow):
+    lines = list(saved.slower(benchmark(**BEFORE), benchmark(**now)))
+    assert [line.partition(" (")[0] for line in lines] == [f"a, batch 8, cpu:1, {name}" for name in slow]
+    for line, times in zip(lines, slow.values(), strict=True):
+        assert (f", {times:.2f} times beside " in line) if times else ("beside" not in line)
 
 
 def test_what_is_slower_than_its_interval_allows_is_told():
@@ -172,7 +204,7 @@ def test_what_is_slower_than_its_interval_allows_is_told():
 
 def test_times_of_another_machine_are_refused():
     other = msgspec.structs.replace(benchmark(10), machine=Machine(processor="Z80", cores=1, system="CP/M"))
-    with pytest.raises(UsageError, match=r"--against=old.json: of another machine \(Z80, 1 cores, CP/M\), this one is"):
+    with pytest.raises(UsageError, match=r"--against=old.json: of another machine \(Z80, 1 core, CP/M\), this one is"):
         saved.check(other, benchmark(10), "old.json")
 
 
@@ -228,11 +260,14 @@ def test_a_case_is_timed_on_both_sides_and_compared_with_before(tmp_path, capsys
     assert lanes["torch eager"]["parts"]["forward"] > 0
     assert lanes["torch eager"]["parts"]["communication"] is None  # there is nobody to send to
     assert lanes["keras tf.function"]["parts"] is None  # they cannot be told apart in a graph
-    for lane in report["timed"][0]["lanes"]:
-        lane["step"] = [number / 1e3 for number in lane["step"]]
-    path.write_text(json.dumps(report))
-    assert main([*flags, "--mode=eager", f"--against={path}"]) == 1
-    assert "slower: " in capsys.readouterr().out
+    for slowed, status in (list(lanes), 0), (["torch eager"], 1):  # a busier machine; torch alone
+        timed = json.loads(json.dumps(report))
+        for lane in timed["timed"][0]["lanes"]:
+            factor = 1e-3 if lane["name"] in slowed else 1.0
+            lane["step"], lane["samples"] = ([factor * each for each in lane[name]] for name in ("step", "samples"))
+        path.write_text(json.dumps(timed))
+        assert main([*flags, "--mode=eager", f"--against={path}"]) == status
+        assert ("slower: " in capsys.readouterr().out) == bool(status)
 
 
 @pytest.mark.slow

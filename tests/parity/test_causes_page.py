@@ -56,6 +56,8 @@ def in_the_source() -> set[str]:
     folders = (ROOT / "parity" / name for name in ("diagnose", "diagnose/layers", "diagnose/experiment", "pairs"))
     files = [file for folder in folders for file in folder.glob("*.py") if file.name not in OTHERS]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    formats = [node.format_spec for node in nodes if isinstance(node, ast.FormattedValue) and node.format_spec]
+    nodes = set(nodes) - {part for each in formats for part in ast.walk(each)}
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return {text for text in texts if ID.fullmatch(text)} - NO_CAUSES
 

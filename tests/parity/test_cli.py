@@ -144,6 +144,29 @@ def test_a_mistake_is_one_line_and_status_2(name: str, args: list[str], said: li
     assert [word for word in said if word not in line] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "args", "flags"),
+    [
+        ("compare", ["own.toml"], "--pair=own.toml"),
+        ("compare", ["other.toml", "own"], "--pair=other.toml --pair=own.toml"),  # the former is not there
+        ("compare", ["--case=own"], "--pair=own.toml"),
+        ("compare", ["--case=simple_block/*", "--case=pair/own"], "--pair=own.toml"),
+        ("compare", ["--case=sub folder/own.toml"], "--pair='sub folder/own.toml'"),
+        ("record", ["--backend=torch", OUT, "own.toml"], "--pair=own.toml"),
+        ("record", ["--backend=torch", OUT, "--case=own"], "--pair=own.toml"),
+    ],
+)
+def test_a_pair_s_file_where_something_else_is_expected(
+    name: str, args: list[str], flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.toml").touch()
+    (tmp_path / "single.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert f"write {flags}; --help" in complaint(program(name, *args), name)
+    assert "--pair" not in complaint(compare("--case=elsewhere"))
+    assert "--pair" not in complaint(compare("--case=*/single", "--steps=0"))  # of cases, whatever files there are
+
+
 @pytest.mark.parametrize(("name", "args", "said"), [MISTAKES[1], MISTAKES[3], MISTAKES[-2]])
 def test_a_mistake_is_the_same_line_in_a_process_of_its_own(name: str, args: list[str], said: list[str]) -> None:
     assert complaint(process(name, *args), name) == complaint(program(name, *args), name)
@@ -282,7 +305,7 @@ def test_two_traces_are_judged(candidate: str, flags: list[str], status: int, ve
     assert (ended.status, ended.err) == (status, "")
     assert f"1 case: 1 {verdict}\n" in ended.out
     assert re.search(rf"^simple_block/single +{verdict} ", ended.out, re.MULTILINE)
-    assert ("step 0, activation, relu\n" in ended.out) == (verdict != "match")
+    assert ("step 0: output of module `relu`\n" in ended.out) == (verdict != "match")
     assert "\x1b" not in ended.out
 
 
@@ -326,7 +349,7 @@ def test_names_are_printed_as_they_are(name: str, tmp_path: Path) -> None:
         by_hand(tmp_path / side, whole({"high": content, "low": content}), side, layout=layout)
     ended = compare(tmp_path / "torch", tmp_path / "keras")
     assert ended.status == 1
-    assert f"step 0, activation, {name}\n" in ended.out
+    assert f"step 0: output of module `{name}`\n" in ended.out
     assert f"CPU:{name} " in ended.out
 
 
@@ -377,7 +400,7 @@ def test_replicas_are_judged_as_recorded(tmp_path: Path) -> None:
     record(tmp_path / "wrong", "keras", case, fault=fault)
     assert compare(tmp_path / "torch", tmp_path / "keras", "--strict").status == 0
     ended = compare(tmp_path / "torch", tmp_path / "wrong")
-    assert ended.status == 1 and "step 0, loss, loss, replica 1\n" in ended.out
+    assert ended.status == 1 and "step 0: loss, replica 1\n" in ended.out
 
 
 # Cases that the devices do not allow
@@ -459,7 +482,7 @@ def test_a_backend_that_cannot_start_is_status_3(tmp_path: Path) -> None:
     flags = [BLOCK, "--torch-python=/nonexistent/python"]
     ended = process("record", "--backend=torch", f"--out={tmp_path}", *flags)
     assert ended.status == 3
-    assert ended.err.count("\n") == 1 and "1 of 1 cases failed" in ended.err
+    assert ended.err.count("\n") == 1 and "1 of 1 case failed" in ended.err
     assert "/nonexistent/python" in ended.out
 
 

@@ -73,15 +73,18 @@ UNEQUAL = (
     "torch.distributed.pipelining needs micro-batches of equal size: a batch of {} cannot be cut into {} of them in "
     "every replica"
 )
-FEW = "the model has only {} consecutive blocks, too few for {} stages"
+FEW = "the model has only {}, too few for {} stages"
 PIPELINE = {"strategy": "pipeline"}
 OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     *[(STACK, {"strategy": "hybrid", "devices": n}, EVEN.format(n)) for n in (1, 2, 3, 5, 7)],
     *[(STACK, {"strategy": "hybrid", "devices": n}, "") for n in (4, 6, 8)],
     ("two_linear/single", {"strategy": "hybrid", "devices": 8}, ""),
-    (STACK, {"strategy": "hybrid", "devices": 4, "model": {"layers": 1}}, FEW.format(1, 2)),
+    (STACK, {"strategy": "hybrid", "devices": 4, "model": {"layers": 1}}, FEW.format("1 consecutive block", 2)),
     *[(STACK, {"strategy": name, "devices": 6}, "") for name in ("send_recv", "pipeline")],
-    *[(STACK, {"strategy": name, "devices": 7}, FEW.format(6, 7)) for name in ("send_recv", "pipeline")],
+    *[
+        (STACK, {"strategy": name, "devices": 7}, FEW.format("6 consecutive blocks", 7))
+        for name in ("send_recv", "pipeline")
+    ],
     *[(STACK, {"strategy": name, "devices": 8}, "") for name in ("single", "round_robin", "ddp", "all_reduce")],
     *[(STACK, {"strategy": name, "stage_blocks": (5, 1)}, "") for name in ("send_recv", "pipeline")],
     (STACK, {"strategy": "hybrid", "devices": 4, "stage_blocks": (1, 5)}, ""),

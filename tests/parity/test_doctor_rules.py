@@ -30,6 +30,8 @@ from doctor_evidence import (
     tensor,
     weight,
 )
+from doctor_keras_rows import KERAS_ROWS
+from doctor_torch_rows import SHARED, TORCH_ROWS, on_one
 from doctor_training_rows import TRAINING_ROWS
 from doctor_value_rows import VALUE_ROWS, ids, kept, learns, looked_up, optimizer
 
@@ -42,7 +44,7 @@ from parity.doctor.evidence.pretended import NotPretended
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.rules import words
 
-TABLE = [*DEVICE_ROWS, *VALUE_ROWS, *TRAINING_ROWS]
+TABLE = [*DEVICE_ROWS, *VALUE_ROWS, *TRAINING_ROWS, *TORCH_ROWS, *KERAS_ROWS]
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[f"{row[1]}-{number}" for number, row in enumerate(TABLE)])
@@ -56,12 +58,20 @@ def test_a_fault_gives_its_finding_and_its_correction_none(row: tuple) -> None:
     assert [found for found in rules.findings([corrected]) if found.id == name] == []
 
 
+def test_ranks_on_one_gpu_are_named_unless_each_sees_another_as_its_first() -> None:
+    (finding,) = rules.findings(on_one("", ""))
+    assert (finding.id, finding.severity, finding.where, finding.source) == SHARED[:4]
+    assert finding.fix.startswith(SHARED[4])
+    assert rules.findings(on_one("0", "1")) == []
+
+
 def test_sound_evidence_has_no_findings() -> None:
     assert rules.findings([evidence(), evidence("keras")]) == []
 
 
 def test_every_id_is_known_and_every_known_one_is_tested() -> None:
     of_several_ranks = {"collective.order", "collective.shape", "collective.left", "replicas.parted", "replicas.start"}
+    of_several_ranks |= {"placement.shared_gpu"}
     told = {row[1] for row in TABLE} | of_several_ranks | {"step.hangs"}
     assert told == set(rules.IDS)
     assert all(rules.IDS.values())

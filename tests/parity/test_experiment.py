@@ -20,6 +20,7 @@ from parity.diagnose.experiment import search as search_module
 from parity.diagnose.experiment.attempts import Attempts
 from parity.diagnose.experiment.candidates import alternatives, candidates
 from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
+from parity.diagnose.experiment.description import Description
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search
@@ -941,7 +942,7 @@ def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> No
 
 def test_one_description_of_one_place_is_told_once() -> None:
     entries = [{"id": "unknown", "where": "a"}, {"id": "unknown", "where": "a"}, {"id": "unknown", "where": "b"}]
-    told = with_descriptions(entries, {"a": "they part at line 7"})
+    told = with_descriptions(entries, {"a": Description("they part at line 7")})
     assert [(each["where"], each.get("evidence")) for each in told] == [("a", "they part at line 7"), ("b", None)]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import io
 import json
 import re
 import shutil
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from report_samples import HOSTILE, hostile, sample
 
 from parity.report.html import comparison
@@ -91,6 +94,29 @@ def test_a_page_fits_its_width_and_is_readable(width: int, scheme: str, browser:
         assert least >= READABLE, where
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 3 * 128) == (scheme == "dark")
+
+
+def shaded(part: Any, left: int) -> tuple[bool, bool]:
+    """Whether the left and the right end of what is scrolled to a place are shaded, its content left out."""
+    part.evaluate("(part, left) => { part.scrollLeft = left; }", left)
+    picture = np.asarray(Image.open(io.BytesIO(part.screenshot())).convert("L")).astype(int)
+    middle = picture[:, picture.shape[1] // 2]
+    return tuple(bool((abs(picture[:, end] - middle) > 20).mean() > 0.5) for end in (4, -6))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_is_wider_than_a_phone_is_shaded_where_more_of_it_is(scheme: str, browser: Any, page_file: Path) -> None:
+    with opened(browser, page_file, viewport=size(390), color_scheme=scheme) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        page.evaluate(
+            "document.querySelectorAll('.scroll > *').forEach((each) => { each.style.visibility = 'hidden'; })"
+        )
+        parts = page.locator(".scroll:visible").all()
+        wide = [part.evaluate("part => part.scrollWidth > part.clientWidth") for part in parts]
+        assert any(wide) and not all(wide)
+        assert [shaded(part, 0) for part in parts] == [(False, each) for each in wide]
+        assert [shaded(part, 10_000) for part in parts] == [(each, False) for each in wide]
+        assert page.locator("table:not(.scroll table)").count() == 0
 
 
 def test_the_first_screen_shows_verdict_place_cause_and_command(browser: Any, page_file: Path) -> None:

@@ -126,7 +126,7 @@ def test_the_first_screen(report: Report) -> None:
     parts = [
         "PyTorch and Keras do not compute the same in 1 of 2 cases.",
         "First to look at: pair/mine",
-        "Step 0, gradient linear1.bias",
+        "Step 0: gradient of parameter linear1.bias",
         "torch",
         "keras",
         "layer_norm.epsilon at norm",
@@ -141,6 +141,16 @@ def test_the_first_screen(report: Report) -> None:
     first = report.cases[1].first_divergence
     assert first
     assert all(f"{side.value:.17g}" in text for side in first.sides.values())
+
+
+def test_the_first_divergence_is_shown_once(report: Report) -> None:
+    text = Parsed(comparison.render(report)).text
+    first = report.cases[1].first_divergence
+    assert first and text.count(first.reason) == 1
+    assert text.count("First to look at") == text.count("layer_norm.epsilon at norm") == 1
+    report.cases[1].causes.append({**report.cases[1].causes[0], "where": "norm2"})
+    assert "Further causes layer_norm.epsilon at norm2" in Parsed(comparison.render(report)).text
+    report.cases[1].causes.pop()
 
 
 def test_every_case_says_what_was_not_compared_and_with_what_it_ran(report: Report) -> None:
@@ -191,8 +201,8 @@ def test_too_many_rows_are_counted(report: Report) -> None:
     whole = Report(environment=report.environment)
     whole.add(case)
     assert len(rows.listed(tensors)) <= rows.MOST + rows.AROUND
-    assert "7 more that are no match are left out." in Parsed(comparison.render(whole)).text
-    assert "are left out" not in Parsed(comparison.render(report)).text
+    assert "listed: those that are no match (but for the last 7), with" in Parsed(comparison.render(whole)).text
+    assert "but for the last" not in Parsed(comparison.render(report)).text
 
 
 def test_a_section_of_another_command_is_escaped_too() -> None:

@@ -1,5 +1,6 @@
 """Values that both builders compute: when they are the same, whose they are, and what running says of them."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -10,16 +11,17 @@ from pair_surveys import PAIR
 from parity.core.arrays import Array
 from parity.diagnose.diagnosis import Examined
 from parity.pairs import disputed
-from parity.pairs.built import Built, moved
+from parity.pairs.built import Built
 from parity.pairs.disputed import KEPT, LOADED, Disputed, Found, Sides
 from parity.pairs.pair_causes import name_pair_causes
+from parity.pairs.random_tables import DISTRIBUTION, Draw, Draws, RandomTable
 from parity.pairs.reproduced import Values
 from parity.pairs.resolve import Resolved
 from parity.pairs.weights.propose import Proposal, propose
 from parity.results import CaseResult, Verdict
 from parity.trace.manifest import Trace
-from parity.trace.mapping import Entry, Mapping
-from parity.trace.survey import Module, Rehearsal, Seen, Survey, Weight
+from parity.trace.mapping import Entry, Mapping, Unlike
+from parity.trace.survey import Frame, Made, Module, Rehearsal, Seen, Survey, Weight
 
 ANGLES = np.arange(64.0)[:, None] / 10000 ** (np.arange(8) / 8)
 TABLE, OTHER = np.sin(ANGLES), np.sin(ANGLES * 1.001)
@@ -90,14 +92,47 @@ def test_values_stand_as_the_mapping_moves_them() -> None:
     assert built(TABLE, OTHER.T).unlike(moved_axes) is not None
 
 
-def test_another_seed_moves_what_is_drawn() -> None:
-    assert moved({"a": TABLE, "b": TABLE}, {"a": TABLE.copy(), "b": OTHER}) == {"b"}
+def test_what_is_random_is_left_out() -> None:
+    random = np.zeros(TABLE.shape, bool)
+    random[0] = True
+    keras = np.where(random, 3.0, TABLE)
+    assert built(TABLE, keras).unlike(ENTRY) and not built(TABLE, keras).unlike(ENTRY, [random])
+    keras[2, 3] += 1
+    assert "at [19]" in built(TABLE, keras).unlike(ENTRY, [random]).torch
+    (mask,) = built(TABLE, keras).differing(ENTRY, [random])
+    assert np.argwhere(mask).tolist() == [[2, 3]]
+
+
+def test_a_mask_that_is_drawn_is_not_rounding() -> None:
+    mask = np.where(np.random.default_rng(0).random((3, 64)) < 0.5, -np.inf, 0.0)
+    assert built(mask[0], mask[1], rounded=mask[2]).unlike(ENTRY) is not None
 
 
 # What is disputed. Every row: torch's weight, Keras's, the values of Keras, what of it is drawn, what follows.
 BUFFER, FROZEN = weight("t", "torch", constant=True), weight("t", "torch")
-MADE, LAYER = weight("k", "keras", fixed=True), weight("k", "keras")
+MADE, LAYER, CHOSEN = weight("k", "keras", fixed=True), weight("k", "keras"), weight("k", "keras", chosen=True)
 TO_BE_DECIDED, SILENT, TOLD = "decided", "loaded", "told"
+BY_THE_USER = Made(source="m.py:1", calls=[Frame(file="m.py", line=1, column=0, end_line=1, end_column=9)])
+
+
+def drawing(torch: Array, keras: Array, **rows: float) -> Draw:
+    """Builders of these tables of which these rows are random: `t0=2.0`, the first of torch's, as far spread as 2."""
+
+    def draw(further: int, names: Sequence[str]) -> Draws:
+        random, sides = np.random.default_rng(0), {"t": torch, "k": keras}
+        builds = {name: [values] for name, values in sides.items()}
+        for name, values in sides.items():
+            for _ in range(further):
+                builds[name].append(np.array(values, np.float64))
+                for row, scale in ((int(key[1:]), scale) for key, scale in rows.items() if key[0] == name):
+                    builds[name][-1][row] = scale * random.standard_normal(values.shape[1])
+        return Draws(*([{name: values} for values in builds[name]] for name in sides))
+
+    return draw
+
+
+def everywhere(names: set[str]) -> dict[str, float]:
+    return {f"{name}{row}": 1.0 for name in names for row in range(64)}
 
 
 @pytest.mark.parametrize(
@@ -107,41 +142,103 @@ TO_BE_DECIDED, SILENT, TOLD = "decided", "loaded", "told"
         (BUFFER, MADE, OTHER, set(), TO_BE_DECIDED),
         (BUFFER, LAYER, OTHER, set(), TO_BE_DECIDED),
         (FROZEN, MADE, OTHER, set(), TO_BE_DECIDED),
-        (FROZEN, LAYER, OTHER, set(), TO_BE_DECIDED),
+        (FROZEN, LAYER, OTHER, set(), SILENT),
+        (FROZEN, CHOSEN, OTHER, set(), TO_BE_DECIDED),
         (BUFFER, MADE, np.ones((64, 8)), set(), TO_BE_DECIDED),
-        (FROZEN, LAYER, np.ones((64, 8)), set(), SILENT),
-        (BUFFER, MADE, OTHER, {"k"}, TOLD),
-        (FROZEN, MADE, OTHER, {"k"}, TOLD),
-        (FROZEN, LAYER, OTHER, {"k"}, SILENT),
-        (FROZEN, LAYER, OTHER, {"t"}, SILENT),
+        (FROZEN, CHOSEN, np.ones((64, 8)), set(), SILENT),
+        (BUFFER, MADE, OTHER, {"k"}, TO_BE_DECIDED),
         (BUFFER, MADE, OTHER, {"t"}, TO_BE_DECIDED),
+        (BUFFER, MADE, OTHER, {"t", "k"}, TOLD),
+        (BUFFER, MADE, np.ones((64, 8)), {"t"}, TO_BE_DECIDED),
+        (FROZEN, MADE, OTHER, {"k"}, TO_BE_DECIDED),
+        (FROZEN, LAYER, OTHER, {"k"}, TOLD),
+        (FROZEN, LAYER, OTHER, {"t"}, TOLD),
+        (FROZEN, LAYER, OTHER, {"t", "k"}, TOLD),
+        (FROZEN, CHOSEN, OTHER, {"t", "k"}, TOLD),
+        (FROZEN, CHOSEN, OTHER, {"k"}, TOLD),
         (replace(FROZEN, trainable=True), MADE, OTHER, set(), SILENT),
         (BUFFER, replace(LAYER, trainable=True), OTHER, set(), SILENT),
         (replace(BUFFER, constant=False, statistic=True), MADE, OTHER, set(), SILENT),
     ],
 )
 def test_what_is_disputed(torch: Weight, keras: Weight, values: Array, drawn: set[str], outcome: str) -> None:
-    sides = Sides(survey("torch", torch, drawn=sorted(drawn & {"t"})), survey("keras", keras))
-    found = disputed.find(Mapping(entries=[ENTRY]), sides, built(TABLE, values), lambda: drawn - {"t"})
+    sides = Sides(survey("torch", torch), survey("keras", keras))
+    draw = drawing(TABLE, values, **everywhere(drawn))
+    found = disputed.find(Mapping(entries=[ENTRY]), sides, built(TABLE, values), draw)
     assert (bool(found.disputed), bool(found.assumptions)) == (outcome == TO_BE_DECIDED, outcome == TOLD)
 
 
+ALIKE = (
+    "torch's values are used in Keras for row 0 of t [64, 8], random on both sides and drawn alike (32 seeds); the rest"
+)
+
+
+@pytest.mark.parametrize(
+    ("keras", "rows", "cause"),
+    [
+        (TABLE, {"t0": 1, "k0": 1}, ""),
+        (OTHER, {"t0": 1, "k0": 1}, "buffer.values"),
+        (TABLE, {"t0": 1, "k0": 3}, DISTRIBUTION),
+        (TABLE, {"t0": 1}, DISTRIBUTION),
+        (TABLE, {"k0": 1}, DISTRIBUTION),
+        (TABLE, {"t0": 1, "k63": 1}, DISTRIBUTION),
+        (OTHER, {"t0": 1, "k0": 3}, "buffer.values"),
+    ],
+)
+@pytest.mark.parametrize("sides", [(BUFFER, MADE), (FROZEN, CHOSEN)])
+def test_a_table_that_is_random_in_part(
+    sides: tuple[Weight, Weight], keras: Array, rows: dict[str, float], cause: str
+) -> None:
+    here, there = survey("torch", sides[0]), survey("keras", sides[1])
+    there = replace(there, modules=[replace(each, made=BY_THE_USER) for each in there.modules])
+    values = keras + 1e-3 * (np.arange(64) == 0)[:, None]  # the pair's own seed draws the row too
+    draw = drawing(TABLE, values, **rows)
+    found = disputed.find(Mapping(entries=[ENTRY]), Sides(here, there), built(TABLE, values), draw)
+    assert [each.unlike.cause for each in found.disputed] == [cause] * bool(cause)
+    is_partial = cause == "buffer.values" and rows["k0"] == 1
+    assert [sentence.startswith(ALIKE) for sentence in found.assumptions] == [True] * (not cause or is_partial)
+    assert [each.partial is not None for each in found.disputed] == [is_partial] * bool(cause)
+
+
+def test_torchs_values_are_loaded_where_both_are_random_or_equal() -> None:
+    keras = TABLE.copy()
+    keras[0], keras[5, 2] = 7, 8
+    draws = drawing(TABLE, keras, t0=1, k0=1)(31, [])
+    partial = RandomTable(ENTRY, draws).partial(built(TABLE, keras))
+    assert partial.runs == {"k": [(0, 42), (43, 512)]}
+
+
+@pytest.mark.parametrize(("calls", "is_compared"), [(True, True), (False, False)])
+def test_of_frozen_layers_those_are_compared_that_the_users_own_code_fills(calls: bool, is_compared: bool) -> None:
+    there = survey("keras", CHOSEN)
+    made = BY_THE_USER if calls else replace(BY_THE_USER, calls=[])
+    there = replace(there, modules=[replace(each, made=made) for each in there.modules])
+    draw = drawing(TABLE, OTHER, **everywhere({"t"}), **{f"k{row}": 3.0 for row in range(64)})
+    found = disputed.find(Mapping(entries=[ENTRY]), Sides(survey("torch", FROZEN), there), built(TABLE, OTHER), draw)
+    assert [each.unlike.cause for each in found.disputed] == [DISTRIBUTION] * is_compared
+    assert [sentence.endswith("and not compared") for sentence in found.assumptions] == [True] * (not is_compared)
+
+
 def test_a_layer_that_draws_anything_has_initial_values() -> None:
-    kernel, bias = weight("layer/kernel", "keras"), weight("layer/bias", "keras")
+    kernel, bias = weight("layer/kernel", "keras"), weight("layer/bias", "keras", chosen=True)
     sides = Sides(survey("torch", FROZEN), survey("keras", kernel, bias))
     entry, values = Entry(torch=["t"], keras=["layer/bias"]), Built({"t": TABLE}, {"t": TABLE}, {"layer/bias": OTHER})
-    assert not disputed.find(Mapping(entries=[entry]), sides, values, lambda: {"layer/kernel"}).disputed
-    assert disputed.find(Mapping(entries=[entry]), sides, values, set).disputed
+    for moved in (0, 1):
+        builds = [{"layer/bias": OTHER, "layer/kernel": OTHER + number * moved} for number in range(3)]
+        found = disputed.find(
+            Mapping(entries=[entry]), sides, values, lambda *_, builds=builds: Draws([{"t": TABLE}] * 3, builds)
+        )
+        assert bool(found.disputed) == (not moved)
 
 
 def test_what_training_changes_is_loaded_and_told() -> None:
     sides = Sides(survey("torch", BUFFER, rehearsal=Rehearsal(changing=["t"])), survey("keras", MADE))
-    found = disputed.find(Mapping(entries=[ENTRY]), sides, built(TABLE, OTHER), set)
+    found = disputed.find(Mapping(entries=[ENTRY]), sides, built(TABLE, OTHER), drawing(TABLE, OTHER))
     assert not found.disputed and found.assumptions[0].endswith("training changes it, and torch's values were loaded")
 
 
 def test_nobody_is_asked_what_is_drawn_where_values_are_the_same_or_a_rule_gives_them() -> None:
-    def never() -> set[str]:
+    def never(further: int, names: Sequence[str]) -> Draws:
         raise AssertionError("asked")
 
     sides = Sides(survey("torch", BUFFER), survey("keras", MADE))
@@ -171,10 +268,16 @@ class Runs:
         entries = [Entry(torch=[f"t{number}"], keras=[f"k{number}"]) for number in range(len(unfilled))]
         how = built(TABLE, OTHER).unlike(ENTRY)
         assert how
-        found = Found([Disputed(entry, how, is_so) for entry, is_so in zip(entries, unfilled, strict=True)], [])
+        return self.resolved_as(
+            how, [Disputed(*each) for each in zip(entries, [how] * len(entries), unfilled, strict=True)]
+        )
+
+    def resolved_as(self, how: Unlike, disputes: list[Disputed] | None = None) -> Mapping:
+        disputes = disputes or [Disputed(Entry(torch=["t0"], keras=["k0"]), how)]
+        entries, found = [each.entry for each in disputes], Found(disputes, [])
         proposal = Proposal(mapping=Mapping(entries=entries), ambiguities=[])
         sides = Sides(survey("torch"), survey("keras"))
-        return disputed.resolved(proposal, found, sides, self.torch, self.solve, self.run).mapping
+        return disputed.resolved(proposal, lambda _: found, sides, self.torch, self.solve, self.run).mapping
 
 
 def test_a_table_that_only_torchs_values_make_equal_is_wrong() -> None:
@@ -205,6 +308,15 @@ def test_what_is_equal_with_kerass_own_values_is_not_overwritten(unfilled: bool)
         mapping = runs.resolved(unfilled)
         assert (mapping.entries, mapping.unlike, mapping.unfilled) == ([], {}, {})
         assert [sentence.endswith(KEPT) for sentence in mapping.assumptions] == [True]
+
+
+def test_a_table_that_is_not_drawn_alike_is_held_against_the_port_where_it_matters() -> None:
+    how = replace(built(TABLE, OTHER).unlike(ENTRY), cause=DISTRIBUTION)
+    never_equal = Runs({"nothing"})
+    never_equal.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0 + len(mapping.entries)})
+    for runs, unlike in ((Runs({"k0"}), ["t0"]), (never_equal, ["t0"]), (Runs(set(), free={"k0"}), [])):
+        mapping = runs.resolved_as(how)
+        assert (mapping.entries, list(mapping.unlike), mapping.constants) == ([], unlike, ["t0", "k0"])
 
 
 def test_models_that_are_never_equal_keep_what_each_computes() -> None:
@@ -244,6 +356,26 @@ def test_equal_values_say_which_variable_is_a_buffers_counterpart() -> None:
     values = Built(torch, torch, {"m/other": TABLE, "m/mine": OTHER})
     pairs = {entry.torch[0]: entry.keras[0] for entry in propose(here, there, PAIR, values).mapping.entries}
     assert pairs == {"m.table": "m/other", "m.other": "m/mine"}
+
+
+def test_values_that_are_equal_but_for_a_random_row_say_it_too() -> None:
+    here = survey("torch", weight("m.table", "torch", constant=True), weight("m.other", "torch", constant=True))
+    there = survey("keras", weight("m/a", "keras", fixed=True), weight("m/b", "keras", fixed=True))
+    random = np.random.default_rng(0)
+    torch, keras = {"m.table": TABLE, "m.other": OTHER}, {"m/a": OTHER, "m/b": TABLE}
+    ours, theirs = (
+        {name: np.concatenate([random.random((1, 8)), values[1:]]) for name, values in side.items()}
+        for side in (torch, keras)
+    )
+    mapping = propose(here, there, PAIR, Built(ours, ours, theirs)).mapping
+    assert {entry.torch[0]: entry.keras[0] for entry in mapping.entries} == {"m.table": "m/b", "m.other": "m/a"}
+
+
+@pytest.mark.parametrize(("equal", "is_same"), [(40, True), (20, False)])
+def test_what_most_elements_are_is_no_evidence(equal: int, is_same: bool) -> None:
+    torch, keras = np.zeros(300), np.zeros(300)
+    torch[:64], keras[:equal] = np.arange(1, 65), np.arange(1, equal + 1)
+    assert built(torch, keras).same(ENTRY, 0.5) == is_same
 
 
 def test_of_equal_values_names_say_it_and_one_number_everywhere_is_no_evidence() -> None:

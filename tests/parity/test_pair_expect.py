@@ -12,6 +12,7 @@ from parity.pairs.expect import apply_expected, left_over
 from parity.results import CaseResult, Check, Divergence, Finding
 from parity.trace.comparable import comparable
 from parity.trace.mapping import Mapping, Match, Matching
+from parity.trace.words import in_words
 from parity.verdict.traces import Unequal
 
 GELU = {"id": "gelu.form", "where": "blocks.0.mlp", "torch": "tanh", "keras": "exact", "evidence": "..."}
@@ -167,7 +168,7 @@ def test_what_goes_into_a_module_is_no_part_of_a_cause_of_the_module() -> None:
 
 def test_a_module_of_which_nothing_is_known_does_not_follow() -> None:
     case = judged([GELU], [MLP, HEAD], [ACCEPTED])
-    assert case.verdict == "diverged" and "activation head does not follow" in case.reason
+    assert case.verdict == "diverged" and "output of module `head` does not follow" in case.reason
     assert case.first_divergence and case.first_divergence.name == "head"
 
 
@@ -188,7 +189,7 @@ def test_gradients_follow_from_what_went_before_them_and_that_is_told() -> None:
     case = judged([GELU], [MLP, gradient], [ACCEPTED])
     assert case.verdict == "match" and "the gradients from step 0 on" in case.not_compared[0]
     later = judged([GELU], [MLP._replace(step=1), gradient], [ACCEPTED])
-    assert later.verdict == "diverged" and "gradient head.weight" in later.reason
+    assert later.verdict == "diverged" and "gradient of parameter `head.weight` " in later.reason
 
 
 def test_updates_follow_from_gradients_or_from_an_accepted_cause_of_the_optimizer() -> None:
@@ -198,7 +199,7 @@ def test_updates_follow_from_gradients_or_from_an_accepted_cause_of_the_optimize
     replays = Replays(moved=("head.bias",))
     assert judged([RATE], [update, other], [rate], places=places, replayed=replays).verdict == "match"
     unknown = judged([RATE], [update, other], [rate], places=places, replayed=Replays())
-    assert unknown.verdict == "diverged" and "update head.bias does not follow" in unknown.reason
+    assert unknown.verdict == "diverged" and "update of parameter `head.bias` does not follow" in unknown.reason
     assert judged([GELU], [MLP, update], [ACCEPTED]).verdict == "diverged"
     assert judged([GELU], [MLP, Unequal(0, 0, "gradient", "head.weight"), update], [ACCEPTED]).verdict == "match"
 
@@ -207,14 +208,14 @@ def test_a_cause_of_an_update_is_none_of_the_gradient_of_that_name() -> None:
     gradient, update = (Unequal(0, 0, kind, "head.weight") for kind in ("gradient", "update"))
     rate = Expect(cause="learning_rate", reason="r")
     case = judged([RATE], [gradient, update], [rate], places={"update/head.weight": "head.weight"})
-    assert case.verdict == "diverged" and "gradient head.weight" in case.reason
+    assert case.verdict == "diverged" and "gradient of parameter `head.weight` " in case.reason
 
 
 @pytest.mark.parametrize(("kind", "name"), [("input", "target"), ("sample", "indices")])
 def test_what_goes_into_the_model_follows_from_nothing(kind: str, name: str) -> None:
     given = Unequal(1, 0, kind, name)
     case = judged([GELU], [MLP, given], [ACCEPTED], Told(before=(name,)), same={f"{kind}/{name}"})
-    assert case.verdict == "diverged" and f"{kind} {name}" in case.reason
+    assert case.verdict == "diverged" and f"{in_words(kind, name)} does not follow" in case.reason
 
 
 def test_an_optimizer_without_a_formula_is_told() -> None:
@@ -232,7 +233,7 @@ def test_a_sum_of_weights_says_nothing_of_other_weights() -> None:
     assert judged([SUM], [moved], [accepted], places=places).verdict == "match"
     replays = Replays(left=("rnn.bias_hh", "head.bias"))
     case = judged([SUM], [moved, other], [accepted], places=places, replayed=replays)
-    assert case.verdict == "diverged" and "update head.bias" in case.reason
+    assert case.verdict == "diverged" and "update of parameter `head.bias` " in case.reason
     both = msgspec.structs.replace(accepted, where="*.bias*")
     assert judged([SUM], [moved, other], [both], places=places, replayed=replays).verdict == "match"
 
@@ -266,7 +267,7 @@ def test_what_no_formula_tells_is_in_proportion_or_inconclusive(
     case = judged([GELU], unequal, [ACCEPTED], told)
     assert case.verdict == verdict
     if verdict == "inconclusive":
-        assert f"{kind} head.weight differs by" in case.reason and "\n" not in case.reason
+        assert f"{kind} of parameter `head.weight` differs by" in case.reason and "\n" not in case.reason
         assert case.first_divergence and case.first_divergence.name == "head.weight"
         sized = Expect(where="head.weight", largest_difference=0.5, reason="r")
         assert judged([GELU], unequal, [ACCEPTED, sized], told).verdict == "match"
@@ -313,7 +314,7 @@ def test_a_step_without_its_forward_pass_is_held_against_the_last_one_with_it() 
 def test_a_gradient_does_not_follow_from_the_statistics_of_the_same_step() -> None:
     unequal = [Unequal(0, 0, "buffer", "blocks.0.mlp.running_var"), Unequal(0, 0, "gradient", "head.weight")]
     case = judged([GELU], unequal, [ACCEPTED])
-    assert case.verdict == "diverged" and "gradient head.weight" in case.reason
+    assert case.verdict == "diverged" and "gradient of parameter `head.weight` " in case.reason
 
 
 def test_the_loss_of_a_pair_that_does_not_train_follows_from_its_outputs() -> None:
@@ -346,7 +347,7 @@ def test_what_lies_behind_an_unknown_difference_wants_a_size_of_its_own() -> Non
     loss = Unequal(0, 0, "loss", "loss")
     at_head, at_loss = (Expect(where=where, largest_difference=2.0, reason="r") for where in ("head", "loss"))
     case = judged([UNKNOWN], [HEAD, loss], [at_head], same={"loss/loss"})
-    assert case.verdict == "diverged" and "loss loss does not follow" in case.reason
+    assert case.verdict == "diverged" and "loss does not follow" in case.reason
     assert judged([UNKNOWN], [HEAD, loss], [at_head, at_loss]).verdict == "match"
 
 

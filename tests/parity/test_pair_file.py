@@ -113,11 +113,20 @@ def test_steps_without_training_are_refused(tmp_path: Path) -> None:
 
 def test_flags_stand_for_a_file() -> None:
     file = from_flags("m:f", "n:g", ["x=float32[8,16]", "ids=int64[2]<7"], train={"steps": 2})
-    assert (file.case.name, file.case.steps) == ("pair/f", 2)
+    assert (file.case.name, file.case.steps) == ("pair/m.f-n.g", 2)
     assert file.flags == ["--torch=m:f", "--keras=n:g", "--input=x=float32[8,16]", "--input=ids=int64[2]<7"]
     assert set(data(file).step(0)["ids"]) <= set(range(7))
     with pytest.raises(UsageError, match="two of the name 'x'"):
         from_flags("m:f", "n:g", ["x=float32[8]", "x=float32[8]"])
+
+
+def test_a_pair_by_flags_is_called_by_both_functions() -> None:
+    """Many are called `build`: pairs of one name would share a folder and a process."""
+    builders = [("a:build", "b:build"), ("a:build", "c:build"), ("a:build", "b:Net.make"), ("pkg.a:build", "b:build")]
+    names = [from_flags(torch, keras, ["x=float32[2]"]).case.name for torch, keras in builders]
+    told = ["a.build-b.build", "a.build-c.build", "a.build-b.Net.make", "pkg.a.build-b.build"]
+    assert names == [f"pair/{name}" for name in told]
+    assert from_flags("a:build", "b:build", ["x=float32[2]"], name="mine").case.name == "pair/mine"
 
 
 def test_inputs_are_drawn_by_name_and_step(tmp_path: Path) -> None:

@@ -8,19 +8,9 @@ from parity.results import CaseResult
 from parity.verdict.traces import Unequal
 
 
-class Replayed:
-    """Stands in for the settings of known optimizers."""
-
-    def __init__(self, known: set[str]) -> None:
-        self.known = known
-
-    def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
-        return name in self.known
-
-
-def slots(*unequal: Unequal, known: tuple[str, ...] = (), steps: int = 3) -> set[str]:
+def slots(*unequal: Unequal, same: tuple[str, ...] = (), steps: int = 3) -> set[str]:
     result = CaseResult(case="pair/x", verdict="diverged")
-    return in_another_form(Examined(result, list(unequal), replayed=Replayed(set(known))), steps)
+    return in_another_form(Examined(result, list(unequal), same=frozenset(same)), steps)
 
 
 def state(name: str, step: int | None = 0) -> Unequal:
@@ -43,11 +33,16 @@ def test_not_if_no_update_was_made_of_it() -> None:
     assert slots(state("a.square"), steps=1) == set()
 
 
-def test_not_if_a_known_optimizer_explains_it() -> None:
-    assert slots(state("a.momentum"), known=("a",)) == set()
-    assert slots(state("a.momentum"), known=("b",)) == {"momentum"}
+def test_known_formulas_tell_of_the_last_step_too() -> None:
+    assert slots(state("a.momentum", 2), same=("update/a",)) == {"momentum"}
+    assert slots(state("a.momentum", 2), same=("update/b",)) == set()
 
 
-def test_the_learning_rate_is_no_slot() -> None:
-    assert slots(state("learning_rate")) == set()
+def test_a_learning_rate_that_is_set_at_another_time_changes_no_update() -> None:
+    assert slots(state("learning_rate")) == {"learning_rate"}
+    assert slots(state("learning_rate"), Unequal(1, 0, "update", "a")) == set()
+    assert slots(state("learning_rate", 2)) == set()
+
+
+def test_what_the_training_begins_with_is_no_slot() -> None:
     assert slots(state("a.square", None)) == set()

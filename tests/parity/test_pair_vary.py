@@ -41,10 +41,10 @@ def test_floats(tmp_path: Path) -> None:
 
 def test_integers(tmp_path: Path) -> None:
     found = varied(tmp_path, '[inputs.ids]\nshape = [2, 5]\ndtype = "int32"\nrange = [3, 9]')
-    assert (found["integers at their first"].inputs["ids"] == 3).all()
+    assert found["integers at their first"].inputs["ids"].tolist() == [[8, 3, 3, 3, 3]] * 2
     assert (found["integers at their last"].inputs["ids"] == 8).all()
     padded = found["padding id 0"].inputs["ids"]
-    assert (padded[:, :3] >= 3).all() and not padded[:, 3:].any() and found["padding id 0"].may_fail
+    assert (padded[:, :4] >= 3).all() and not padded[:, 4:].any() and found["padding id 0"].may_fail
     assert not any(name.startswith(("scale", "zeros", "masks")) for name in found)
 
 
@@ -60,10 +60,19 @@ def test_no_padding_among_negative_integers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mask", ['dtype = "bool"', 'dtype = "int32"\nrange = [0, 2]', 'dtype = "int64"'])
 def test_masks(tmp_path: Path, mask: str) -> None:
     found = varied(tmp_path, f"[inputs.x]\nshape = [2, 5]\n[inputs.keep]\nshape = [2, 5]\n{mask}")
-    assert found["masks all true"].inputs["keep"].all() and not found["masks all false"].inputs["keep"].any()
-    assert np.array_equal(found["masks all false"].inputs["x"], found[GIVEN].inputs["x"])
+    but_one = found["masks false but at one position"].inputs
+    assert found["masks all true"].inputs["keep"].all()
+    assert but_one["keep"].tolist() == [[1, 0, 0, 0, 0]] * 2 and np.array_equal(but_one["x"], found[GIVEN].inputs["x"])
     assert not any(name.startswith(("integers", "padding")) for name in found)
     assert found["length 6 for 5"].inputs["x"].shape == found["length 6 for 5"].inputs["keep"].shape == (2, 6)
+
+
+def test_dimensions_of_one_size_are_also_varied_one_at_a_time(tmp_path: Path) -> None:
+    found = varied(tmp_path, "[inputs.x]\nshape = [2, 6, 6]\n[inputs.keep]\nshape = [2, 6]")
+    shapes = {name: tuple(one.inputs[each].shape for each in ("x", "keep")) for name, one in found.items()}
+    assert shapes["length 7 for 6"] == ((2, 7, 7), (2, 7))
+    assert shapes["length 7 for 6 along axis 1 of x"] == ((2, 7, 6), (2, 7))
+    assert shapes["length 7 for 6 along axis 2 of x"] == ((2, 6, 7), (2, 7))
 
 
 def test_no_batch_where_the_first_dimension_is_not_shared(tmp_path: Path) -> None:
@@ -79,14 +88,16 @@ def test_a_file_keeps_its_values(tmp_path: Path) -> None:
     found = varied(tmp_path, inputs)
     assert np.array_equal(found["batch size 1"].inputs["x"], x[:1])
     assert np.array_equal(found["batch size 3"].inputs["x"], x[[0, 1, 0]])
-    expected = {GIVEN, "second call", "training mode", "batch size 1", "batch size 3"}
-    assert found.keys() == expected | {"scale 0.01", "scale 100", "zeros"}
+    expected = {GIVEN, "model(x)", "second call", "training mode", "batch size 1", "batch size 3"}
+    assert found.keys() == expected | {"scale 0.01", "scale 100", "zeros", "the other sign"}
+    assert np.array_equal(found["the other sign"].inputs["x"], -x)
 
 
 def test_what_is_equal_to_the_inputs_given_is_not_run_again(tmp_path: Path) -> None:
     found = varied(tmp_path, "[inputs.x]\nshape = [1, 6]")
     assert "batch size 1" not in found and "batch size 3" in found
-    digests = [digest(one.inputs) for name, one in found.items() if name not in ("second call", "training mode")]
+    alike = ("model(x)", "second call", "training mode")
+    digests = [digest(one.inputs) for name, one in found.items() if name not in alike]
     assert len(digests) == len(set(digests))
 
 

@@ -50,7 +50,7 @@ def test_a_failure_is_place_cause_bits_and_the_command(pytester: pytest.Pytester
     text = output(result)
     for line in (
         "pair/bad: diverged",
-        "  step 0, activation, encoder.norm1",
+        "  step 0: output of module `encoder.norm1`",
         "  1.5 bits",
         "  cause: layer_norm.epsilon at encoder.norm1: torch 1e-05, keras 0.001",
         "  to accept it as it is; add to the pair file (or let --accept add it):",

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import ended
 from stand_ins import ANSWERS, PRELUDE, RANKS, SLEEPS, Stage, job, only_rank_1
 
 from parity.core.errors import BackendError
@@ -157,14 +158,4 @@ def test_what_a_rank_started_ends_with_it(stage: Stage) -> None:
         "sys.stdin.readline(); time.sleep(600)"
     )
     stage.backend(only_rank_1(code), 1.5).do(job(stage.folder))
-    assert not alive(int(started.read_text()))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process that is not ours to reap still runs after 5 s."""
-    for _ in range(50):
-        stat = Path(f"/proc/{pid}/stat")
-        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
-            return False
-        time.sleep(0.1)
-    return True
+    assert ended(int(started.read_text()))

@@ -201,7 +201,7 @@ def test_a_backend_by_hand_records_each_case_into_its_folder(by_hand: Any, tmp_p
     ("flags", "side", "said"),
     [
         (["--case=simple_block/ddp"], None, "simple_block/ddp on cpu:2 needs 2 processes of torch_impl, received 1"),
-        (["--case=simple_block/single"], Stages(0), "needs 1 processes of torch_impl, received 2"),
+        (["--case=simple_block/single"], Stages(0), "needs 1 process of torch_impl, received 2"),
         (["--case=simple_block/ddp", "--devices=cpu:3"], Stages(0), "on cpu:3 needs 3 processes"),
         (["--case=simple_block/hybrid"], None, "simple_block/hybrid: hybrid trains replicas of 2 stages each"),
         (["--case=simple_block/single", "--devices=tpu:2"], None, "expected auto, cpu:N or gpu:N"),

@@ -10,7 +10,7 @@ from rich.console import Console
 from parity.config import cases
 from parity.layout.compare import differences
 from parity.report import progress, terminal
-from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report, Suggestion
+from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report, Suggestion, Variation
 from parity.trace.layout import Layout, Transfer
 
 NARROW, WIDE = 80, 140
@@ -149,10 +149,40 @@ def test_the_differences_of_the_layouts_are_told_beside_a_tensor_s() -> None:
     place = Divergence(step=0, kind="gradient", name="a", replica=1, bits=3.0, reason="0.1 apart")
     check = LayoutCheck(verdict="diverged", differences=["compute: x: torch on 0, keras on 1"])
     text = shown(case(verdict="diverged", first_divergence=place, checks={"layout": check}))
-    assert "\n  step 0, gradient, a, replica 1\n  0.1 apart\n" in text
+    assert "\n  step 0: gradient of parameter `a`, replica 1\n  0.1 apart\n" in text
     assert "\n  compute: x: torch on 0, keras on 1\n" in text
     place.replica = 0
     assert "replica" not in shown(case(verdict="diverged", first_divergence=place))
+
+
+BITS = "6.7e-03 apart in float64, 2.1e-03 of the largest value: 0.0 bits, 20 needed"
+
+
+def test_what_bits_mean_is_told_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Divergence(step=0, kind="activation", name="1", replica=0, bits=0.0, reason=BITS, module="LayerNorm")
+    text = shown(case(verdict="diverged", reason=BITS, first_divergence=place), width=NARROW, monkeypatch=monkeypatch)
+    head = "\n  step 0: output of module `1` (LayerNorm)\n"
+    assert f"{head}  {BITS}\n  (n bits: 2^n times smaller than what rounding makes)\n" in text
+    place.reason = "only torch has this tensor"
+    assert "n bits" not in shown(case(verdict="diverged", reason=place.reason, first_divergence=place))
+
+
+def test_one_divergence_is_told_once() -> None:
+    """Not again as a variation, a finding, an assumption or a line of the layouts; what differs besides is told."""
+    place = Divergence(step=0, kind="activation", name="a", replica=0, bits=0.0, reason=f"on scale 100: {BITS}")
+    told = case(verdict="diverged", reason=place.reason, first_divergence=place)
+    told.variations = [Variation(name=name, verdict="diverged", reason=BITS) for name in ("scale 1", "scale 100")]
+    text = shown(told)
+    assert text.count(BITS) == 2 and "\n  2 variations: 2 diverged\n    scale 1: diverged: " in text
+    noise = [Finding(id="precision.noise", side="keras", where=f"activation/{name}", message=name) for name in "ab"]
+    text = shown(case(verdict="diverged", first_divergence=place, findings=noise))
+    assert "precision.noise at activation/b" in text and "activation/a" not in text
+    text = shown(case(verdict="inconclusive", reason="x is y; name them", assumptions=["x is y", "z"]))
+    assert text.count("x is y") == 1 and "\n  assumed: z\n" in text
+    place.kind, place.reason = "layout", "compute: a: torch on 0, keras on 1"
+    check = LayoutCheck(verdict="diverged", differences=[place.reason, "compute: b"])
+    text = shown(case(verdict="diverged", reason=place.reason, first_divergence=place, checks={"layout": check}))
+    assert text.count(place.reason) == 1 and "\n  compute: b\n" in text
 
 
 def test_a_side_that_is_not_its_own_training_on_a_single_device_is_told() -> None:

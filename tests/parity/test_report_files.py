@@ -142,10 +142,11 @@ def test_sarif_holds_every_name() -> None:
 def test_the_summary_says_what_the_first_screen_says(report: Report) -> None:
     text = markdown.comparison(report)
     assert text.startswith("### PyTorch and Keras do not compute the same in 1 of 2 cases.\n")
-    assert "**pair/mine**: diverged, step 0, gradient linear1.bias" in text
+    assert "**pair/mine**: diverged, step 0: gradient of parameter <code>linear1.bias</code>" in text
     assert "Cause: layer\\_norm.epsilon at norm: torch 1e-05, keras 0.001" in text
     assert "```\npython -m parity.compare --pair=mine.toml\n```" in text
     assert "| pair/broken | ! error | mine.toml: no such file |  |" in text
+    assert text.count("pair/mine**") == 1 and "| pair/mine |" not in text
     assert "Compared: 100% of the parameters" in text
 
 

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from processes import ended, started, until
 
 from parity.config import cases
 from parity.config.pair import Pair, PairInput
@@ -50,18 +50,6 @@ def survey_job(name: str, folder: Path) -> SurveyJob:
     pair = Pair(torch="a:b", keras="a:b", inputs={"x": PairInput(shape=[2])})
     case = msgspec.structs.replace(cases.resolve("simple_block/single"), name=name, model=pair)
     return SurveyJob(case=case, folder=str(folder), pair=PairContext(search=[]))
-
-
-def ended(pid: int) -> bool:
-    """Whether a process is gone (or only waits to be reaped) within 10 s."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def test_a_crash_gives_its_status_and_last_lines(interpreter, job, tmp_path):
@@ -190,14 +178,10 @@ def test_no_process_outlives_its_parent(interpreter, tmp_path, how, name, proces
         f"job = Job(case=cases.resolve({name!r}), runs=['low'], folder='unused')\n"
         "with running([backend]): backend.do(job)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", parent_code], stderr=subprocess.DEVNULL)
-    for _ in range(200):
-        if pids.exists() and len(pids.read_text().split()) == processes:
-            break
-        time.sleep(0.1)
-    os.kill(parent.pid, how)
-    parent.wait(timeout=20)
-    assert len(pids.read_text().split()) == processes
+    with started("-c", parent_code) as parent:
+        until(lambda: pids.exists() and len(pids.read_text().split()) == processes, parent)
+        parent.send_signal(how)
+        parent.wait(timeout=20)
     assert all(ended(int(pid)) for pid in pids.read_text().split())
 
 
@@ -246,26 +230,18 @@ def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
 
 @pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_comparison_leaves_nothing(interpreter, tmp_path, how, status):
-    started = tmp_path / "started"
-    path = interpreter(f"open({str(started)!r}, 'a').write(f'{{os.getpid()}} '); {READY}sys.stdin.read()")
+    pids, scratch = tmp_path / "pids", tmp_path / "scratch"
+    path = interpreter(f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}} '); {READY}sys.stdin.read()")
     flags = ["--case=simple_block/*", f"--torch-python={path}", f"--keras-python={path}"]
-    scratch = tmp_path / "scratch"
     scratch.mkdir()
-    program = subprocess.Popen(
-        [sys.executable, "-m", "parity.compare", *flags],
-        env={**os.environ, "TMPDIR": str(scratch)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not started.exists() or len(started.read_text().split()) < 2:
-        assert program.poll() is None
-        time.sleep(0.1)
-    program.send_signal(how)
-    errors = program.communicate(timeout=20)[1]
+    with started("-m", "parity.compare", *flags, env={**os.environ, "TMPDIR": str(scratch)}) as program:
+        until(lambda: pids.exists() and len(pids.read_text().split()) >= 2, program)
+        program.send_signal(how)
+        errors = program.communicate(timeout=20)[1]
     assert program.returncode == status, errors
     assert "Traceback" not in errors
     assert list(scratch.iterdir()) == []
-    assert all(ended(int(pid)) for pid in started.read_text().split())
+    assert all(ended(int(pid)) for pid in pids.read_text().split())
 
 
 class Noting:

@@ -104,8 +104,8 @@ def test_the_table(capsys):
     assert '"name":"simple_block/single"' in lines[5]
     assert lines[-3:] == [
         "2 faults: 1 caught, 1 placed, 1 named",
-        "2 clean runs: 1 false alarms",
-        "np.allclose on the outputs: 1 caught, 1 false alarms",
+        "2 clean runs: 1 false alarm",
+        "np.allclose on the outputs: 1 caught, 1 false alarm",
     ]
 
 

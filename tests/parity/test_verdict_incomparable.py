@@ -87,10 +87,10 @@ def test_another_truth_is_diverged(tmp_path: Path) -> None:
 
 def test_values_that_are_not_finite(tmp_path: Path) -> None:
     nan = one(tmp_path, spoilt(3), spoilt(3))
-    assert (nan.verdict, nan.reason) == ("inconclusive", "1 of 64 numbers are not finite on either side")
+    assert (nan.verdict, nan.reason) == ("inconclusive", "1 of 64 numbers is not finite on either side")
     assert one(tmp_path, spoilt(3, value=np.inf), spoilt(3, value=np.inf), "loss/loss").verdict == "inconclusive"
     low = one(tmp_path, SIGNS, SIGNS, reference_low=spoilt(3), candidate_low=spoilt(3))
-    assert (low.verdict, low.reason) == ("inconclusive", "1 of 64 numbers of the float32 runs are NaN")
+    assert (low.verdict, low.reason) == ("inconclusive", "1 of 64 numbers of the float32 runs is NaN")
     assert one(tmp_path, spoilt(3, value=np.inf), spoilt(3, value=np.inf)).verdict == "match"
     wrong = [
         one(tmp_path, spoilt(3), spoilt(4)),

@@ -2,6 +2,7 @@
 
 import keras
 from keras_hub import models as hub
+from keras_hub.src.models.siglip.siglip_loss import SigLIPLoss as SigLIPLoss
 
 SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 32, "patch_size": 4}
 IMAGE = {"image_shape": (16, 16, 3)}

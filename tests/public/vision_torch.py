@@ -1,5 +1,6 @@
 """Hugging Face's models of images, small and random: one builder each."""
 
+import torch
 import transformers as hf
 from torch import nn
 
@@ -78,6 +79,13 @@ def clip() -> nn.Module:
     text = {"vocab_size": 61, "max_position_embeddings": 9, "eos_token_id": 2, "bos_token_id": 0, "pad_token_id": 1}
     sizes = {key: SIZES[key] for key in SIZES if key not in ("image_size", "patch_size")}
     return hf.CLIPModel(hf.CLIPConfig(text_config=sizes | text, vision_config=SIZES, projection_dim=24))
+
+
+def siglip_loss(outputs: dict[str, torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+    """As SiglipModel computes it with return_loss=True: a text goes with the image of its own number."""
+    scores = outputs["texts"]
+    signs = 2 * torch.eye(len(scores), dtype=scores.dtype) - 1
+    return -nn.functional.logsigmoid(signs * scores).sum(-1).mean()
 
 
 def siglip() -> nn.Module:

@@ -72,18 +72,18 @@ class Optimizer(keras.optimizers.Optimizer):
         rate = tf.cast(learning_rate, variable.dtype)
         if self.config["kind"] == "adamw":
             variable.assign_sub(variable * (rate * decay))
-        elif decay:
+        elif "decay" in self.config:
             gradient = gradient + variable * decay
         if "skipped" in self.config:
             rate *= tf.cast(self.iterations.value != self.config["skipped"], rate.dtype)
         step = self._sgd if self.config["kind"] == "sgd" else self._adam
         variable.assign_sub(step(gradient, place, rate))
 
-    def _decay(self, place: int) -> float:
+    def _decay(self, place: int) -> Any:
         """Of the parameter at this place, now."""
-        begun = int(self.iterations.value) >= self.config.get("decay_from", 0)
-        decays = begun and self.count - place > self.config.get("excluded", 0)
-        return self.config.get("decay", 0.0) if decays else 0.0
+        begun = self.iterations.value >= self.config.get("decay_from", 0)
+        decay = self.config.get("decay", 0.0) if self.count - place > self.config.get("excluded", 0) else 0.0
+        return tf.cast(begun, keras.config.floatx()) * decay
 
     def _sgd(self, gradient: Any, place: int, rate: Any) -> Any:
         momentum = self.config.get("momentum")

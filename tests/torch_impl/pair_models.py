@@ -44,6 +44,24 @@ class Frozen(nn.Module):
         return self.first(x) * self.drawn + self.zeros + self.table
 
 
+class Chosen(nn.Module):
+    """Frozen parameters that are as their modules begin, or that this file gives other values; and a trained one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.reset, self.set = (nn.Linear(4, 4).requires_grad_(False) for _ in range(3))
+        self.reset.reset_parameters()
+        nn.init.normal_(self.set.weight)
+        self.given = nn.Embedding.from_pretrained(torch.randn(4, 4))
+        self.own = nn.Parameter(torch.randn(4), requires_grad=False)
+        self.attention, self.trained = nn.MultiheadAttention(4, 1).requires_grad_(False), nn.Linear(4, 4)
+        nn.init.normal_(self.trained.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.attention(x, x, x)[0] + self.given(torch.arange(4)).sum(0)
+        return self.trained(self.begun(x) + self.reset(x) + self.set(x) + self.own)
+
+
 class Tied(nn.Module):
     """One table for words in and out."""
 

@@ -1,5 +1,6 @@
 """Surveys and recordings of one side of a pair, in this process."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,14 @@ def surveyed(made: Case, folder: Path) -> Surveyed:
     make_survey(SurveyJob(case=made, folder=str(own), pair=PairContext(search=HERE)))
     weights = dict(survey.TensorFile(own / survey.WEIGHTS))
     return Surveyed(survey.read(own), survey.activations(own), weights)
+
+
+def drawn(made: Case, folder: Path, *seeds: int, tables: Sequence[str] = ()) -> list[dict[str, np.ndarray]]:
+    """What the builder gives with each seed."""
+    context = PairContext(search=HERE)
+    folder.mkdir(exist_ok=True)
+    make_survey(SurveyJob(case=made, folder=str(folder), pair=context, seeds=list(seeds), tables=list(tables)))
+    return survey.drawn(folder)
 
 
 class Recorded(NamedTuple):

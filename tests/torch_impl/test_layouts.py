@@ -15,7 +15,9 @@ def transfer(what, source, target, size):
 
 
 def test_a_single_device_moves_nothing(record):
-    layout = record("simple_block", "single", 2).manifest.layout
+    manifest = record("simple_block", "single", 2).manifest
+    layout = manifest.layout
+    assert manifest.classes == {"": "SimpleBlock", "linear1": "Linear", "relu": "ReLU", "linear2": "Linear"}
     assert layout.devices == ["CPU"]
     assert set(map(tuple, layout.parameters.values())) == {(0,)}
     assert layout.compute == layout.backward == {"linear1": [0], "relu": [0], "linear2": [0]}

@@ -47,11 +47,6 @@ def test_inputs_reach_the_model(builder, inputs, values, expected):
     assert torch.equal(called(builder, inputs, *values), expected)
 
 
-def test_the_target_is_not_the_models():
-    inputs = shapes(x="", y="", target="")
-    assert torch.equal(called("Takes", inputs, A, B, C), A + 2 * B)
-
-
 @pytest.mark.parametrize(
     ("builder", "inputs", "message"),
     [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pair_models import MLP, Words
-from pair_runs import case, surveyed
+from pair_runs import case, drawn, surveyed
 from torch import nn
 
 from parity.core import random
@@ -76,12 +76,22 @@ def test_the_values_are_the_models_own_and_constants_are_shaken(tmp_path):
 
 
 def test_what_the_builder_gives_to_what_is_not_trained_is_kept(tmp_path):
-    told, _, weights = surveyed(case("Frozen", X4), tmp_path)
-    built = survey.built(tmp_path / "survey")
-    assert list(built) == ["drawn", "zeros", "table"]
+    made = case("Frozen", X4)
+    weights = surveyed(made, tmp_path).weights
+    built, exact = (survey.built(tmp_path / "survey", file) for file in (survey.BUILT, survey.EXACT))
+    assert list(built) == list(exact) == ["drawn", "zeros", "table"]
     assert built["zeros"].tolist() == [0.0] * 4 and weights["zeros"].any()
-    assert built["table"].dtype == np.float32 and weights["table"].dtype == np.float64
-    assert told.drawn == ["drawn"]
+    assert built["table"].dtype == np.float32 and weights["table"].dtype == exact["table"].dtype == np.float64
+    first, second = drawn(made, tmp_path / "seeds", 0, 1)
+    assert list(first) == ["drawn", "zeros", "table"]
+    assert {name: np.array_equal(first[name], built[name]) for name in built} == dict.fromkeys(built, True)
+    assert [name for name in built if not np.array_equal(first[name], second[name])] == ["drawn"]
+    assert [list(build) for build in drawn(made, tmp_path / "seeds", 7, tables=["table"])] == [["table"]]
+
+
+def test_frozen_values_that_the_users_code_has_set_are_chosen(tmp_path):
+    weights = surveyed(case("Chosen", X4), tmp_path).told.weights
+    assert [weight.name for weight in weights if weight.chosen] == ["own", "set.weight"]
 
 
 def test_only_constants_are_shaken(tmp_path):

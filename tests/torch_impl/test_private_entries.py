@@ -37,6 +37,7 @@ ENTRIES: dict[str, tuple[str, ...]] = {
     "torch._utils._rebuild_parameter": ("data", "requires_grad", "backward_hooks"),
     "torch.distributed.tensor._utils.compute_local_shape_and_global_offset": ("global_shape", "mesh", "placements"),
     "torch.nn.Module._apply": ("self", "fn", "recurse"),
+    "torch.nn.modules.batchnorm._BatchNorm": (),
     "torch.nn.parallel._functions": (),
     "torch.nn.parallel._functions._streams": (),
     "torch.nn.parallel.data_parallel._get_available_device_type": (),

@@ -115,7 +115,7 @@ def test_what_the_builder_holds_narrowly_is_widened():
     with precision.policy("float64"), promoted("float64"):
         model = nn.Sequential(nn.Linear(2, 2).half(), nn.BatchNorm1d(2).bfloat16())
         places = promote_weights(model, "float64")
-    assert places == ["0.weight and 1 others: held in float16", "1.weight and 3 others: held in bfloat16"]
+    assert places == ["0.weight and 1 more: held in float16", "1.weight and 3 more: held in bfloat16"]
     tensors = [*model.parameters(), *model.buffers()]
     assert {x.dtype for x in tensors} == {torch.float64, torch.int64}
     model = nn.Linear(2, 2).half()

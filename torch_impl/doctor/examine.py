@@ -52,6 +52,9 @@ def examine(job: DoctorJob) -> None:
         context = functools.partial(_context, job, evidence, observer, clocked, files)
         sizes = values.root_mean_squares(program.model)
         evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
+        evidence.visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        evidence.kept = observer.training.graphs.kept()
+        evidence.still = observer.training.still()
         evidence.changed = values.root_mean_squares(program.model) != sizes
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, list(building.optimizers))

@@ -47,6 +47,7 @@ class Observer:
         self.below.begin(step)
         with (
             self.loaders.watched(step),
+            self.ops.copies.watched(),
             self.training.watched(step, self.below.reached),
             self.calls.watched(step, self.ops.losses.fed, self.below.reached),
         ):

@@ -15,9 +15,9 @@ from parity.core.arrays import Array, reproduced
 from parity.core.names import INPUT
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.pieces import Evidence, steps, updated_names
-from parity.doctor.program import load
+from parity.doctor.program import find
 from parity.trace.experiment import Question
-from torch_impl.experiment.behaviour import copied
+from torch_impl.experiment.arguments import copied
 from torch_impl.experiment.training import Again, Pass, Training, Way
 from torch_impl.record import calls, kinds, tree
 from torch_impl.record.pair.outputs import flat
@@ -52,7 +52,7 @@ class Later(Training):
         train = self._pair.train
         if train is None or not train.torch_loss:
             return []
-        function: Any = load("train.torch_loss", train.torch_loss, "outputs", "target", search=self._search)
+        function: Any = find("train.torch_loss", train.torch_loss, self._search)
         names = getattr(getattr(function, "__code__", None), "co_names", ())
         found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
         return [Owner("", kinds.kind(each), each) for each in found if isinstance(each, nn.Module)]

@@ -16,12 +16,11 @@ from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
-from parity.diagnose.experiment.probes import Responses
 from parity.doctor import ownership
 from parity.pairs.coverage import Observer
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Mask, Question
-from torch_impl.experiment.behaviour import answered, copied, exchanged_arguments, inputs, like
+from torch_impl.experiment.arguments import copied, exchanged_arguments, like
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
 from torch_impl.experiment.ops import recorded
@@ -150,24 +149,6 @@ class Live:
         replay = self._later.loss_alone if self._tensor.kind == "loss" else self.replay
         return recorded(replay)
 
-    def inputs(self) -> list[Array]:
-        """Return the tensors that the module is called again with; none if only the whole model can be."""
-        return inputs((), self.arguments()[0])
-
-    def answered(self, canonical: Sequence[Array]) -> Responses:
-        """Return what the module answers to the probes that are made of these inputs."""
-        arguments = self.arguments()[0]
-        before = dict(arguments)
-
-        def call(**changed: Any) -> Array:
-            arguments.update(changed)
-            return self.replay()
-
-        try:
-            return answered(call, (), before, canonical)
-        finally:
-            arguments.update(before)
-
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself: torch has none of its precision."""
         return self._later.settings() if self._is_later else []
@@ -211,7 +192,7 @@ class Live:
             return False
 
     def _whole(self) -> Any:
-        self._built.reset()
+        self._built.reset_variables()  # not the attributes, which an experiment may have set
         return self._built.call(self._inputs, self._training, Observer())
 
     def _taken(self, question: Question) -> tuple[Callable[[], Any], int] | None:

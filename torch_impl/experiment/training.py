@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from parity.core.arrays import Array
+from parity.core.names import MODEL
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.pieces import Evidence, Steps, updated
 from parity.runtime.job import ExperimentJob
+from torch_impl.record import calls
 from torch_impl.record.masks import Masks
-from torch_impl.record.pair import losses, values
+from torch_impl.record.pair import losses, training, values
 from torch_impl.record.pair.build import call, tensors
 from torch_impl.record.pair.optimizers import made
 from torch_impl.record.pair.outputs import named
@@ -48,6 +50,9 @@ class Training:
         self._model, self._device, self._stack = built.model, built.device, stack
         self._data = PairData(job.case, job.pair.search)
         self._masks = Masks(job.case.seed, 0, ordered=True)
+        self._survey, self._at = job.pair.survey, built.at
+        self._training: training.Training | None = None
+        self._returned: list[Any] = []  # of the calls of the model in this pass
         self._step = 0
         self._state: dict[str, torch.Tensor] = {}
         self._first: dict[str, list[Array]] = {}
@@ -58,12 +63,14 @@ class Training:
         self._model.train(train is not None)
         if train is not None:
             self._stack.enter_context(self._masks.drawn(self._model))
-            optimizer = made(self._case, self._trained(), self._search)
+            self._training = training.Training(
+                self._case, self._model, self._data, self._search, self._survey, self._at,
+                lambda _: calls.observed({MODEL: self._model}, lambda _: None, self._on_return),
+            )  # fmt: skip
             for number in range(step):
-                self._pass(number).loss.backward()
-                optimizer.step()
+                self._training.step(self._training.batch(number))
                 self._masks.on_step()
-                self._model.zero_grad()
+            self._model.zero_grad()
         self._state = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
 
     def _restore(self) -> None:
@@ -82,15 +89,21 @@ class Training:
 
     def _pass(self, step: int) -> Pass:
         """Run the forward pass of a step, and compute its loss."""
+        if self._training:
+            self._returned.clear()
+            batch = self._training.batch(step)
+            loss = self._training.loss(batch)
+            returned = [tensor for outputs in self._returned for _, tensor in named(self._pair, outputs)]
+            return Pass(batch.inputs, returned, loss)
         inputs = tensors(self._data.step(step), self._device)
         for tensor in inputs.values():
             tensor.requires_grad_(tensor.is_floating_point())
         outputs = call(self._model, self._pair, {name: tensor.clone() for name, tensor in inputs.items()})
         canonical = [tensor for _, tensor in named(self._pair, outputs)]
-        if self._pair.train is None:
-            return Pass(inputs, canonical, losses.probe(canonical, self._data).value)
-        scalar = losses.training(self._pair, outputs, canonical, self._data, step, self._search)
-        return Pass(inputs, canonical, scalar.value)
+        return Pass(inputs, canonical, losses.probe(canonical, self._data))
+
+    def _on_return(self, _: calls.Call, outputs: Any) -> None:
+        self._returned.append(outputs)
 
     def _updates(self, name: str, given: Steps, evidence: Evidence, names: list[str]) -> Again:
         """Return how the optimizer moves these parameters, by their gradients."""

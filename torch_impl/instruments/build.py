@@ -14,8 +14,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from parity.core.names import MODEL
+from parity.doctor import rewrite
+from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.model import Module, Move, Weight
-from parity.doctor.rewrite import Spot
+from parity.doctor.rewrite import Expression, Spot
 from torch_impl.instruments import source
 from torch_impl.instruments.origins import Origins, device, tensors
 from torch_impl.instruments.structure import first, hidden, inner
@@ -35,7 +37,7 @@ class Building:
         # The expression within these lines that made each.
         self.spots: WeakKeyDictionary[nn.Module | Optimizer, Spot | None] = WeakKeyDictionary()
         self.half = ""  # the line that made parameters float16
-        self._moves: list[tuple[nn.Module, str, str]] = []  # module, device, line
+        self._moves: list[tuple[nn.Module, str, str, bool]] = []  # module, device, line, whether with a number
         self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         # By parameter and buffer name in its module: the line that created it, or that last changed its dtype.
         self._made: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
@@ -106,9 +108,10 @@ class Building:
     def moves(self) -> list[Move]:
         """Return what was put on which device, once per line, device and module; `names` must be called before."""
         by_key = {}
-        for module, target, line in self._moves:
+        for module, target, line, numbered in self._moves:
             path = self._names.get(inner(module), "")
-            by_key[path, target, line] = Move(device=target, source=line, module=path, whole=path == MODEL)
+            whole = path == MODEL
+            by_key[path, target, line] = Move(device=target, source=line, module=path, whole=whole, numbered=numbered)
         return list(by_key.values())
 
     def _making(self, make: Any) -> Any:
@@ -126,7 +129,7 @@ class Building:
             line, tensor = source.line(), getattr(module, name)
             self._made.setdefault(module, {})[name] = line
             if tensor is not None and device(tensor) != "cpu":
-                self._moves.append((module, device(tensor), line))
+                self._moves.append((module, device(tensor), line, False))
 
         return registered
 
@@ -153,11 +156,18 @@ class Building:
             return
         line = source.line()
         if line and device(before) != device(after):
-            self._moves.append((module, device(after), line))
+            self._moves.append((module, device(after), line, _is_numbered()))
         if before.dtype != after.dtype:
             self.half = line if after.dtype == torch.float16 else self.half
             for part in module.modules():
                 self._made[part] = dict.fromkeys(self._made.get(part, ()), line)
+
+    def _each_sample(self, module: nn.Module) -> dict[str, str]:
+        """Return the line that makes a batch norm, with a norm of each sample in its place."""
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm):
+            return {}
+        mended = rewrite.code(self.spots.get(module), lambda made: _group_norm(made, module.num_features))
+        return {"each_sample": mended.fix} if mended else {}
 
     def _module(self, path: str, module: nn.Module, registered: bool) -> Module:
         return Module(
@@ -166,8 +176,27 @@ class Building:
             source=self.lines.get(module, ""),
             training=self.trainings.get(module, module.training),
             registered=registered,
-            facts=_facts(module) | _frozen(module),
+            facts=_facts(module) | _frozen(module) | self._each_sample(module),
         )
+
+
+def _is_numbered() -> bool:
+    """Return whether the user's line that moves a module names the number of the device, as far as that is known."""
+    frame, call = source.frame(), rewrite.expression(source.spot())
+    node = next(iter(getattr(call.node, "args", ())), None) or call.keyword("device") if call and frame else None
+    value = getattr(node, "value", None)
+    if frame and hasattr(node, "id"):
+        value = frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    return isinstance(value, int) or ":" in str(value) or getattr(value, "index", None) is not None
+
+
+def _group_norm(made: Expression, channels: int) -> Code | None:
+    home = made.text(made.node.func).rpartition(".")[0]
+    return (
+        made.with_text(made.node, f"{home or 'torch.nn'}.GroupNorm(1, {channels})")
+        if made.function in vars(nn)
+        else None
+    )
 
 
 def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Weight:

@@ -16,6 +16,7 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Phase, Place, Tensor
 from parity.doctor.evidence.ops import Call, Failure
 from parity.doctor.evidence.training import Cut
+from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.origins import Origins, tensors
@@ -100,7 +101,8 @@ class Calls:
         """Enter a call of the module, and yield its record."""
         self._note_mode(module)
         inputs = [self.origins.describe(tensor) for tensor in tensors(given)]
-        record = Call(module=name, source=source.line(), inputs=inputs)
+        record = Call(module=name, source=source.line(), inputs=inputs, backwards=len(step.backwards))
+        record.detached = _detached(given[0]) if len(self.building.optimizers) > 1 else None
         step.calls.append(record)
         outer_phase = self.phase
         is_forward = outer_phase in ("other", "loss")
@@ -163,6 +165,19 @@ class Calls:
                 self.names[copy] = name
                 for key, tensor in getattr(copy, "_former_parameters", {}).items():
                     self.origins.note(tensor, f"parameter {key if name == MODEL else f'{name}.{key}'}")
+
+
+def _detached(args: tuple) -> Code | None:
+    """Return the user's line that calls a module, with the first argument that has a graph detached."""
+    numbers = [
+        i for i, argument in enumerate(args) if isinstance(argument, torch.Tensor) and argument.grad_fn is not None
+    ]
+
+    def change(call: Expression) -> Code | None:
+        node = call.node.args[numbers[0]] if numbers and len(getattr(call.node, "args", ())) == len(args) else None
+        return call.with_text(node, f"{call.atom(node)}.detach()") if node is not None else None
+
+    return rewrite.code(source.spot(), change)
 
 
 def _with_gradients() -> Code | None:

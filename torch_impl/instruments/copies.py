@@ -1,7 +1,9 @@
 """What the program copies between devices, and where it makes the host wait for a GPU."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -9,11 +11,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.ops import Copy, What
+from parity.doctor.evidence.ops import Copy, Race, What
 from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
-from torch_impl.instruments.origins import CONSTANT, Origins, device
+from torch_impl.instruments.origins import ATTRIBUTES, CONSTANT, VIEWS, Origins, device
+from torch_impl.instruments.pretended.unpretended import Nothing
 
 HOST = "cpu"
 # Functions that read a tensor on the host.
@@ -26,6 +29,7 @@ READS: dict[str, What] = {
 # Functions whose result's size depends on the values, which the host must wait for.
 COUNTS = ("masked_select", "nonzero", "argwhere", "unique", "unique_consecutive")
 MOVES = ("to", "cuda", "cpu", "type")
+LATER = frozenset((*VIEWS, *ATTRIBUTES)) - {"clone", "contiguous"}  # functions that read no numbers
 FACTORIES = ("tensor", "as_tensor", "asarray")
 
 
@@ -38,18 +42,44 @@ class Copies:
         self._moved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._number = 0
         self._found: dict[tuple, Copy] = {}
+        self._landing: WeakIdKeyDictionary = WeakIdKeyDictionary()  # copies on the host that may not be complete
 
-    def begin(self) -> None:
+    def begin(self, step: Step) -> None:
         """Begin a step."""
+        self.step = step
         self._number += 1
+        self._landing.clear()
         self._found.clear()
 
     def finish(self, step: Step) -> None:
         """Add the copies to the step's evidence."""
         step.copies += self._found.values()
 
-    def note(self, function: str, args: tuple, given: list[torch.Tensor], results: Any, seconds: float) -> None:
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note within the block when the program waits until all copies are complete."""
+        with ExitStack() as stack:
+            for owner in (torch.cuda, torch.accelerator, torch.cuda.Stream, torch.cuda.Event, Nothing):
+                wait = mock.patch.object(owner, "synchronize", self._waiting(owner.synchronize))
+                stack.enter_context(wait)
+            yield
+
+    def _waiting(self, wait: Any) -> Any:
+        def waited(*args: Any, **kwargs: Any) -> Any:
+            self._landing.clear()
+            return wait(*args, **kwargs)
+
+        return waited
+
+    def note(
+        self, function: str, args: tuple, kwargs: dict, given: list[torch.Tensor], results: Any, seconds: float
+    ) -> None:
         """Note a function call; `given` holds the tensors among its arguments, `seconds` is its duration."""
+        self._note_race(function, given, results)
+        if function in ("to", "copy_") and self._note_landing(args, kwargs, results):
+            return
+        if function in READS and given and device(given[0]) in self.gpus:
+            self._landing.clear()  # this waits for the device, and what was sent before has arrived
         if function in FACTORIES:
             self._note_made(args, given, results, seconds)
         elif not given:
@@ -63,6 +93,30 @@ class Copies:
                 self._add(READS[function], given[0], HOST, seconds)
             elif function in COUNTS or _by_mask(function, args, given):
                 self._add("boolean_index", given[0], device(given[0]), seconds)
+
+    def _note_landing(self, args: tuple, kwargs: dict, result: torch.Tensor) -> bool:
+        """Note a copy from a GPU to the host for which the host does not wait; return whether this is one."""
+        tensor = args[1] if result is args[0] and len(args) > 1 else args[0]
+        waits = not kwargs.get("non_blocking") and not any(argument is True for argument in args)
+        if waits or device(tensor) not in self.gpus or device(result) != HOST:
+            return False
+        self._landing[result] = source.spot(), source.line(), self.origins.describe(tensor)
+        return True
+
+    def _note_race(self, function: str, given: list[torch.Tensor], results: Any) -> None:
+        """Record that the host reads a copy which may not be complete; a view of it is no reading."""
+        for tensor in given if self._landing else ():
+            copied = self._landing.get(tensor)
+            if copied and function in LATER and isinstance(results, torch.Tensor):
+                self._landing[results] = copied
+            elif copied and function not in ("to", "cuda"):
+                spot, line, described = copied
+                read = source.line()
+                mended = rewrite.code(spot, _blocking) if read == line else None
+                place = self.calls.place(line)
+                self.step.races.append(Race(tensor=described, read=read, place=place, mended=mended))
+                self._landing.clear()
+                return
 
     def _note_move(self, tensor: torch.Tensor, result: Any, seconds: float) -> None:
         """Note a copy from one device to another."""
@@ -114,6 +168,11 @@ class Copies:
         copy.again += is_repeated
         copy.pinned &= not uploaded or tensor.is_pinned()
         copy.contiguous &= tensor.is_contiguous()
+
+
+def _blocking(copy: Expression) -> Code | None:
+    """Return the line with a copy that the host waits for."""
+    return copy.with_keyword("non_blocking", "False")
 
 
 def _kept(read: Expression) -> Code | None:

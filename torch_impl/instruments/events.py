@@ -19,6 +19,7 @@ class Events:
 
     def __init__(self, step: Step):
         self.step = step
+        self.scaled = False  # whether the gradients are those of a loss that a GradScaler has scaled
         self._inside = False  # a scheduler may step others, which is one event
 
     def note(self, what: Any) -> None:
@@ -27,12 +28,20 @@ class Events:
         Equal events in a row from one line are one entry, as when gradients are clipped device by device.
         """
         statement = rewrite.statement(source.spot())
-        event = Event(what=what, source=source.line(), statement=statement.text() if statement else "")
+        text = statement.text() if statement else ""
+        event = Event(what=what, source=source.line(), statement=text, scaled=self.scaled and what == "clip")
         before = self.step.events[-1] if self.step.events else None
         if before and (before.what, before.source) == (event.what, event.source):
             before.count += 1
         else:
             self.step.events.append(event)
+
+    def note_scaled_update(self, scaler: Any, stepping: Any) -> None:
+        """Tell the clips of scaled gradients how they are unscaled before, by the scaler of this update."""
+        names = [rewrite.name(source.frame(), part) for part in (scaler, stepping)]
+        for event in self.step.events if all(names) else ():
+            if event.scaled and not event.unscale:
+                event.unscale = f"{names[0]}.unscale_({names[1]})"
 
     def patches(self) -> Iterator[Any]:
         """Yield patches of clipping and of learning-rate schedulers.

@@ -14,6 +14,7 @@ from parity.doctor.rewrite import Expression, Spot
 from torch_impl.instruments import source
 
 ADDS = frozenset(("add", "__add__", "__radd__", "__iadd__", "add_", "sum", "stack"))
+MADE = "doctor made"  # metadata key of the same kind, for every tensor that the program computes
 MARK = "doctor graph"  # metadata key of an autograd node, whose value lives as long as the node
 
 
@@ -27,6 +28,7 @@ class Graphs:
     def __init__(self) -> None:
         self._roots: list[tuple[weakref.ref, weakref.ref, Place, Code | None]] = []  # of the previous step
         self._new: list[tuple[weakref.ref, weakref.ref, Place, Code | None]] = []
+        self._made: list[list[tuple[weakref.ref, Place, list[Spot]]]] = [[]]  # by step
         self._sums: list[tuple[weakref.ref, Place, Spot | None]] = []  # what the program summed up, the latest last
 
     def note_sum(self, function: str, result: Any, place: Place) -> None:
@@ -34,6 +36,23 @@ class Graphs:
         if function in ADDS and isinstance(result, torch.Tensor) and result.dim() == 0 and result.grad_fn is not None:
             place.source = source.line()
             self._sums.append((weakref.ref(result), place, source.spot()))
+
+    def note_made(self, results: list[torch.Tensor], place: Place) -> None:
+        """Note tensors with a graph, and the user's frames that are computing them."""
+        for tensor in results:
+            if tensor.grad_fn is not None and tensor.dim() and MADE not in tensor.grad_fn.metadata:
+                alive = tensor.grad_fn.metadata.setdefault(MADE, _Alive())
+                self._made[-1].append((weakref.ref(alive), place, source.spots()))
+
+    def kept(self) -> Held | None:
+        """Return what of the graphs of each observed step is still alive when all steps are over."""
+        gc.collect()
+        alive = [[made for made in step if made[0]()] for step in self._made[:-1]]
+        if len(alive) < 2 or not all(alive):
+            return None
+        _, place, spots = alive[0][-1]  # the last one that is alive: it holds those before it
+        mended = next(filter(None, map(rewrite.detached, spots)), None)
+        return Held(place=place, mended=mended)
 
     def note_root(self, root: torch.Tensor, place: Place) -> None:
         """Note a tensor from which a backward pass begins."""
@@ -53,6 +72,7 @@ class Graphs:
         if held:
             step.held = self._held(*held[1:])
         self._roots, self._new = self._new, []
+        self._made.append([])
 
     def _held(self, root: weakref.ref, place: Place, appended: Code | None) -> Held:
         """Return where the graph is held: in a sum of the program's, or in a list the loss is appended to."""
@@ -62,6 +82,36 @@ class Graphs:
         if root() is not None and appended:
             place.source = appended.source
         return Held(place=place, mended=appended)
+
+
+def feeds(roots: list[Any], owners: dict[int, str]) -> set[tuple[str, str]]:
+    """Return the pairs (a, b) such that an op combines a parameter of a with what parameters of b have made.
+
+    Args:
+        roots: the nodes at which a backward pass begins.
+        owners: by the id of a parameter, its owner.
+    """
+    below: dict[Any, frozenset[str]] = {}  # by node, the owners of the parameters that it depends on
+    pairs, waiting = set(), list(filter(None, roots))
+    while waiting:
+        node = waiting[-1]
+        parents = [parent for parent, _ in node.next_functions if parent is not None]
+        if missing := [parent for parent in parents if parent not in below]:
+            waiting += missing
+            continue
+        waiting.pop()
+        own = owners.get(id(getattr(node, "variable", None)))
+        below[node] = frozenset([] if own is None else [own]).union(*(below[parent] for parent in parents))
+        alone = {owner for parent in parents if _is_parameter(parent) for owner in below[parent]}
+        mixed = {owner for parent in parents for owner in below[parent]}
+        pairs |= {(a, b) for a in alone for b in mixed if a != b}
+    return pairs
+
+
+def _is_parameter(node: Any) -> bool:
+    """Return whether a node stands for a parameter, at most transposed."""
+    parents = [parent for parent, _ in node.next_functions]
+    return hasattr(node, "variable") or (len(parents) == 1 and hasattr(parents[0], "variable"))
 
 
 def _detached(sum_: Expression) -> Code | None:

@@ -3,7 +3,7 @@
 From these the doctor tells what is wrong, such as a softmax before a loss that expects logits.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,14 @@ ACTIVATIONS = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax"
 INVERSE = {"softmax": "log()", "sigmoid": "logit()"}  # what turns an activation's output into logits again
 RESHAPES = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "AliasBackward", "CloneBackward")
 RESHAPES += ("UnsqueezeBackward", "SqueezeBackward", "ToCopyBackward")
+STRAIGHT = (
+    "ViewBackward",
+    "UnsafeViewBackward",
+    "ReshapeAliasBackward",
+    "AliasBackward",
+    "CloneBackward",
+    "ToCopyBackward",
+)
 ADDED = (*RESHAPES, "AddBackward")  # a linear layer's bias may be added after the product
 KEPT = (*RESHAPES, "TransposeBackward", "PermuteBackward", "ClampBackward", "SelectBackward", "SliceBackward")
 LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward", "BaddbmmBackward")
@@ -63,7 +71,7 @@ class Losses:
     def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:
         """Note a function call; if it is a loss, add it to the step."""
         if function in ACTIVATIONS.values() and result.grad_fn is not None:
-            result.grad_fn.metadata.setdefault(MARK, self._without())
+            result.grad_fn.metadata.setdefault(MARK, (self._without(), _axis(function, args, kwargs), self._made()))
         elif args and isinstance(result, torch.Tensor):
             self._note_rows(function, args, result)
         if function in LOSSES:
@@ -74,6 +82,7 @@ class Losses:
     def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
         """Return the evidence of a call of a loss function with these outputs and target."""
         activation, without = _activation(outputs)
+        softmax = _softmax(outputs)
         call = LossCall(
             function=function,
             input=self.origins.describe(outputs),
@@ -83,6 +92,9 @@ class Losses:
             activation=activation,
             takes=TAKES.get(function, ""),
         )
+        if softmax and call.takes != "logits" and _is_over_samples(call, softmax):
+            axis = 1 if len(call.input.shape) == softmax.before.dim() else -1
+            call.over_samples = rewrite.code(softmax.spot, lambda made: _with_axis(made, axis)) or Code()
         if call.takes:
             call.smallest, call.largest = values.extent([outputs]) or (None, None)
             call.sums = _sums(outputs)
@@ -114,6 +126,11 @@ class Losses:
             self._picked[result] = source.spot()
         elif function in SAME and isinstance(args[0], torch.Tensor) and args[0] in self._picked:
             self._picked[result] = self._picked[args[0]]
+
+    def _made(self) -> Spot | None:
+        """Return the instruction that says along which axis: the user's own call, or the one that made the module."""
+        modules = running()
+        return source.spot() if source.direct() or not modules else self.calls.building.spots.get(modules[-1])
 
     def _without(self) -> Code | None:
         """Return the user's line without the activation it computes, or the line that made its module."""
@@ -158,7 +175,55 @@ def _activation(tensor: torch.Tensor) -> tuple[str, Code | None]:
     """Return the activation whose output this is, at most reshaped, and the user's line without it."""
     node = _behind(tensor, KEPT)
     name = ACTIVATIONS.get(node.name().rstrip("0123456789"), "") if node is not None else ""
-    return name, node.metadata.get(MARK) if node is not None and name else None
+    return name, node.metadata.get(MARK, (None,))[0] if node is not None and name else None
+
+
+class Softmax(NamedTuple):
+    """A softmax: its axis, the instruction that set it, its result, and the node that made the scores."""
+
+    axis: int
+    spot: Spot | None
+    before: torch.Tensor
+    scores: Any
+
+
+def _softmax(tensor: torch.Tensor) -> Softmax | None:
+    """Return the axis of the softmax behind a tensor, at most reshaped or its logarithm taken, and what set it."""
+    node = _behind(tensor, (*STRAIGHT, "LogBackward", "ClampBackward", "AddBackward"))
+    if node is None or not node.name().startswith(("SoftmaxBackward", "LogSoftmaxBackward")):
+        return None
+    _, axis, spot = node.metadata.get(MARK, (None, None, None))
+    return None if axis is None else Softmax(axis, spot, node._saved_result, node.next_functions[0][0])
+
+
+def _axis(function: str, args: tuple, kwargs: dict) -> int | None:
+    """Return the axis of a softmax, counted from the front; without `dim`, torch chooses it by the number of axes."""
+    axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if axis is None:
+        axis = 0 if args[0].dim() in (0, 1, 3) else 1
+    return axis % args[0].dim() if isinstance(axis, int) and args[0].dim() else None
+
+
+def _is_over_samples(call: LossCall, softmax: Softmax) -> bool:
+    """Return whether a softmax is over the samples of a loss: its first axis, where the classes are another one.
+
+    A negative log likelihood has its classes on axis 1. Of other losses it is known if a linear layer gave the scores.
+    Of pairs of samples both axes are the batch, and the target is none of the inputs.
+    """
+    before, outputs, node = softmax.before.shape, call.input.shape, softmax.scores
+    as_long = 2 <= len(outputs) <= len(before) and before[-1] == outputs[-1]
+    are_pairs = before[0] == before[-1] and not call.target.origin.startswith("input ")
+    if softmax.axis != 0 or not as_long or before[0] < 2 or are_pairs:
+        return False
+    while node is not None and node.name().startswith(ADDED):
+        node = node.next_functions[0][0]
+    return call.function == "nll_loss" or (node is not None and node.name().startswith(LINEAR))
+
+
+def _with_axis(made: Expression, axis: int) -> Code | None:
+    """Return the call of a softmax, or of a softmax module, along the axis of the classes."""
+    is_function = made.operand() in made.node.args and not made.function[:1].isupper()
+    return made.with_keyword("dim", str(axis), int(is_function))
 
 
 def _behind(tensor: torch.Tensor, skipped: tuple[str, ...]) -> Any:

@@ -14,6 +14,7 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.ops import Broadcast
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
+from torch_impl.instruments.carried import CarriedStates
 from torch_impl.instruments.copies import Copies
 from torch_impl.instruments.cuts import Cuts
 from torch_impl.instruments.dropouts import Dropouts
@@ -43,6 +44,7 @@ class Ops(TorchFunctionMode):
         self.calls, self.origins, self.cuts, self.graphs = calls, origins, cuts, graphs
         self.replicas = replicas
         self.copies = Copies(calls, origins, gpus)
+        self.carried = CarriedStates(calls, origins)
         self.step = Step()
 
     def begin(self, step: Step, inputs: dict[str, torch.Tensor]) -> None:
@@ -50,7 +52,8 @@ class Ops(TorchFunctionMode):
         self.step, self.losses = step, Losses(step, inputs, self.calls, self.origins)
         self.dropouts = Dropouts(step, self.calls)
         self.cuts.begin(step)
-        self.copies.begin()
+        self.carried.begin(step)
+        self.copies.begin(step)
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -70,7 +73,8 @@ class Ops(TorchFunctionMode):
             return results
         seconds = time.perf_counter() - start
         self.origins.made(name, given, results)
-        self.copies.note(name, args, given, results, seconds)
+        self.copies.note(name, args, kwargs, given, results, seconds)
+        self.carried.see(given, tensors(results))
         self.losses.note(name, args, kwargs, results)
         self.dropouts.note(name, args, kwargs)
         self.cuts.see(name, given, results)
@@ -78,6 +82,7 @@ class Ops(TorchFunctionMode):
         if name in ELEMENTWISE:
             self._note_broadcast(name, args)
         self._mark(results)
+        self.graphs.note_made(tensors(results), self.calls.place(source.line()))
         return results
 
     def _get(self, func: Any, args: tuple) -> Any:

@@ -52,10 +52,32 @@ def frame(owner: object = None) -> FrameType | None:
     return frame_
 
 
+def is_user(frame_: FrameType) -> bool:
+    """Return whether a frame runs code of the user's."""
+    return _kind(frame_.f_code) == USER
+
+
+def frame_of(owner: object) -> FrameType | None:
+    """Return the frame of the user's that runs a method of an object; None if there is none."""
+    frame_ = frame()
+    while frame_ is not None and not (is_user(frame_) and _self(frame_) is owner):
+        frame_ = frame_.f_back
+    return frame_
+
+
 def spot(owner: object = None) -> Spot | None:
     """Return where within the user's line the program is."""
     frame_ = frame(owner)
     return rewrite.spot(frame_) if frame_ else None
+
+
+def spots() -> list[Spot]:
+    """Return where within the user's lines the program is, in all frames of the user's, the innermost first."""
+    found, frame_ = [], frame()
+    while frame_ is not None:
+        found += [rewrite.spot(frame_)] if is_user(frame_) else []
+        frame_ = frame_.f_back
+    return found
 
 
 def direct(modules: bool = False) -> str:

@@ -12,21 +12,24 @@ from torch.optim import Optimizer, optimizer
 
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
-from parity.doctor.evidence.training import Backward, Gradient
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.model import Made
+from parity.doctor.evidence.training import Backward, Gradient, Still
 from parity.doctor.evidence.training import Optimizer as Seen
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.cuts import Cuts
 from torch_impl.instruments.events import Events
-from torch_impl.instruments.graphs import Graphs
+from torch_impl.instruments.graphs import Graphs, feeds
 from torch_impl.instruments.origins import Origins
 from torch_impl.instruments.replicas import Replicas
 from torch_impl.instruments.structure import inner
+from torch_impl.instruments.unused import Unused
+from torch_impl.record.calls import running
 
 # States of a gradient. If it was looked at several times, the one that stands last here counts.
 STATES = ("none", "zero", "finite", "not_finite")
-VALUED = ("finite", "not_finite")
 SCALES = ("MulBackward", "DivBackward")
 
 
@@ -39,6 +42,7 @@ class Training:
         self.names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         self.graphs = Graphs()
         self.replicas = Replicas(self.model)
+        self.unused = Unused()
 
     @contextmanager
     def watched(self, step: Step, reached: Callable[[Any], None]) -> Iterator[None]:
@@ -55,6 +59,7 @@ class Training:
         self._growth: dict[Optimizer, tuple[float, float, float]] = {}
         self._events = Events(step)
         self._updates = 0
+        self._made: list[tuple[torch.Tensor, Made]] = []  # parameters that modules made in their calls
         self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses after and before a GradScaler scaled them
         with ExitStack() as stack:
             for patch in self._patches():
@@ -81,8 +86,10 @@ class Training:
             _patch(torch.autograd, "_engine_run_backward", self._backward),
             _patch(Optimizer, "zero_grad", self._clear),
             _patch(nn.Module, "zero_grad", self._clear),
+            _patch(nn.Parameter, "__new__", self._make_parameter),
             _patch(GradScaler, "scale", self._scale),
             _patch(GradScaler, "step", self._scaled_update),
+            _patch(GradScaler, "unscale_", self._unscale),
             _patch(torch.autocast, "__enter__", self._autocast),
             *self._events.patches(),
         ]
@@ -93,9 +100,11 @@ class Training:
             return run(roots, *args, **kwargs)  # a checkpoint's own backward pass, within the outer one
         scaled = any(map(self._is_scaled, roots))
         self._events.note("backward")
+        self._events.scaled = any(root is scaled_root for root in roots for scaled_root, _ in self._unscaled)
         record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
         record.optimizer, record.divided = self._called(), _divided()
         record.update = f"{record.optimizer}.step()"
+        record.feeds = self._feeds(roots)
         self.step.backwards.append(record)
         self._fresh = True
         self.replicas.note_use()
@@ -103,7 +112,7 @@ class Training:
         earlier = {
             name: (gradient, gradient._version)
             for name, gradient in earlier.items()
-            if values.state(gradient) in VALUED
+            if values.state(gradient) in values.VALUED
         }
         self.reached(roots)
         for root in roots:
@@ -113,6 +122,8 @@ class Training:
         with self.calls.within("backward", "update" if self.calls.phase == "update" else "other"):
             results = run(roots, *args, **kwargs)
         self.replicas.note_gradients()
+        self.unused.note_computed(self._trained())
+        self._note_made()
         for name, parameter in self._parameters():
             gradient, version = earlier.get(name, (parameter.grad, None))
             if version is not None and (parameter.grad is not gradient or gradient._version != version):
@@ -122,7 +133,28 @@ class Training:
     def _clear(self, clear: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
         self._look_at_gradients()
         self._events.note("clear")
-        return clear(owner, *args, **kwargs)
+        with self.unused.clearing(self._trained(), self.step.events):
+            return clear(owner, *args, **kwargs)
+
+    def _make_parameter(self, make: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
+        """Note a parameter that is made while a module is called, at the line of that module's own code."""
+        parameter, modules = make(kind, *args, **kwargs), running()
+        frame = source.frame_of(modules[-1]) if modules else None
+        if frame is not None:
+            place = self.calls.place(rewrite.shown(frame.f_code.co_filename, frame.f_lineno))
+            made = rewrite.expression(rewrite.spot(frame))
+            self._made.append((parameter, Made(kind=made.function if made else "", parameters=0, place=place)))
+        return parameter
+
+    def _note_made(self) -> None:
+        """Record the new parameters that a backward pass reached, but for those that an optimizer holds."""
+        held = {id(parameter) for optimizer in self.building.optimizers for parameter in _held(optimizer)}
+        by_line = {made.place.source: made for _, made in reversed(self._made)}  # what a line makes first, it names
+        for parameter, made in self._made:
+            if parameter.grad is not None and id(parameter) not in held:
+                by_line[made.place.source].parameters += 1
+        self.step.made += [made for made in by_line.values() if made.parameters]
+        self._made.clear()
 
     def _scale(self, scale: Callable[..., Any], scaler: GradScaler, outputs: Any) -> Any:
         scaled = scale(scaler, outputs)
@@ -134,8 +166,16 @@ class Training:
 
     def _scaled_update(self, update: Callable[..., Any], scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
         """Note the update; a GradScaler itself skips the optimizer if a gradient is not finite."""
-        self._note_step(args[0] if args else kwargs["optimizer"])
+        stepping = args[0] if args else kwargs["optimizer"]
+        self._events.note_scaled_update(scaler, stepping)
+        self._note_step(stepping)
         return update(scaler, *args, **kwargs)
+
+    def _unscale(self, unscale: Callable[..., Any], scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+        if scaler.is_enabled() and source.direct():
+            self._events.scaled = False
+            self._events.note("unscale")
+        return unscale(scaler, *args, **kwargs)
 
     def _autocast(self, enter: Callable[..., Any], context: torch.autocast) -> Any:
         if context._enabled and context.fast_dtype == torch.float16:
@@ -147,14 +187,16 @@ class Training:
         self._look_at_gradients()
         self.replicas.note_updating()
         self.calls.phase = "update"
+        self.unused.note_updating(stepping, _held(stepping), self.step)
         self._size = values.root_mean_square(_held(stepping))
 
     def _on_updated(self, stepping: Optimizer, *_: Any) -> None:
         """Note how much an update changes the size of the parameters."""
         self._updates += 1
+        self.unused.note_updated(_held(stepping))
         self.replicas.note_updated()
         self.calls.phase = "other"
-        rate = float(stepping.param_groups[0].get("lr", 0))
+        rate = float(stepping.param_groups[0].get("lr") or 0)
         size_before, size_after = self._size, values.root_mean_square(_held(stepping))
         _, least, most = self._growth.get(stepping, (0.0, 1.0, 0.0))
         if not size_after * least <= most * size_before:  # written so that NaN counts as growth
@@ -170,9 +212,26 @@ class Training:
             self._events.note("update")
         self._stepped[stepping] = None
         self.building.optimizers.setdefault(stepping, "")
+        if self.step.backwards:
+            number, last = str(list(self.building.optimizers).index(stepping)), self.step.backwards[-1]
+            for record in reversed(self.step.backwards):
+                if record.updated and record is not last:
+                    break
+                record.updated.append(number)
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         return self.model.named_parameters()
+
+    def _feeds(self, roots: Any) -> list[list[str]]:
+        """Return which optimizers' modules take what those of others make."""
+        optimizers = self.building.optimizers
+        owners = {id(parameter): str(i) for i, optimizer in enumerate(optimizers) for parameter in _held(optimizer)}
+        return sorted(map(list, feeds([root.grad_fn for root in roots], owners))) if len(optimizers) > 1 else []
+
+    def _trained(self) -> list[torch.Tensor]:
+        """Return the parameters of the model, and those that an optimizer holds besides."""
+        every = [*self.model.parameters(), *(one for optimizer in self.building.optimizers for one in _held(optimizer))]
+        return list({id(one): one for one in every}.values())
 
     def _look_at_gradients(self) -> None:
         """Note the state of the gradients, if there was a backward pass since the last look."""
@@ -209,8 +268,18 @@ class Training:
             before=before,
             after=after,
             rate=rate,
-            slower=rewrite.code(self.building.spots.get(optimizer), lambda made: made.with_keyword("lr", "1e-3", 1)),
+            slower=self._slower(optimizer),
         )
+
+    def still(self) -> list[Still]:
+        """Return the optimizers whose learning rate was 0 in all steps, when all steps are over."""
+        for stepping, still in (pairs := list(self.unused.still())):
+            still.faster = self._slower(stepping)
+        return [still for _, still in pairs]
+
+    def _slower(self, optimizer: Optimizer) -> Code | None:
+        """Return the line that made an optimizer, with a usual learning rate."""
+        return rewrite.code(self.building.spots.get(optimizer), lambda made: made.with_keyword("lr", "1e-3", 1))
 
     def _half_parameters(self) -> str:
         """Return the line that made parameters float16."""

@@ -13,6 +13,7 @@ from parity.doctor.evidence.replicas import Numbers
 from torch_impl.instruments.virtual_devices import VirtualTensor
 
 State = Literal["none", "zero", "finite", "not_finite"]
+VALUED = ("finite", "not_finite")
 BLOCK = 2**20  # elements that are read at once as float64
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from parity.core.wording import count
 from parity.doctor.evidence.pretended import NotPretended
 
 TYPE = "lazy"
@@ -76,9 +77,8 @@ class Machine:
             return device
         index = self.current if device.index is None else device.index
         if self.count is not None and index >= self.count:
-            raise torch.AcceleratorError(
-                f"CUDA error: invalid device ordinal: {self.called}:{index} of {self.count} devices"
-            )
+            devices = count(self.count, "device")
+            raise torch.AcceleratorError(f"CUDA error: invalid device ordinal: {self.called}:{index} of {devices}")
         return torch.device(TYPE, index)
 
     def name(self, device: torch.device) -> torch.device:

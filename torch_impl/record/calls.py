@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 from torch.nn.modules import module as global_hooks
 
@@ -51,6 +52,11 @@ def running() -> list[nn.Module]:
 def innermost(paths: Mapping[nn.Module, str]) -> str | None:
     """Return the path of the innermost module that is being called and has one; None if there is none."""
     return next((paths[module] for module in reversed(running()) if module in paths), None)
+
+
+def is_backward() -> bool:
+    """Return whether a backward pass is running, in which torch.utils.checkpoint calls modules again (as it tells)."""
+    return torch._C._current_graph_task_id() != -1
 
 
 @contextmanager

@@ -6,11 +6,12 @@ forward may call them directly.
 """
 
 import functools
+import hashlib
 import inspect
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
@@ -46,19 +47,20 @@ class Masks:
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
         self.seed, self.replica, self.ordered = seed, replica, ordered
         self.step = 0
+        self.repeats = random.Repeats()
         self._calls: Counter[tuple[str, int]] = Counter()
         self._paths: dict[nn.Module, str] = {}
 
     @contextmanager
-    def drawn(self, model: nn.Module) -> Iterator[None]:
+    def drawn(self, model: nn.Module, training: bool = True) -> Iterator[None]:
         """Let the modules of the model draw shared masks within the block.
 
-        Raises UsageError for a module whose dropout is part of a fused kernel, as in nn.LSTM.
+        Raises UsageError for a module whose dropout, in training, is part of a fused kernel, as in nn.LSTM.
         """
         with ExitStack() as stack:
             self._paths = tree.paths(model)
             for module, name in self._paths.items():
-                if isinstance(module, nn.RNNBase) and module.dropout:
+                if training and isinstance(module, nn.RNNBase) and module.dropout:
                     kind = type(module).__name__
                     raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
             stack.enter_context(calls.tracked())
@@ -83,17 +85,19 @@ class Masks:
         another one, and draw another mask.
         """
         name = calls.innermost(self._paths) or ""
-        if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint tells; one more call draws other masks
+        if calls.is_backward():  # one more call draws other masks
             raise UsageError(
                 f"torch: {name or MODEL}: activations are recomputed in the backward pass (torch.utils.checkpoint), a "
                 "dropout among them, and shared masks are drawn once; build the model without checkpointing, which "
                 "changes no value"
             )
-        name = random.mask_name(x.numel()) if self.ordered else name
+        place, name = name, random.mask_name(x.numel()) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
-        call = self._calls[name, replica]
+        draw = self.step, self._calls[name, replica]
         self._calls[name, replica] += 1
-        return dropout(x, number(x), rate, Key(random.mask_key(self.seed, name, replica), self.step, call))
+        if self.ordered:
+            draw = self.repeats.first((name, _drawn_from(x.device)), draw, place or MODEL)
+        return dropout(x, number(x), rate, Key(random.mask_key(self.seed, name, replica), *draw))
 
     def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
         """Return replacements of the functions of nn.functional that drop, by name."""
@@ -117,11 +121,32 @@ class Masks:
         return {"dropout": dropped, "scaled_dot_product_attention": attended, **others}
 
 
+def _drawn_from(device: torch.device) -> bytes:
+    """Return the state of PyTorch's generator, and move it on: a program that seeds it again repeats its masks."""
+    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    torch.randint(2, (1,), device=device)
+    return hashlib.blake2b(state.numpy().tobytes(), digest_size=16).digest()
+
+
 def _imported(
     files: Iterable[ModuleType], replaced: dict[str, Callable[..., torch.Tensor]]
 ) -> list[tuple[ModuleType, str, Callable[..., torch.Tensor]]]:
-    """Return (file, name in it, replacement) wherever these files refer to one of the functions."""
-    functions = {id(getattr(functional, name)): function for name, function in replaced.items()}
+    """Return (file, name in it, replacement) wherever these files refer to one of the functions.
+
+    What was found is remembered as long as the same files are loaded, which may be thousands.
+    """
+    functions = {id(getattr(functional, name)): name for name in replaced}
+    key = frozenset(functions), frozenset((file.__name__, id(file)) for file in files)
+    if key not in _references:
+        _references.clear()
+        _references[key] = _search(files, functions)
+    return [(file, name, replaced[function]) for file, name, function in _references[key]]
+
+
+_references: dict[Any, list[tuple[ModuleType, str, str]]] = {}  # what was found last, by the files searched
+
+
+def _search(files: Iterable[ModuleType], functions: Mapping[int, str]) -> list[tuple[ModuleType, str, str]]:
     return [(file, name, functions[id(x)]) for file in files for name, x in vars(file).items() if id(x) in functions]
 
 

@@ -6,7 +6,7 @@ The model is a built-in case's, which a strategy trains, or a user's, whose pass
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,13 +35,17 @@ class _Stored(NamedTuple):
 
 
 class Probe:
-    """Records the run of a placed model; `modules` holds the kinds of the modules that were called, by path."""
+    """Records the run of a placed model.
+
+    `modules` holds the kinds of the modules that were called, by path; `classes` the classes of all modules.
+    """
 
     def __init__(self, run: Run, model: nn.Module, state: Weights, layout_recorder: LayoutRecorder):
         self.model, self.weights, self.layout_recorder = model, state, layout_recorder
         self.replicas = Replicas(run, layout_recorder.machine.rank or 0)
         self.modules: dict[str, str] = {}
         self._kinds = {path: kinds.kind(module) for path, module in tree.named(model).items()}
+        self.classes = {path: type(module).__name__ for path, module in tree.named(model).items()}
         self._leaves = tree.leaves(model)
         self._is_pair = run.pair is not None
         self._backwards: Counter[str] = Counter()
@@ -57,14 +61,19 @@ class Probe:
         self.weights.optimizer.register_step_pre_hook(self._on_update)
 
     @contextmanager
-    def forward(self, inputs: list[torch.Tensor]) -> Iterator[None]:
+    def forward(self, inputs: list[torch.Tensor], on_outputs: Callable[[Any], object] | None = None) -> Iterator[None]:
         """Record the model's inputs and, within the block, what its modules are given and return.
 
-        Activations that a checkpoint recomputes in the backward pass are not recorded, as that comes after the block.
+        With `on_outputs`, the block is a whole training step: what each call of the model returns is passed on.
+        Activations that a checkpoint recomputes in a backward pass are not recorded.
         """
         self._stored.clear()
         self._tensors("input", "input", inputs)
-        with calls.observed(tree.inner(self.model), self._on_call, self._on_return):
+        with ExitStack() as stack:
+            stack.enter_context(calls.observed(tree.inner(self.model), self._on_call, self._on_return))
+            if on_outputs:
+                root = {MODEL: self.model}
+                stack.enter_context(calls.observed(root, lambda _: None, lambda _, outputs: on_outputs(outputs)))
             yield
 
     def outputs(self, named: Named) -> None:
@@ -83,23 +92,30 @@ class Probe:
         return watched
 
     def loss(self, value: torch.Tensor, target: torch.Tensor | None) -> None:
-        """Record the scalar that is differentiated, and the target."""
+        """Record the loss, or the scalar that is differentiated, and the target."""
         self._tensors("input", "target", target)
         self._tensors("loss", "loss", value)
 
-    def gradients(self, inputs: Mapping[str, torch.Tensor]) -> None:
+    def gradients(self, inputs: Mapping[str, torch.Tensor], values: Mapping[int, torch.Tensor] | None = None) -> None:
         """Record the gradients of the parameters, in the order of the backward pass, and of the inputs.
 
-        A missing gradient is recorded as zeros: where nothing flows back, one framework returns zeros and the other
-        None.
+        `values`: the parameters' gradients by id(), where they do not hold them any more. A missing gradient is
+        recorded as zeros: where nothing flows back, one framework returns zeros and the other None.
         """
         if self.replicas.first.wants("gradient"):
             names = dict.fromkeys((*self._order, *self.weights.trained))
-            self._store(("gradient", *named) for named in self.weights.gradients(names, missing_as_zeros=True))
+            named = self.weights.gradients(names, missing_as_zeros=True)
+            if values is not None:
+                named = ((name, self._given(name, values)) for name in names)
+            self._store(("gradient", *each) for each in named)
             for name, tensor in inputs.items():
                 if tensor.requires_grad:
                     gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
                     self._tensors("gradient", f"{INPUT}.{name}", gradient)
+
+    def _given(self, name: str, values: Mapping[int, torch.Tensor]) -> np.ndarray:
+        parts = self.weights.trained[name]
+        return weights.array(*(values[id(part)] if id(part) in values else torch.zeros_like(part) for part in parts))
 
     def on_step(self) -> None:
         """Record parameters, buffers and the optimizer's state; called before the first step and after each update."""
@@ -111,6 +127,8 @@ class Probe:
 
     def _on_call(self, call: Call) -> None:
         """Record what a module is given, before an in-place module overwrites it."""
+        if calls.is_backward():
+            return
         if not call.path:
             self._tensors("input", "input", call.args)
             if self.replicas.gathered and self.replicas.local:
@@ -126,7 +144,7 @@ class Probe:
 
     def _on_return(self, call: Call, outputs: Any) -> None:
         """Record a module's output, or this rank's shard of it."""
-        if not self.replicas.takes_output(call.path):
+        if calls.is_backward() or not self.replicas.takes_output(call.path):
             return
         if call.path:
             self.modules[call.path] = self._kinds[call.path]

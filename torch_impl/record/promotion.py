@@ -55,8 +55,8 @@ def promote_weights(model: nn.Module, at: str) -> list[str]:
 
 
 def _held(dtype: torch.dtype, names: list[str]) -> str:
-    others = f" and {len(names) - 1} others" if len(names) > 1 else ""
-    return f"{names[0]}{others}: held in {_text(dtype)}"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}: held in {_text(dtype)}"
 
 
 def _wider(dtype: torch.dtype, wanted: torch.dtype) -> torch.dtype:

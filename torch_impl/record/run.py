@@ -84,7 +84,7 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
         strategy.train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
     probe.on_step()
-    return Account(layouts[0], probe.modules)
+    return Account(layouts[0], probe.modules, classes=probe.classes)
 
 
 def options(run: Run) -> dict[str, Any]:

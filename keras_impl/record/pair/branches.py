@@ -60,7 +60,8 @@ def _seen(owner: Any, name: str, see: Callable[..., None]) -> Any:
 
     @functools.wraps(function)
     def seen(*args: Any, **kwargs: Any) -> Any:
-        see(*args, **kwargs)
+        if tf.executing_eagerly():
+            see(*args, **kwargs)
         return function(*args, **kwargs)
 
     return mock.patch.object(owner, name, seen)

@@ -5,8 +5,8 @@ arguments, as one dict if it has one argument and there are several inputs, else
 """
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import keras
@@ -19,6 +19,7 @@ from keras_impl.instruments import source
 from keras_impl.record import precision
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError, nearest
+from parity.core.wording import count
 from parity.doctor.program import load
 from parity.pairs import structure
 
@@ -49,17 +50,49 @@ def build(pair: Pair, at: str, search: list[str]) -> Any:
     return model
 
 
-def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool = False) -> Any:
+def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool | None = False) -> Any:
     """Return what the model returns for inputs under their canonical names.
+
+    `training` is None for the call that users write, without it, in which a tf.function of theirs runs as a graph.
 
     Raises UsageError if the model does not take them, and BackendError if it raises.
     """
     given = [_given(pair, name, tensor) for name, tensor in inputs.items()]
     args, kwargs = _arguments(model, f"keras={pair.keras}", given)
-    if isinstance(model, keras.Layer) or "training" in inspect.signature(_function(model)).parameters:
+    takes = isinstance(model, keras.Layer) or "training" in inspect.signature(_function(model)).parameters
+    if takes and training is not None:
         kwargs.setdefault("training", training)
-    with user_errors(f"keras={pair.keras} cannot be called"), _eagerly():
+    with user_errors(f"keras={pair.keras} cannot be called"), nullcontext() if training is None else eagerly():
         return model(*args, **kwargs)
+
+
+def fitted(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> Any:
+    """Return the inputs in the one structure in which `fit` gives them to a model's train_step.
+
+    None if `fit` cannot train the model: it is no keras.Model, or takes several arguments and has no train_step of its
+    own, which could take them apart.
+    """
+    if not isinstance(model, keras.Model):
+        return None
+    args, kwargs = _arguments(model, f"keras={pair.keras}", [_given(pair, *each) for each in inputs.items()])
+    values = [*args, *kwargs.values()]
+    if len(values) == 1:
+        return values[0]
+    if type(model).train_step is keras.Model.train_step:
+        return None
+    if kwargs and _reads_names(type(model).train_step, kwargs):
+        return kwargs
+    in_order = [name for name in inspect.signature(_function(model)).parameters if name in kwargs]
+    return (*args, *(kwargs[name] for name in in_order))
+
+
+def _reads_names(step: Callable[..., Any], names: Iterable[str]) -> bool:
+    """Return whether a train_step takes its batch apart by the names of the inputs, and not by their order."""
+    try:
+        text = inspect.getsource(step)
+    except (OSError, TypeError):
+        return True
+    return "**" in text or any(f"'{name}'" in text or f'"{name}"' in text for name in names)
 
 
 def tensors(pair: Pair, arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
@@ -97,7 +130,7 @@ def user_errors(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _eagerly() -> Iterator[None]:
+def eagerly() -> Iterator[None]:
     """Run tf.functions eagerly within the block, so that values within them can be seen too."""
     was_eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
@@ -140,7 +173,7 @@ def _structured(struct: Any, what: str, given: list[Given]) -> Any:
         return _only(what, given)
     names = [entry.name for entry in keras.tree.flatten(struct)]
     if len(names) != len(given):
-        raise UsageError(f"{what}: received {len(given)} inputs, expected {len(names)}: {', '.join(names)}")
+        raise UsageError(f"{what}: received {count(len(given), 'input')}, expected {len(names)}: {', '.join(names)}")
     by_name = {entry.name: entry.tensor for entry in given}
     if set(by_name) != set(names):
         _check_explicit(what, given, names)
@@ -151,7 +184,9 @@ def _structured(struct: Any, what: str, given: list[Given]) -> Any:
 def _only(what: str, given: list[Given]) -> tf.Tensor:
     if len(given) != 1:
         names = ", ".join(entry.name for entry in given)
-        raise UsageError(f"{what}: received {len(given)} inputs ({names}), expected 1: the model takes one tensor")
+        raise UsageError(
+            f"{what}: received {count(len(given), 'input')} ({names}), expected 1: the model takes one tensor"
+        )
     return given[0].tensor
 
 

@@ -76,8 +76,7 @@ class Counterparts:
                 continue
             if number == first and match.inputs is not None:
                 found += self._given(self._owners[match.torch], match.inputs, call)
-            form = Form(tuple(match.axes), self._shapes[match.torch])
-            found.append(Seen("activation", match.torch, tensor, form))
+            found.append(Seen("activation", match.torch, tensor, _form(tensor, match.axes, self._shapes[match.torch])))
         return found
 
     def _given(self, module: str, axes: list[int], call: Call) -> list[Seen]:
@@ -93,6 +92,12 @@ class Counterparts:
             for number, (tensor, shape) in enumerate(zip(call.tensors, expected, strict=False), first)
             if tensor.shape.rank == len(axes) and tensor.shape.num_elements() == np.prod(shape, dtype=np.int64)
         ]
+
+
+def _form(tensor: tf.Tensor, axes: list[int], shape: tuple[int, ...]) -> Form:
+    """Return the form of an output; a step of the user's own may call the model with a part of the batch."""
+    is_other = tensor.shape.num_elements() != np.prod(shape, dtype=np.int64) and tensor.shape.rank == len(axes)
+    return Form(tuple(axes), tuple(tensor.shape[axis] for axis in axes) if is_other else shape)
 
 
 def usual(pair: Pair, matches: list[Match]) -> dict[int, list[int]]:

@@ -1,35 +1,124 @@
-"""The first call of a Keras model, which makes its weights, and what else such a call leaves behind."""
+"""Models of the user's that have their weights and have not been called.
 
+Many Keras layers make their weights in the first call. What such a call leaves behind (counters, caches, variables that
+change, globals of the user's files) must not reach what is compared, nor must what an earlier run has left.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
+from keras.src.utils import naming
+from keras.src.utils.python_utils import is_default
 
-from keras_impl.record import tree
-from keras_impl.record.pair.build import call
-from parity.config.pair import Pair
+from keras_impl.record import calls, precision, tree
+from keras_impl.record.calls import Call
+from keras_impl.record.pair import build, layers
+from keras_impl.record.pair.state import FRAMEWORK
+from parity.config.schema import Case
+from parity.core.python_state import PythonState
+from parity.doctor import program
+
+Watch = Callable[[], AbstractContextManager[Any]]
 
 
-def make_weights(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> None:
-    """Call the model once, for layers that wait for a first call with their weights. torch's half needs no such call.
+def ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch = nullcontext) -> Any:
+    """Build the model at a precision, with all of its weights, and not called since.
 
-    Numbers that count the calls (Keras itself may call a model twice) are then what they were: those that one more
-    call changes too, unlike what a layer's `build` sets. Raises UsageError and BackendError.
+    A model that waits for a first call is called, and built a second time from the shapes that its layers were built
+    with. If that does not make all weights (of layers that are created in `call`), a third one is called, and its
+    attributes get the values that they had before. `watch`: a context that is entered anew for each attempt; the last
+    is that of the returned model.
+
+    Raises UsageError and BackendError.
     """
-    before = _numbers(model)
-    call(model, pair, inputs)
-    made = _numbers(model)
-    if not any(made.get(key) != value for key, value in before.items()):
-        return
-    call(model, pair, inputs)
-    again = _numbers(model)
-    for layer in tree.named(model).values():
-        for name in vars(layer):
-            key = id(layer), name
-            if key in before and again.get(key) != made.get(key):
-                setattr(layer, name, before[key])
+    with _attempt(case, at, search, watch) as model:
+        if not _waits(model):
+            return model
+        called = _called(model, case, inputs)
+    with _attempt(case, at, search, watch) as again:
+        if _is_built_like(again, model, called):
+            return again
+    with _attempt(case, at, search, watch) as model, _kept(model):
+        _called(model, case, inputs)
+    return model
 
 
-def _numbers(model: Any) -> dict[tuple[int, str], int | float]:
-    """Return the attributes of the model and its layers that are numbers, by layer and name."""
-    named = [(id(layer), name, value) for layer in tree.named(model).values() for name, value in vars(layer).items()]
-    return {(layer, name): x for layer, name, x in named if isinstance(x, (int, float)) and not isinstance(x, bool)}
+@contextmanager
+def _attempt(case: Case, at: str, search: list[str], watch: Watch) -> Iterator[Any]:
+    """Build the model as in a fresh process: the user's modules are imported anew, and Keras counts names from 0."""
+    naming.reset_uids()
+    keras.utils.set_random_seed(case.seed)
+    program.begin_anew(case.seed)
+    with precision.policy(at), watch():
+        yield build.build(case.model, at, search)
+
+
+def _waits(model: Any) -> bool:
+    """Return whether the model may lack weights before its first call; of what is no Keras layer nothing is known."""
+    every = [layer for layer in tree.named(model).values() if isinstance(layer, keras.Layer)]
+    return not isinstance(model, keras.Layer) or not all(layer.built for layer in every)
+
+
+def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> dict[str, list[str]]:
+    """Call the model, and return the paths of its layers in the order of their calls, each with its callers' paths."""
+    callers: dict[str, list[str]] = {}
+
+    def note(call: Call) -> None:
+        callers.setdefault(call.path, [each.path for each in calls.running()])
+
+    with calls.observed(tree.called(model), note, lambda *_: None):
+        build.call(model, case.model, build.tensors(case.model, inputs))
+    return callers
+
+
+def _is_built_like(model: Any, called: Any, callers: dict[str, list[str]]) -> bool:
+    """Build the layers of a model with the shapes of one that was called; return whether it then has all weights.
+
+    A layer with a `build` of its own comes before what it calls, as in a call; any other when all in it are built.
+    """
+    own, before = tree.named(model), tree.named(called)
+    inward = [path for path in callers if not is_default(before[path].build)]
+    outward = sorted(set(callers).difference(inward), key=lambda path: -len(callers[path]))
+    if not own.keys() >= callers.keys():
+        return False
+    for path in (*inward, *outward):
+        shapes = before[path]._build_shapes_dict
+        if not own[path].built and before[path].built and shapes:
+            try:
+                with ExitStack() as stack:
+                    for caller in callers[path]:
+                        stack.enter_context(own[caller]._open_name_scope())
+                    own[path].build(**shapes)
+            except Exception:  # it needs more than shapes: the first call must make its weights
+                return False
+    weights, expected = ([held.description for held in layers.variables(each)] for each in (model, called))
+    return weights == expected and tree.named(model).keys() == before.keys()
+
+
+@contextmanager
+def _kept(model: Any) -> Iterator[None]:
+    """Give the layers' attributes and untrained variables, after the block, the values before their first calls.
+
+    Layers and variables that the block creates stay; other attributes that it creates go.
+    """
+    before: dict[str, PythonState] = {}
+    values: dict[int, tuple[Any, tf.Tensor]] = {}
+
+    def note(call: Call) -> None:
+        with tf.init_scope():  # Keras may call a model first to trace it
+            if call.path not in before:
+                before[call.path] = PythonState(FRAMEWORK, {"": call.module})
+            for variable in (held.variable for held in layers.variables(model)):
+                if id(variable) not in values:
+                    values[id(variable)] = variable, tf.identity(variable)
+
+    with calls.observed(tree.called(model), note, lambda *_: None):
+        yield
+    for kept in before.values():
+        kept.restore()
+    for variable, value in values.values():
+        variable.assign(value)

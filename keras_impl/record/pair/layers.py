@@ -42,18 +42,23 @@ def modules(model: Any, sources: Sources) -> list[survey.Module]:
     ]
 
 
-def variables(model: Any) -> list[Held]:
-    """Return every weight once; random states and metrics are not weights."""
+def variables(model: Any, sources: Sources | None = None) -> list[Held]:
+    """Return every weight once; random states and metrics are not weights.
+
+    `sources`, where they were recorded, say which values the user's code has chosen.
+    """
     by_id: dict[int, Held] = {}
-    layers = tree.named(model)
+    layers, trained = tree.named(model), set(map(id, model.trainable_variables))
     for path, layer in layers.items():
         names: Counter[str] = Counter()
         held = attributes(layer)
         for role, variable in variables_of(layer):
             names[role] += 1
             name = role if names[role] == 1 else f"{role}_{names[role] - 1}"
-            description = _described(layers, path, name, variable)
-            by_id.setdefault(id(variable), Held(replace(description, role=role_of(variable, name, held)), variable))
+            description = _described(layers, path, name, variable, id(variable) in trained)
+            chosen = bool(sources) and not variable.trainable and sources.has_chosen(variable)
+            described = replace(description, role=role_of(variable, name, held), chosen=chosen)
+            by_id.setdefault(id(variable), Held(described, variable))
     return list(by_id.values())
 
 
@@ -69,7 +74,7 @@ def tied(model: Any) -> dict[str, str]:
     return further
 
 
-def _described(layers: dict[str, Any], path: str, role: str, variable: Any) -> survey.Weight:
+def _described(layers: dict[str, Any], path: str, role: str, variable: Any, trained: bool) -> survey.Weight:
     """Describe a variable; the weights of a cell belong to its recurrent layer."""
     outer, _, _ = path.rpartition("/")
     owner = layers.get(outer)
@@ -82,7 +87,7 @@ def _described(layers: dict[str, Any], path: str, role: str, variable: Any) -> s
         dtype=tf.as_dtype(variable.dtype).name,
         module=outer if is_cell else path,
         role=role,
-        trainable=bool(variable.trainable) and not _is_untracked(layers[path], variable),
+        trainable=trained,
         statistic=role in STATISTICS and not _is_frozen(layers[path]),
         fixed=role not in STATISTICS and _is_made_untrained(layers[path], variable),
         also=[own] if own != name else [],

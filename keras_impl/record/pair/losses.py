@@ -1,32 +1,34 @@
 """The scalar that is differentiated: a loss in training, else a fixed weighted sum of the outputs.
 
-The loss is a built-in one that the pair's file names, or the user's own function. Losses that layers add themselves
-(`add_loss`, regularizers) are part of a training loss, as they are in fit.
+The loss is a built-in one that the pair's file names, or the user's own. Losses that layers add themselves (`add_loss`,
+regularizers) are added by the model, as in fit.
 """
 
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
-from einops import rearrange
 
-from keras_impl import losses
 from keras_impl.record.pair import build
-from keras_impl.record.pair.outputs import Output, found
-from parity.config.pair import TARGET, Pair, Train
+from keras_impl.record.pair.outputs import Output, found, laid_out, ordered
+from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.errors import UsageError
 from parity.data.pairs import PairData
-from parity.doctor.program import load
+from parity.doctor.program import find, load
+from parity.trace.returned import Path
+from parity.trace.survey import Survey
+
+BUILT_IN = {
+    "mse": keras.losses.MeanSquaredError,
+    "cross_entropy": lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+}
+OF_KERAS = ("y_true", "y_pred")  # the first arguments of a loss function that is written as Keras's own are
 
 
-class Scalar(NamedTuple):
-    """A scalar to differentiate, with the target of the outputs, if any, in canonical axis order."""
-
-    value: tf.Tensor
-    target: tf.Tensor | None = None
-
-
-def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
+def probe(outputs: list[tf.Tensor], data: PairData) -> tf.Tensor:
     """Return the sum over the outputs of mean(output * weights), with fixed random weights.
 
     Gradients of it depend on every output; it needs no loss or target. Complex numbers count as pairs of real ones.
@@ -37,57 +39,119 @@ def probe(outputs: list[tf.Tensor], data: PairData) -> Scalar:
         if output.dtype.is_floating:
             weights = tf.constant(data.probe(number, tuple(output.shape)), output.dtype)
             total += tf.cast(tf.reduce_mean(output * weights), total.dtype)
-    return Scalar(total)
+    return total
 
 
-def training(pair: Pair, outputs: Any, canonical: list[Output], data: PairData, step: int, search: list[str]) -> Scalar:
-    """Return the loss of a training step; `canonical` lists the outputs with their layouts.
+def made(pair: Pair, search: list[str], keys: Sequence[Path], layouts: Mapping[str, str], data: PairData) -> Any:
+    """Return the loss that the model is compiled with: one of Keras's form as it is, else a FirstOutput.
 
-    Raises UsageError if no float output or no matching target exists, and BackendError if the user's loss raises.
+    `keys` and `layouts` are those of the model's outputs in training. Raises UsageError.
     """
     train = pair.train
-    assert train
-    first = next(
-        (candidate for candidate in canonical if candidate.tensor.dtype.is_floating and not candidate.is_number), None
-    )
-    if first is None:
+    if not train.keras_loss:
+        return FirstOutput(pair, keys, layouts, data, BUILT_IN[train.loss]())
+    own: Any = find("train.keras_loss", train.keras_loss, search)
+    if inspect.isclass(own) and issubclass(own, keras.losses.Loss):
+        return own()
+    if isinstance(own, keras.losses.Loss) or _parameters(own)[:2] == OF_KERAS:
+        return own
+    given = [SAMPLE_WEIGHT] if SAMPLE_WEIGHT in pair.inputs else []
+    own = load("train.keras_loss", train.keras_loss, "outputs", "target", *given, search=search)
+    return FirstOutput(pair, keys, layouts, data, own)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a function's parameters; some functions written in C have no signature."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        return ()
+
+
+class FirstOutput:
+    """A loss that takes the place of the one that `compile` makes: of the model's first float output and the target.
+
+    `function` is a loss of Keras's, or the user's own f(outputs, target). A `compute_loss` of the model's own may pass
+    on one tensor in place of its outputs. A target that was drawn for torch's output and does not fit Keras's is drawn
+    again, so that what else differs is seen too.
+    """
+
+    metrics: Sequence[Any] = ()  # Keras asks for them
+
+    def __init__(
+        self,
+        pair: Pair,
+        keys: Sequence[Path],
+        layouts: Mapping[str, str],
+        data: PairData,
+        function: Callable[..., Any],
+    ) -> None:
+        self._pair, self._keys, self._layouts, self._data, self.function = pair, keys, layouts, data, function
+
+    def __call__(self, target: tf.Tensor, outputs: Any, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
+        """Return the loss. Raises UsageError if no output is float, or a given target does not fit the first one."""
+        pair, train = self._pair, self._pair.train
+        is_part = tf.is_tensor(outputs) and (len(pair.outputs) > 1 or any(of.keras for of in pair.outputs.values()))
+        if train.keras_loss:
+            given = outputs if is_part else _for_user(pair, outputs)
+            return self._of_user(target, given, [] if sample_weight is None else [sample_weight])
+        found = [] if is_part else laid_out(pair, ordered(outputs, self._keys), self._layouts)
+        output = outputs if is_part else _first(pair, found).tensor
+        of_classes = train.loss == "cross_entropy"
+        expected = output.shape[:-1] if of_classes else output.shape
+        if target.shape != expected and TARGET in pair.inputs:
+            raise UsageError(
+                f"inputs.{TARGET}: shape {target.shape.as_list()}, expected {expected.as_list()} to match the output"
+            )
+        if target.shape != expected:
+            target = build.tensor(self._data.target(0, tuple(output.shape), of_classes))
+        return self.function(target, output, sample_weight)
+
+    def _of_user(self, target: tf.Tensor, outputs: Any, further: list[tf.Tensor]) -> tf.Tensor:
+        text = f"train.keras_loss={self._pair.train.keras_loss}"
+        with build.user_errors(f"{text} fails"):
+            value = self.function(outputs, target, *further)
+        if not tf.is_tensor(value) or value.shape.num_elements() != 1:
+            received = f"the shape {value.shape}" if tf.is_tensor(value) else type(value).__name__
+            raise UsageError(f"{text}: expected one number, received {received}")
+        return tf.reshape(value, ())
+
+
+def target(pair: Pair, data: PairData, step: int, torch: Survey) -> np.ndarray:
+    """Return a step's target in canonical axis order; one that is not given is drawn for torch's output.
+
+    Raises UsageError if torch's model has no output that could be trained.
+    """
+    trained = torch.rehearsal.trained
+    if trained is None and TARGET not in pair.inputs:
+        raise UsageError(f"keras={pair.keras}: torch's model returns nothing that a target could be drawn for")
+    return data.target(step, trained.shape if trained else (), pair.train.loss == "cross_entropy")
+
+
+def layout(pair: Pair, torch: Survey, layouts: Mapping[str, str]) -> str:
+    """Return the change of the target's axis order to that of Keras's output; "" if it stays."""
+    trained, given = torch.rehearsal.trained, pair.inputs.get(TARGET)
+    if given and given.keras_layout:
+        return given.keras_layout
+    if (given and pair.train.keras_loss) or pair.train.loss == "cross_entropy" or not trained:
+        return ""
+    name = trained.key.partition(".")[2]
+    return (pair.outputs[name].keras_layout if name in pair.outputs else "") or layouts.get(trained.key, "")
+
+
+def number(value: Any) -> tf.Tensor | None:
+    """Return a value as a scalar if it is one number, else None."""
+    if isinstance(value, (int, float)) or (tf.is_tensor(value) and value.shape.num_elements() == 1):
+        return tf.reshape(tf.convert_to_tensor(value), ())
+    return None
+
+
+def _first(pair: Pair, outputs: list[Output]) -> Output:
+    """Return the first output that has a gradient. Raises UsageError if there is none."""
+    floats = (output for output in outputs if output.tensor.dtype.is_floating and not output.is_number)
+    if (first := next(floats, None)) is None:
         raise UsageError(f"keras={pair.keras}: no output is float, which leaves nothing to train; leave out [train]")
-    if train.keras_loss:
-        return _user_loss(pair, train, outputs, first, data, step, search)
-    output = first.canonical
-    if train.loss == "cross_entropy" and first.name and pair.outputs[first.name].keras_layout:
-        output = first.tensor  # in Keras's own axis order the classes are last
-    target = build.tensor(data.target(step, tuple(output.shape), train.loss == "cross_entropy"))
-    expected = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
-    if target.shape != expected:
-        raise UsageError(
-            f"inputs.{TARGET}: shape {target.shape.as_list()}, expected {expected.as_list()} to match the output"
-        )
-    return Scalar(getattr(losses, train.loss)(output, target), target)
-
-
-def with_added(scalar: Scalar, model: Any) -> Scalar:
-    """Add the losses that the model's layers have added in their last call."""
-    added = [tf.cast(tf.reduce_sum(loss), scalar.value.dtype) for loss in getattr(model, "losses", [])]
-    return scalar._replace(value=tf.add_n([scalar.value, *added]))
-
-
-def _user_loss(
-    pair: Pair, train: Train, outputs: Any, first: Output, data: PairData, step: int, search: list[str]
-) -> Scalar:
-    """Return the user's own loss of the outputs and of a target in this side's layout."""
-    ids = train.loss == "cross_entropy"
-    target = build.tensor(data.target(step, tuple(first.canonical.shape), ids))
-    given = pair.inputs.get(TARGET)
-    layout = given.keras_layout if given else "" if ids else first.layout
-    text = f"train.keras_loss={train.keras_loss}"
-    with build.user_errors(f"{text} fails"):
-        loss = load("train.keras_loss", train.keras_loss, "outputs", "target", search=search)
-        value = loss(_for_user(pair, outputs), rearrange(target, layout) if layout else target)
-    if not tf.is_tensor(value) or value.shape.num_elements() != 1:
-        received = f"the shape {value.shape}" if tf.is_tensor(value) else type(value).__name__
-        raise UsageError(f"{text}: expected one number, received {received}")
-    return Scalar(tf.reshape(value, ()), target)
+    return first
 
 
 def _for_user(pair: Pair, outputs: Any) -> Any:

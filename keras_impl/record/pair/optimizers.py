@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras.optimizers import Optimizer
+from keras.optimizers import LossScaleOptimizer, Optimizer
 
 from keras_impl import optimizers
 from keras_impl.record.pair.build import user_errors
@@ -30,3 +30,8 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
             )
     optimizer.build(list(parameters))
     return optimizer
+
+
+def unwrapped(optimizer: Optimizer) -> Optimizer:
+    """Return the optimizer that updates the weights: the one within a LossScaleOptimizer."""
+    return unwrapped(optimizer.inner_optimizer) if isinstance(optimizer, LossScaleOptimizer) else optimizer

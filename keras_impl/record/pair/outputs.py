@@ -10,6 +10,7 @@ from einops import rearrange
 from parity.config.pair import Pair
 from parity.core.errors import UsageError, nearest
 from parity.core.names import MODEL
+from parity.core.wording import count
 from parity.trace import returned
 from parity.trace.returned import Leaf, Path, Returned
 
@@ -147,4 +148,8 @@ def _keys(value: Any) -> str:
     """Return the end of an error message, which says what there is instead."""
     if isinstance(value, Mapping):
         return f"; it has {', '.join(map(str, value))}"
-    return f"; it has {len(value)} parts" if isinstance(value, (list, tuple)) else f"; it is {type(value).__name__}"
+    return (
+        f"; it has {count(len(value), 'part')}"
+        if isinstance(value, (list, tuple))
+        else f"; it is {type(value).__name__}"
+    )

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_impl.record.pair import build, losses
-from keras_impl.record.pair.first_call import make_weights
-from keras_impl.record.pair.optimizers import made
-from keras_impl.record.pair.outputs import laid_out, ordered
+from keras_impl.record.pair import build
+from keras_impl.record.pair.first_call import ready
+from keras_impl.record.pair.training import Training
 from keras_impl.record.pair.values import Weights
 from parity.config.schema import Case
 from parity.data.pairs import PairData
@@ -26,13 +25,11 @@ def program(case: Case, halves: PairContext) -> Program:
     """
     assert halves.mapping
     pair, data, torch = case.model, PairData(case, halves.search), survey.read(Path(halves.survey))
-    model = build.build(pair, case.precision, halves.search)
+    model = ready(case, case.precision, halves.search, data.step(0))
     inputs = build.tensors(pair, data.step(0))
-    make_weights(model, pair, inputs)
     weights = Weights(model, halves.mapping, torch, survey.Initial(Path(halves.survey)))
     weights.check()
     weights.load()
-    variables = [held.variable for held in weights.trained()]
     layouts = halves.matching.layouts if halves.matching else {}
 
     def infer(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
@@ -42,21 +39,10 @@ def program(case: Case, halves: PairContext) -> Program:
             on_step()
 
     def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
-        optimizer = made(case, variables, halves.search)
-
-        @tf.function(autograph=False)
-        def train_step(batch: Inputs) -> None:
-            with tf.GradientTape() as tape:
-                outputs = build.call(model, pair, batch, training=True)
-                canonical = laid_out(pair, ordered(outputs, torch.keys(True)), layouts)
-                loss = losses.training(pair, outputs, canonical, data, 0, halves.search)
-                value = losses.with_added(loss, model).value
-            found = zip(tape.gradient(value, variables), variables, strict=True)
-            gradients, own = zip(*((gradient, own) for gradient, own in found if gradient is not None), strict=True)
-            optimizer.apply(gradients, own)
-
+        training = Training(case, model, data, halves.search, torch, layouts)
+        first, train_step = training.batch(0), tf.function(training.run, autograph=False)
         for batch in batches:
-            train_step(batch)
+            train_step(first._replace(inputs=batch))
             on_step()
 
     return Program(model, iter([inputs]), train if pair.train else infer)

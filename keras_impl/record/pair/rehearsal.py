@@ -47,9 +47,9 @@ def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
     return Rehearsal(drawn=drawn, masks=counted.sizes, changing=changing(states), counting=counting(states))
 
 
-def without_dropping(model: Any, case: Case) -> AbstractContextManager[None]:
+def without_dropping(model: Any, case: Case, training: bool = True) -> AbstractContextManager[None]:
     """Return a context in which the model's dropouts drop nothing."""
-    return _CountingMasks(case.seed, lambda shape: None).drawn(tree.named(model).items())
+    return _CountingMasks(case.seed, lambda shape: None).drawn(tree.named(model).items(), training)
 
 
 class _CountingMasks(OrderedMasks):
@@ -59,7 +59,7 @@ class _CountingMasks(OrderedMasks):
         super().__init__(seed, axes)
         self.sizes: list[int] = []
 
-    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float) -> tf.Tensor:
+    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float, state: Any) -> tf.Tensor:
         self.sizes.append(int(tf.size(x if ones is None else ones)))
         return x
 

@@ -1,5 +1,7 @@
 """One recorded run of a user's model: a forward and a backward pass, or some steps of training. All runs eagerly."""
 
+import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,35 +9,37 @@ import keras
 import numpy as np
 import tensorflow as tf
 from einops import rearrange
+from msgspec.structs import replace
 
 from keras_impl.instruments import devices
 from keras_impl.record import calls, precision, tree
 from keras_impl.record.canonical import Replica
 from keras_impl.record.layout_recorder import LayoutRecorder
 from keras_impl.record.masks import OrderedMasks
-from keras_impl.record.pair import build, losses
+from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.counterparts import Counterparts
-from keras_impl.record.pair.first_call import make_weights
-from keras_impl.record.pair.optimizers import made
-from keras_impl.record.pair.outputs import Output, laid_out, ordered
+from keras_impl.record.pair.first_call import ready
+from keras_impl.record.pair.optimizers import unwrapped
+from keras_impl.record.pair.outputs import laid_out, ordered
+from keras_impl.record.pair.parameter_groups import groups, is_scheduled, rate
+from keras_impl.record.pair.training import Batch, Gradients, Step, Training
 from keras_impl.record.pair.values import Weights
 from keras_impl.record.probe import Probe
 from keras_impl.record.promotion import promoted
 from parity.core.names import MODEL
+from parity.core.precision import HIGH
 from parity.runtime.drive import Account, Run
-from parity.trace import survey
+from parity.trace import manifest, survey
 from parity.trace.layout import Layout
 
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
-    pair, halves = run.case.model, run.pair
+    halves = run.pair
     assert halves and halves.mapping
     keras.utils.clear_session()
-    keras.utils.set_random_seed(run.case.seed)
     with precision.policy(run.at), promoted(run.at) as promotions:
-        model = build.build(pair, run.at, halves.search)
-        make_weights(model, pair, build.tensors(pair, run.dataset.step(0)))
+        model = ready(run.case, run.at, halves.search, run.dataset.step(0))
         torch = survey.read(Path(halves.survey))
         weights = Weights(model, halves.mapping, torch, run.weights)
         weights.check()
@@ -43,9 +47,14 @@ def run(run: Run) -> Account:
         replica = Replica(run.recorders[0], model, None, weights)
         probe = Probe({0: replica}, run.case, LayoutRecorder(1), Counterparts(run, model, torch))
         probe.attach()
-        _Course(run, model, weights, probe, torch).run()
+        course = _Course(run, model, weights, probe, torch)
+        course.run()
+        training = course.training
+        if course.traced and run.at == HIGH:
+            training = replace(training, fitted=fitted.compare(run, course.traced, course.changed))
     parameters = {name: [0] for name in weights.canonical_trained()}
-    return Account(Layout(devices=devices.physical(1), parameters=parameters), probe.modules, promotions)
+    layout = Layout(devices=devices.physical(1), parameters=parameters)
+    return Account(layout, probe.modules, promotions, training=training)
 
 
 class _Course:
@@ -55,8 +64,11 @@ class _Course:
         self.model, self.weights, self.probe = model, weights, probe
         self.case, self.pair, self.data = run.case, run.case.model, run.dataset
         self.search, self.recorder = run.pair.search, run.recorders[0]
-        self.variables = weights.trained()
         self.torch = torch
+        self.training = manifest.Training()
+        self.masks = OrderedMasks(run.case.seed, probe.counterparts.axes)
+        self.changed: list[str] = []  # what the training has changed in Python
+        self.traced: Training | None = None  # the training, if `fit` would trace Python code of the user's in it
         self.layouts = run.pair.matching.layouts if run.pair.matching else {}
 
     def run(self) -> None:
@@ -65,72 +77,97 @@ class _Course:
         The single pass is forward and backward, or forward alone with backward = false.
         """
         self.probe.on_step()
-        if self.pair.train is None:
-            if self.pair.backward:
-                self._gradients(0, training=False)
-            else:
-                self._forward(self._inputs(0), training=False)
-            self.recorder.next_step()
-            return
-        self._train()
-        self._forward(self._inputs(0), training=False)
+        if self.pair.train:
+            self._train()
+        if self.pair.train or not self.pair.backward:
+            inputs = build.tensors(self.pair, self.data.step(0))
+            self._record_inputs(inputs, 0)
+            self._forward(inputs)
+        else:
+            self._differentiate()
         self.recorder.next_step()
 
     def _train(self) -> None:
-        optimizer = made(self.case, [held.variable for held in self.variables], self.search)
-        self.weights.optimizer = optimizer
-        masks = OrderedMasks(self.case.seed, self.probe.counterparts.axes)
-        for step in range(self.case.steps):
-            with masks.drawn(tree.named(self.model).items()):
-                gradients = self._gradients(step, training=True)
-            pairs = [(g, held.variable) for g, held in zip(gradients, self.variables, strict=True) if g is not None]
-            with build.user_errors("the optimizer's step fails"):
-                optimizer.apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
-            self.probe.on_step()
-            masks.on_step()
+        case, probe = self.case, self.probe
 
-    def _inputs(self, step: int) -> dict[str, tf.Tensor]:
-        arrays = self.data.step(step)
-        inputs = build.tensors(self.pair, arrays)
-        dtypes = {name: inputs[name].dtype.as_numpy_dtype for name in arrays}
-        self.probe.forward([array.astype(dtypes[name]) for name, array in arrays.items()])
-        return inputs
+        def on_return(outputs: Any) -> None:
+            self._record_outputs(outputs, training=True)
 
-    def _forward(self, inputs: dict[str, tf.Tensor], training: bool) -> tuple[Any, list[Output]]:
-        """Return the outputs as the model returned them, and as a list of tensors with their layouts."""
-        with calls.entered(MODEL):
-            outputs = build.call(self.model, self.pair, inputs, training)
-        canonical = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self.layouts)
-        self.probe.outputs([(output.key, output.canonical) for output in canonical])
-        return outputs, canonical
+        training = Training(
+            case, self.model, self.data, self.search, self.torch, self.layouts, probe.begin_forward, on_return
+        )
+        self.weights.optimizer = unwrapped(training.optimizer)
+        if self.pair.train.keras_optimizer:
+            self.training = replace(self.training, groups=groups(self.weights.optimizer, self.weights.by_name()))
+        rates = [rate(self.weights.optimizer)]
+        states = [fitted.state(training)]
+        for number in range(case.steps):
+            batch = training.batch(number)
+            self._record_inputs(batch.inputs, number)
+            with self.masks.drawn(tree.named(self.model).items()):
+                training.step(batch, functools.partial(self._record_step, batch))
+            probe.on_step()
+            self.masks.on_step()
+            states.append(fitted.state(training))
+            rates.append(rate(self.weights.optimizer))
+        self.training = replace(
+            self.training,
+            own_step=training.may_call_again,
+            repeated=self.masks.repeats.places,
+            rates=rates,
+            is_scheduled=is_scheduled(self.weights.optimizer),
+        )
+        changes = (dict(set(a.items()) ^ set(b.items())) for a, b in itertools.pairwise(states))
+        self.changed = sorted({name for change in changes for name in change})
+        self.traced = training if self.changed or fitted.may_differ(training) else None
+        training.finish()
 
-    def _gradients(self, step: int, training: bool) -> list[tf.Tensor | None]:
-        """Run the forward pass, loss and backward pass of one step."""
-        inputs = self._inputs(step)
+    def _record_step(self, batch: Batch, step: Step) -> None:
+        for number, loss in enumerate(step.losses):
+            self.probe.loss(loss, None if number else batch.canonical)
+        waiting = self.training.waiting if step.updates else [*self.training.waiting, self.masks.step]
+        self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
+        self._record_gradients(step.gradients, {}, batch.inputs)
+
+    def _differentiate(self) -> None:
+        """Run a forward pass in inference mode, and the backward pass of a fixed weighted sum of the outputs."""
+        inputs = build.tensors(self.pair, self.data.step(0))
         floats = {name: tensor for name, tensor in inputs.items() if tensor.dtype.is_floating}
+        self._record_inputs(inputs, 0)
         with tf.GradientTape() as tape:
             tape.watch(list(floats.values()))
-            outputs, canonical = self._forward(inputs, training)
-            scalar = self._scalar(outputs, canonical, step)
-        self.probe.loss(scalar.value, scalar.target)
-        variables = [held.variable for held in self.variables]
+            scalar = losses.probe(self._forward(inputs), self.data)
+        self.probe.loss(scalar, None)
+        variables = [held.variable for held in self.weights.trained()]
         with build.user_errors(f"keras={self.pair.keras}: backward fails"):
-            gradients, of_inputs = tape.gradient(scalar.value, (variables, list(floats.values())))
-        pairs = zip(variables, gradients, strict=True)
-        by_variable = {id(variable): gradient for variable, gradient in pairs if gradient is not None}
-        named_inputs = zip(floats, of_inputs, strict=True)
-        canonical_inputs = {
-            name: self._canonical_input(name, tf.zeros_like(floats[name]) if value is None else value)
-            for name, value in named_inputs
-        }
-        self.probe.gradients(canonical_inputs, by_variable)
-        return gradients
+            gradients, of_inputs = tape.gradient(scalar, (variables, floats))
+        self._record_gradients(dict(zip(map(id, variables), gradients, strict=True)), of_inputs, inputs)
 
-    def _scalar(self, outputs: Any, canonical: list[Output], step: int) -> losses.Scalar:
-        if self.pair.train is None:
-            return losses.probe([output.canonical for output in canonical], self.data)
-        scalar = losses.training(self.pair, outputs, canonical, self.data, step, self.search)
-        return losses.with_added(scalar, self.model)
+    def _record_inputs(self, inputs: dict[str, tf.Tensor], number: int) -> None:
+        """Begin a forward pass, and record the inputs of a step in canonical axis order."""
+        arrays = self.data.step(number)
+        dtypes = {name: inputs[name].dtype.as_numpy_dtype for name in arrays}
+        self.probe.forward([array.astype(dtypes[name]) for name, array in arrays.items()])
+
+    def _forward(self, inputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Call the model in inference mode, and return its outputs in canonical form."""
+        with self.masks.drawn(tree.named(self.model).items(), training=False), calls.entered(MODEL):
+            outputs = build.call(self.model, self.pair, inputs)
+        return self._record_outputs(outputs, training=False)
+
+    def _record_outputs(self, outputs: Any, training: bool) -> list[tf.Tensor]:
+        in_order = ordered(outputs, self.torch.keys(training))
+        canonical = [(each.key, each.canonical) for each in laid_out(self.pair, in_order, self.layouts)]
+        self.probe.outputs(canonical)
+        return [tensor for _, tensor in canonical]
+
+    def _record_gradients(self, gradients: Gradients, of_inputs: Gradients, inputs: dict[str, tf.Tensor]) -> None:
+        """Record the gradients of the weights, and those of the inputs, where a missing one is of zeros."""
+        by_input = {
+            name: self._canonical_input(name, tf.zeros_like(inputs[name]) if value is None else value)
+            for name, value in of_inputs.items()
+        }
+        self.probe.gradients(by_input, {key: each for key, each in gradients.items() if each is not None})
 
     def _canonical_input(self, name: str, gradient: Any) -> np.ndarray:
         array = tf.convert_to_tensor(gradient).numpy()

@@ -4,20 +4,30 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import keras
+import tensorflow as tf
+from keras import initializers
 
 from parity.doctor import construction
 from parity.trace.survey import Made
 
 KINDS: tuple[type, ...] = (keras.Layer, keras.optimizers.Optimizer)
+# What layers begin with by default, where that is random.
+DEFAULTS = [initializers.GlorotUniform(), initializers.RandomUniform(), initializers.Orthogonal()]
+DETAILS = dict.fromkeys(("seed", "input_axes", "output_axes"))  # what initializers of one kind may have different
+FILL = "_initialize_with_initializer"  # the method by which variables get their values, at once or later
+FIRST = 8  # elements of a variable that are kept, to see whether it was changed
 
 
 class Sources:
-    """The lines that made the objects of the classes in KINDS, while they are being recorded."""
+    """The lines that made the objects of the classes in KINDS, and what variables begin with, while it is recorded."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Any, Made]] = {}  # with the object, so that no other gets its id
+        self._begun: dict[int, tuple[keras.Variable, list[float]]] = {}  # with its first elements
+        self._ended: dict[int, list[float]] = {}
 
     def of(self, made: Any) -> Made | None:
         """Return where an object was made; None if that was not recorded, or not in the user's code."""
@@ -28,6 +38,11 @@ class Sources:
         """Yield the layers that were made in the user's code, and where."""
         yield from (entry for entry in self._made.values() if isinstance(entry[0], keras.Layer))
 
+    def has_chosen(self, weight: Any) -> bool:
+        """Return whether a weight has other values than a layer begins with by default, as was recorded."""
+        _, begun = self._begun.get(id(weight), (None, None))
+        return begun is None or begun != self._ended[id(weight)]
+
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """Record every object that is made within the block."""
@@ -35,7 +50,9 @@ class Sources:
         for kind, original in originals:
             kind.__init__ = self._recording(original)
         try:
-            yield
+            with mock.patch.object(keras.Variable, FILL, self._beginning(getattr(keras.Variable, FILL))):
+                yield
+            self._ended = {key: _first(variable) for key, (variable, _) in self._begun.items()}
         finally:
             for kind, original in originals:
                 kind.__init__ = original
@@ -49,3 +66,23 @@ class Sources:
         # Keras looks up the names of the arguments, both with and without following __wrapped__.
         initialise.__signature__ = inspect.signature(original)
         return initialise
+
+    def _beginning(self, original: Any) -> Any:
+        def initialise(variable: Any, initializer: Any) -> None:
+            original(variable, initializer)
+            if _is_default(initializer):
+                self._begun[id(variable)] = variable, _first(variable)
+
+        return initialise
+
+
+def _is_default(initializer: Any) -> bool:
+    """Return whether an initializer is one of DEFAULTS but for DETAILS."""
+    same = [each.get_config() | DETAILS for each in DEFAULTS if type(initializer) is type(each)]
+    return bool(same) and initializer.get_config() | DETAILS == same[0]
+
+
+def _first(variable: Any) -> list[float]:
+    with tf.init_scope():  # out of a graph that is being traced
+        first: list[float] = tf.reshape(tf.convert_to_tensor(variable), [-1])[:FIRST].numpy().tolist()
+    return first

@@ -6,6 +6,7 @@ Once a mapping is known, the pass runs with torch's weights in the mapped variab
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from msgspec.structs import replace
 from keras_impl.record import calls, precision, tree, weights
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import build, creation, layers, values
-from keras_impl.record.pair.first_call import make_weights
+from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import describe_returned, flat, named, ordered
-from keras_impl.record.pair.rehearsal import rehearse
+from keras_impl.record.pair.rehearsal import rehearse, without_dropping
 from keras_impl.record.pair.sources import Sources
 from keras_impl.record.pair.unused import still, unused
 from keras_impl.record.promotion import promoted
@@ -44,14 +45,24 @@ def survey(job: SurveyJob) -> None:
     """
     pair, halves, folder = job.case.model, job.pair, Path(job.folder)
     assert isinstance(pair, Pair)
+    if job.seeds:
+        _draw(job)
+        return
     keras.utils.clear_session()
-    keras.utils.set_random_seed(job.case.seed)
-    sources = Sources()
-    with precision.policy(HIGH), promoted(HIGH):
+    given = PairData(job.case, halves.search).step(0)
+    attempts: list[tuple[Sources, dict[int, int]]] = []  # of building the model, of which the last one counts
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        sources = Sources()
         with sources.recorded(), creation.watched(itertools.count().__next__) as created:
-            model = build.build(pair, HIGH, halves.search)
-            inputs = build.tensors(pair, PairData(job.case, halves.search).step(0))
-            make_weights(model, pair, inputs)
+            attempts.append((sources, created))
+            yield
+
+    with precision.policy(HIGH), promoted(HIGH):
+        model = ready(job.case, HIGH, halves.search, given, watched)
+        sources, created = attempts[-1]
+        inputs = build.tensors(pair, given)
         _write_built(model, folder)
         keys: list[Keys] = []
         if halves.mapping:
@@ -60,7 +71,10 @@ def survey(job: SurveyJob) -> None:
             keys = reference.keys(training=False)
             values.Weights(model, halves.mapping, reference, surveys.Initial(torch)).load()
         activations = _Activations(folder)
-        with calls.observed(tree.inner(model), lambda _: None, activations.see):
+        with (
+            without_dropping(model, job.case, training=False),
+            calls.observed(tree.inner(model), lambda _: None, activations.see),
+        ):
             outputs = build.call(model, pair, inputs)
         activations.see_outputs(named(pair, ordered(outputs, keys)))
         rehearsal = rehearse(model, job.case, inputs)
@@ -73,12 +87,27 @@ def survey(job: SurveyJob) -> None:
             activations.close(model, sources),
             rehearsal=rehearsal,
             returned=describe_returned(pair, outputs),
+            is_mode_lost=isinstance(model, keras.Model) and not model._call_has_training_arg,
             optimizer=_optimizer(pair, halves.search, sources),
             created=_in_order(model, created),
             outside=list(_outside(model, sources)),
             **idle,
         ),
     )
+
+
+def _draw(job: SurveyJob) -> None:
+    """Build the model with each seed, and keep what the builder gave to the job's tables."""
+    given = PairData(job.case, job.pair.search).step(0)
+    drawn = Writer(Path(job.folder) / surveys.DRAWN, ROOM)
+    for number, seed in enumerate(job.seeds):
+        keras.utils.clear_session()
+        with precision.policy(HIGH), promoted(HIGH):
+            model = ready(replace(job.case, seed=seed), HIGH, job.pair.search, given)
+        for name, array in values.untrained(model):
+            if not job.tables or name in job.tables:
+                drawn.add(f"{number}:{name}", array)
+    drawn.close()
 
 
 def _outside(model: Any, sources: Sources) -> Iterator[str]:
@@ -152,7 +181,7 @@ class _Activations:
         return surveys.Survey(
             side="keras",
             modules=layers.modules(model, sources),
-            weights=[held.description for held in layers.variables(model)],
+            weights=[held.description for held in layers.variables(model, sources)],
             called=list(self.called),
             tied=layers.tied(model),
             outputs=self.seen,

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from keras_impl.record.pair import layers
 from keras_impl.record.pair.layers import Held
-from keras_impl.record.weights import SLOTS, Value, array
+from keras_impl.record.pair.parameter_groups import rate
+from keras_impl.record.weights import RMSPROP_SLOTS, SLOTS, Value, array
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.pairs import transfer
@@ -42,10 +43,11 @@ class Weights:
         self.optimizer: keras.optimizers.Optimizer | None = None
         self.torch_weights = {weight.name: weight for weight in torch.weights}
         by_name = {held.description.name: held for held in self.variables}
-        self.placed = [
-            Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch))
-            for entry in pairing.entries
-        ]
+        self.placed, self.partial = (
+            [Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch)) for entry in entries]
+            for entries in (pairing.entries, [each.entry for each in pairing.partial])
+        )
+        self._partial = {name: each for each in pairing.partial for name in each.runs}
         self._left_out = pairing.left_out.union(pairing.constants)
 
     def check(self) -> None:
@@ -59,14 +61,16 @@ class Weights:
             )
 
     def load(self) -> None:
-        """Set every mapped variable from torch's values."""
+        """Set every mapped variable from torch's values, and those that are mapped in part within their runs."""
         initial = self.initial
-        for entry, held, _ in self.placed:
+        for entry, held, _ in (*self.placed, *self.partial):
             names = entry.torch
             if not all(name in initial for name in names):
                 continue
             shapes = [item.description.shape for item in held]
             for item, values in zip(held, transfer.to_keras(entry, [initial[n] for n in names], shapes), strict=True):
+                if part := self._partial.get(item.description.name):
+                    values = _merged(array(item.variable), part.factor * values, part.runs[item.description.name])
                 item.variable.assign(values.astype(item.description.dtype))
 
     def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
@@ -88,6 +92,11 @@ class Weights:
     def trained(self) -> list[Held]:
         """Return the variables that are trained."""
         return [held for held in self.variables if held.description.trainable]
+
+    def by_name(self) -> dict[str, keras.Variable]:
+        """Return the trained variables, the first of several, by torch's names of the weights."""
+        trained = [(entry, held[0]) for entry, held, _ in self.placed if held[0].description.trainable]
+        return {name: first.variable for entry, first in trained for name in entry.torch}
 
     def canonical_trained(self) -> list[str]:
         """Return torch's names of the weights that are trained on this side."""
@@ -117,8 +126,10 @@ class Weights:
 
         If a variable is the sum of several of torch's weights, only the first gets its slots.
         """
-        yield "learning_rate", np.asarray(optimizer.learning_rate, np.float64)
-        slots = {slot: held for slot, attribute in SLOTS.items() if (held := getattr(optimizer, attribute, None))}
+        if (number := rate(optimizer)) is not None:
+            yield "learning_rate", np.asarray(number, np.float64)
+        attributes = RMSPROP_SLOTS if isinstance(optimizer, keras.optimizers.RMSprop) else SLOTS
+        slots = {slot: held for slot, attribute in attributes.items() if (held := getattr(optimizer, attribute, None))}
         for entry, held, shapes in self.placed:
             for slot, variables in (
                 slots.items() if any(self.torch_weights[name].trainable for name in entry.torch) else ()
@@ -148,6 +159,14 @@ class Weights:
 
     def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
         return [self.torch_weights[name].shape for name in names]
+
+
+def _merged(own: Array, values: Array, runs: Iterable[tuple[int, int]]) -> Array:
+    """Return a variable's own values, with others in the given ranges of elements."""
+    merged = own.flatten()
+    for start, end in runs:
+        merged[start:end] = values.reshape(-1)[start:end]
+    return merged.reshape(own.shape)
 
 
 def untrained(model: Any) -> Iterator[tuple[str, Array]]:

@@ -16,8 +16,9 @@ from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, creation, values
 from keras_impl.record.pair.branches import embeddings, observed
 from keras_impl.record.pair.counterparts import usual
-from keras_impl.record.pair.first_call import make_weights
+from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import laid_out, ordered
+from keras_impl.record.pair.state import python_state
 from keras_impl.record.promotion import promoted
 from keras_impl.record.weights import array
 from parity.core.arrays import Floats
@@ -33,18 +34,22 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
 
     `given` holds the pair's inputs, with which layers make their weights at a first call.
     """
-    pair, halves = job.case.model, job.pair
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(job.case.seed)
-    with precision.policy(at), promoted(at):
+    halves, attempts = job.pair, []
+
+    @contextmanager
+    def watched() -> Iterator[None]:
         with creation.watched(source.nearest) as lines:
-            model = build.build(pair, at, halves.search)
-        make_weights(model, pair, build.tensors(pair, given))
+            attempts.append(lines)
+            yield
+
+    keras.utils.clear_session()
+    with precision.policy(at), promoted(at):
+        model = ready(job.case, at, halves.search, given, watched)
         torch = survey.read(Path(halves.survey))
         held = values.Weights(model, halves.mapping, torch, weights)
         held.check()
         held.load()
-        yield Instance(job, model, held, torch, lines)
+        yield Instance(job, model, held, torch, attempts[-1])
 
 
 class Instance:
@@ -64,28 +69,38 @@ class Instance:
         self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
+        self._state = python_state(model)
         self.masks = OrderedMasks(job.case.seed, self._axes_here)
         self._observer: Observer | None = None
         calls.observed(tree.inner(model), lambda _: None, self._see)
 
-    def call(self, inputs: dict[str, np.ndarray], training: bool, observer: Observer) -> list[tuple[str, np.ndarray]]:
+    def call(
+        self, inputs: dict[str, np.ndarray], training: bool | None, observer: Observer
+    ) -> list[tuple[str, np.ndarray]]:
         """Return the model's outputs by name; in training mode its dropout draws shared masks.
+
+        Without `training` the model is called as users call it.
 
         Raises UsageError and BackendError for inputs that the model does not take.
         """
         self._observer = observer
         with ExitStack() as stack:
-            if training:
-                masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
-                stack.enter_context(masks.drawn(tree.named(self.model).items()))
+            masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
+            stack.enter_context(masks.drawn(tree.named(self.model).items(), bool(training)))
             stack.enter_context(observed(observer))
             stack.enter_context(calls.entered(MODEL))
             outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
-        laid = laid_out(self.pair, ordered(outputs, self.torch.keys(training)), self._layouts)
+        observer.states |= masks.repeats.states
+        laid = laid_out(self.pair, ordered(outputs, self.torch.keys(bool(training))), self._layouts)
         return [(output.key, array(output.canonical)) for output in laid]
 
     def reset(self) -> None:
-        """Restore the untrained variables to their values before the first call."""
+        """Give all that a call may change the value that it had before the first call."""
+        self._state.restore()
+        self.reset_variables()
+
+    def reset_variables(self) -> None:
+        """Give the untrained variables the values that they had before the first call."""
         for variable, value in self._buffers:
             variable.assign(value)
 
@@ -109,7 +124,7 @@ class _NotifyingMasks(OrderedMasks):
         super().__init__(seed, axes)
         self.observer = observer
 
-    def _drop(self, x: tf.Tensor, rate: float, *args: Any, **kwargs: Any) -> Any:
+    def _drop(self, x: tf.Tensor, rate: float, *args: Any) -> Any:
         if rate:
             self.observer.draws.append(Draw(float(rate), int(tf.size(x))))
-        return super()._drop(x, rate, *args, **kwargs)
+        return super()._drop(x, rate, *args)

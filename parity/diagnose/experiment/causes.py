@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
+from parity.core.wording import count
 from parity.diagnose.entries import Cause
 from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.description import Description
@@ -68,6 +69,7 @@ GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
 LINEAR: Final = "linear"  # an activation that is left out, by its name
 PRECISION: Final = "constant.precision"
+OP_PRECISION: Final = "op.precision"
 OTHER_MASK: Final = "another mask"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
@@ -137,23 +139,33 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
     return result
 
 
-def with_descriptions(entries: Sequence[Cause], described: Mapping[str, str]) -> list[Cause]:
-    """Return the report's causes with a description of what both sides do as the evidence of unknown ones.
+def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
+    """Return the report's causes with a description of where the calls part as the evidence of unknown ones.
 
-    Those that are then the same at the same place are told once.
+    If an op of one side computes in float32 there, that is the cause. Those that are then the same at the same place
+    are told once.
     """
     told: list[Cause] = []
     for entry in entries:
-        words = described.get(entry["where"]) if entry["id"] == UNKNOWN else None
-        each = {**entry, "evidence": words} if words else entry
-        if not words or each not in told:
+        description = described.get(entry["where"]) if entry["id"] == UNKNOWN else None
+        each = _with_description(entry, description) if description and description.words else entry
+        if each is entry or each not in told:
             told.append(each)
     return told
 
 
+def _with_description(entry: Cause, description: Description) -> Cause:
+    named = {**entry, "evidence": description.words}
+    if description.rounds:
+        named |= {"id": OP_PRECISION, "torch": "float64", "keras": "float64", description.rounds: "float32"}
+    return named
+
+
 def is_without_line(cause: Cause) -> bool:
     """Return whether a cause has a name and tells nothing of Keras's code: it is a formula, or a change of torch's."""
-    return cause["id"] != UNKNOWN and all(change["side"] == "torch" for change in cause.get("changes", ()))
+    return cause["id"] not in (UNKNOWN, OP_PRECISION) and all(
+        change["side"] == "torch" for change in cause.get("changes", ())
+    )
 
 
 def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
@@ -283,10 +295,10 @@ def _id(change: Change, other: Change | None) -> str:
 
 def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) -> str:
     place = f" ({change.source})" if change.source else ""
-    reached = f"to {found.bits:.0f} bits" if found.bits >= NEEDED else "as far as float32 can tell"
+    reached = f"to {count(round(found.bits), 'bit')}" if found.bits >= NEEDED else "as far as float32 can tell"
     text = (
         f"called again with {_told(change)}{place}, {side} returns what {_other(side)} does {reached}; "
-        f"as it is, to {found.before:.0f} bits"
+        f"as it is, to {count(round(found.before), 'bit')}"
     )
     told = list(dict.fromkeys(_told(tie.changes[0]) for tie in ties))
     return f"{text}; so it does with {' or '.join(told[:MOST_TIES])}" if told else text

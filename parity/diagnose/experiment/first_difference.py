@@ -147,11 +147,8 @@ def sentence(difference: Difference) -> str:
     parts = [f"{places(difference)}: what goes in agrees, what comes out does not"]
     if difference.apart is not None:
         parts.append(f"the nearest tensors are {difference.apart:.1e} of their largest value apart")
-    parts += [
-        f"{side}'s computes in float32, whatever it is given"
-        for side, parting, other in (("torch", torch, keras), ("keras", keras, torch))
-        if parting and parting.rounds and not (other and other.rounds)
-    ]
+    if side := rounding(difference):
+        parts.append(f"{side}'s computes in float32, whatever it is given")
     if difference.opposite_masks:
         parts.append("the mask is the other side's opposite")
     if torch and keras and (sources := _sources("torch", torch) + _sources("keras", keras)):
@@ -159,6 +156,13 @@ def sentence(difference: Difference) -> str:
     if difference.cut:
         parts.append("not all tensors were kept, so that the calls may part earlier")
     return "; ".join(parts)
+
+
+def rounding(difference: Difference) -> str:
+    """Return the side whose op computes in float32, where the other side's does not; "" if neither or both do."""
+    partings = {"torch": difference.torch, "keras": difference.keras}
+    sides = [side for side, parting in partings.items() if parting and parting.rounds]
+    return sides[0] if len(sides) == 1 else ""
 
 
 def places(difference: Difference) -> str:

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.properties import near
 
+NEAR: Final = 2.0**-34  # of the largest value: what is nearer is equal
 MOST_AXES: Final = 5  # for more there are too many orders to try
 
 
@@ -27,6 +27,16 @@ def source(own: Array, canonical: Sequence[Array]) -> Source | None:
             if moved.shape == own.shape and _same(moved, own):
                 return Source(number, axes)
     return None
+
+
+def near(mine: Array, theirs: Array) -> bool:
+    """Return whether two arrays of floats are equal to rounding."""
+    finite = np.isfinite(mine)
+    if mine.shape != theirs.shape or not np.array_equal(finite, np.isfinite(theirs)):
+        return False
+    mine, theirs = np.where(finite, mine, 0.0), np.where(finite, theirs, 0.0)
+    largest = max(np.abs(mine).max(initial=0.0), np.abs(theirs).max(initial=0.0))
+    return bool(np.abs(mine - theirs).max(initial=0.0) <= NEAR * largest)
 
 
 def _orders(count: int) -> list[tuple[int, ...]]:

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.core.wording import agree, count
 from parity.trace import keys
 
 FACTOR: Final = 2.0**-20  # how far the ratio of two tensors' elements may vary where one is a multiple of the other
@@ -56,7 +57,7 @@ def _empty_rows(zeros: Array, values: Array) -> str:
     if not 0 < len(rows) < count:
         return ""
     named = ", ".join(map(str, rows[:MOST])) + (f" and {len(rows) - MOST} more" if len(rows) > MOST else "")
-    return f"row{'s' if len(rows) > 1 else ''} {named}"
+    return f"{agree(len(rows), 'row')} {named}"
 
 
 def _factor(torch: Array, keras: Array) -> float | None:
@@ -71,8 +72,10 @@ def _extent(torch: Array, keras: Array) -> str:
     """Return in which of its elements a tensor differs, and how far the two sides point in one direction."""
     apart = np.abs(torch - keras) > NEAR * max(np.abs(torch).max(initial=0.0), np.abs(keras).max(initial=0.0))
     norms = float(np.linalg.norm(torch) * np.linalg.norm(keras))
-    cosine = f"; the cosine of the angle between the two is {float(np.vdot(torch, keras)) / norms:.3g}" if norms else ""
+    cosine = (
+        f"; the cosine of the angle between the two is {float(np.vdot(torch, keras)) / norms:z.3g}" if norms else ""
+    )
     rows = np.flatnonzero(apart.reshape(len(apart), -1).any(1)) if apart.ndim > 1 else np.zeros(0)
     if 0 < len(rows) < len(apart) and len(rows) <= MOST:
-        return f"in row{'s' if len(rows) > 1 else ''} {', '.join(map(str, rows))} alone{cosine}"
-    return f"in {int(apart.sum())} of {apart.size} elements{cosine}"
+        return f"in {agree(len(rows), 'row')} {', '.join(map(str, rows))} alone{cosine}"
+    return f"in {int(apart.sum())} of {count(apart.size, 'element')}{cosine}"

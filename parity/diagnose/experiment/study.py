@@ -11,7 +11,7 @@ from parity.core import precision
 from parity.core.arrays import Array, Floats, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
-from parity.diagnose.experiment import code, knobs, masks, ops, probes
+from parity.diagnose.experiment import code, knobs, masks, ops
 from parity.diagnose.experiment.attempts import Attempts
 from parity.diagnose.experiment.candidates import EQUATION, STOPS, alternatives, candidates
 from parity.diagnose.experiment.executed import Executed, executed
@@ -19,8 +19,7 @@ from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
-from parity.diagnose.experiment.probes import Responses
-from parity.diagnose.experiment.search import Found, Search, Trial
+from parity.diagnose.experiment.search import LEAST, Found, Search, Trial
 from parity.diagnose.experiment.told import plain, told_of
 from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
@@ -72,12 +71,6 @@ class Live(Protocol):
 
     def recorded(self) -> Recording:
         """Return the ops that the module executes when it is called again."""
-
-    def inputs(self) -> list[Array]:
-        """Return the tensors that the module is called again with; none if only the whole model can be."""
-
-    def answered(self, canonical: Sequence[Array]) -> Responses:
-        """Return what the module answers to the probes that are made of these inputs."""
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes."""
@@ -136,7 +129,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if problem := _problem(question, live, recorded):
         return Outcome(problem=problem)
     # Described are both sides with torch's inputs.
-    may_exchange = recorded.tensors and (question.inputs or not question.description)
+    may_exchange = recorded.tensors and (question.takes_theirs or not question.description)
     is_exchanged = bool(may_exchange) and live.exchange(recorded.tensors)
     if question.description:
         _describe(question, live)
@@ -235,9 +228,10 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
     named, in_code = ([knob for knob in each if knob not in apart] for each in (known.named, known.in_code))
     together = [knob for knob in together if not knob.is_size]
     near = [in_code] if question.module else []  # the code of a whole model can do anything
-    groups = [named, others, operations, *near] if question.wider else [named, others, in_code, together, operations]
+    groups = [named, others, operations, *near] if question.wider else [named, others, together, in_code, operations]
     groups.append(sizes)
-    found = search.found(*groups, pairs=not question.wider)
+    # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
+    found = search.found(*groups, pairs=not question.wider, least=LEAST // 2 if together else LEAST)
     if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
@@ -304,12 +298,8 @@ def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] |
 
 
 def _describe(question: Question, live: Live) -> None:
-    """Write what the module executes, and what it answers to the probes."""
-    folder = Path(question.description)
-    ops.write(live.recorded(), folder)
-    inputs = probes.inputs(Path(question.inputs)) if question.inputs else live.inputs()
-    if inputs and live.arguments()[0]:
-        probes.write(live.answered(inputs), folder)
+    """Write what the module executes."""
+    ops.write(live.recorded(), Path(question.description))
 
 
 def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:

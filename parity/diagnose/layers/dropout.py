@@ -97,6 +97,13 @@ def _order(reference: str, candidate: str) -> str:
     return "dropout.order" if all(are_numbered) else ""
 
 
+def mask_number(generator: object) -> int | None:
+    """Return the number of a mask of the step that a cause names; None for any other."""
+    before, between, _ = MASK.split("{}")
+    text = str(generator).removeprefix(before)
+    return int(text.partition(between)[0]) if text != str(generator) else None
+
+
 def _plausible(kept: Array, x: Array, rate: float) -> bool:
     """Return whether the number of dropped elements is likely for the rate, and large enough to tell."""
     count, dropped = np.count_nonzero(x), np.count_nonzero((x != 0) & ~kept)

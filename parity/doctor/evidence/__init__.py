@@ -9,12 +9,23 @@ paths; "" is the program around the model, and `MODEL` the model itself.
 from typing import Literal
 
 from parity.doctor.evidence.common import Fact
-from parity.doctor.evidence.functions import Eager, Retrace
-from parity.doctor.evidence.model import Module, Move, Weight
-from parity.doctor.evidence.ops import Broadcast, Call, Copy, Dropped, Failure, InPlace, NotFinite, Repeated, Soft
+from parity.doctor.evidence.functions import Eager, Frozen, Method, Retrace
+from parity.doctor.evidence.model import Made, Module, Move, Weight
+from parity.doctor.evidence.ops import Broadcast, Call, Copy, Dropped, Failure, InPlace, NotFinite, Race, Repeated, Soft
 from parity.doctor.evidence.pretended import NotPretended
 from parity.doctor.evidence.replicas import Comparable
-from parity.doctor.evidence.training import Backward, Cut, Event, Gradient, Held, LossCall, Optimizer
+from parity.doctor.evidence.training import (
+    Backward,
+    Carried,
+    Cleared,
+    Cut,
+    Event,
+    Gradient,
+    Held,
+    LossCall,
+    Optimizer,
+    Still,
+)
 
 
 class Step(Fact):
@@ -30,7 +41,9 @@ class Step(Fact):
     """
 
     calls: list[Call] = []
+    made: list[Made] = []
     copies: list[Copy] = []
+    races: list[Race] = []
     losses: list[LossCall] = []
     broadcasts: list[Broadcast] = []
     dropped: list[Dropped] = []
@@ -39,8 +52,12 @@ class Step(Fact):
     backwards: list[Backward] = []
     optimizers: list[Optimizer] = []
     cuts: list[Cut] = []
+    frozen: list[Frozen] = []
+    methods: list[Method] = []
     events: list[Event] = []
+    cleared: list[Cleared] = []
     held: Held | None = None
+    carried: Carried | None = None
     in_places: list[InPlace] = []
     soft: list[Soft] = []
     not_finite: NotFinite | None = None
@@ -83,6 +100,7 @@ class Evidence(Fact):
         asked: whether the user asked for that many devices, or they are really there; otherwise they are virtual ones
             that were added on the chance that the program uses them.
         own_step: whether the step is the user's own code.
+        visible: the CUDA_VISIBLE_DEVICES of this rank, by which "cuda:0" of two ranks can be two GPUs.
         moved: whether the model was built on the host and put on the first device by the doctor.
         later: what a step raised that was no longer observed.
         changed: whether all steps together changed any parameter that is to be trained; None if that is not known.
@@ -99,6 +117,7 @@ class Evidence(Fact):
     ranks: int = 1
     asked: bool = True
     own_step: bool = False
+    visible: str = ""
     moved: bool = False
     modules: list[Module] = []
     weights: list[Weight] = []
@@ -107,6 +126,8 @@ class Evidence(Fact):
     later: Failure | None = None
     changed: bool | None = None
     frozen_by_train: list[str] = []
+    still: list[Still] = []
+    kept: Held | None = None
     retraces: list[Retrace] = []
     eager: list[Eager] = []
     not_pretended: list[NotPretended] = []

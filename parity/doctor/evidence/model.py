@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from parity.doctor.evidence.common import Fact, Tensor
+from parity.doctor.evidence.common import Fact, Occurrence, Tensor
 
 
 class Module(Fact):
@@ -48,9 +48,23 @@ class Move(Fact):
 
     Attributes:
         whole: whether it moved the whole model at once.
+        numbered: whether it names the number of the device, as in "cuda:0".
     """
 
     device: str
     source: str
     module: str = ""
     whole: bool = False
+    numbered: bool = False
+
+
+class Made(Occurrence):
+    """A module with parameters that another one makes and calls while it is called itself.
+
+    Attributes:
+        kind: its class.
+        parameters: the number of its parameters.
+    """
+
+    kind: str
+    parameters: int

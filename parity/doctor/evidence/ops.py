@@ -11,12 +11,16 @@ class Call(Fact):
     Attributes:
         source: the line that called it.
         outputs: empty if the call raised.
+        backwards: the number of backward passes that had begun before in this step.
+        detached: the line that calls it, with the first input that has a graph detached.
     """
 
     module: str
     source: str
     inputs: list[Tensor]
     outputs: list[Tensor] = []
+    backwards: int = 0
+    detached: Code | None = None
 
 
 What = Literal["to", "cpu", "item", "numpy", "print", "bool", "boolean_index", "constant", "implicit"]
@@ -54,6 +58,19 @@ class Copy(Occurrence):
     mended: Code | None = None
     pinned: bool = True
     contiguous: bool = True
+
+
+class Race(Occurrence):
+    """A copy from a GPU to the host that the host reads without having waited for it; `place` is that of the copy.
+
+    Attributes:
+        read: the line that reads it.
+        mended: the line with a copy that the host waits for, if the same line reads it.
+    """
+
+    tensor: Tensor
+    read: str
+    mended: Code | None = None
 
 
 class Broadcast(Occurrence):

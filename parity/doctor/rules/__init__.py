@@ -8,6 +8,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Waiting
 from parity.doctor.finding import SEVERITIES, Finding
 from parity.doctor.rules import (
+    adversaries,
     batches,
     copies,
     dtypes,
@@ -35,6 +36,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     failures.failed,
     pretended.not_pretended,
     strays.hidden,
+    strays.made_in_call,
     strays.placed,
     strays.optimizer_state,
     placement.one_device,
@@ -50,8 +52,12 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     copies.implicit,
     copies.backward,
     syncs.waits,
+    syncs.races,
     functions.retraced,
     functions.eager,
+    functions.frozen,
+    functions.compiled,
+    functions.predicted,
     dtypes.float64_parameter,
     dtypes.float64_input,
     dtypes.mixed_parameters,
@@ -67,13 +73,21 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     updates.not_normalised,
     training.no_step,
     training.clipped_in_vain,
+    training.clipped_scaled,
+    training.cleared_early,
+    adversaries.undetached,
+    training.still,
     training.scheduled_first,
     training.exploding,
     training.graph_kept,
+    training.features_kept,
     losses.activated_twice,
+    losses.over_samples,
     losses.not_logarithms,
     losses.raw_logits,
     losses.shuffled_apart,
+    losses.replica_mean,
+    losses.softmax_axis,
     modes.in_eval,
     modes.in_train,
     modes.dropout,
@@ -88,10 +102,17 @@ LOST = re.compile("Connection (closed|reset) by peer", re.IGNORECASE)
 CONSEQUENCES = {
     "learning.no_gradient": ("sync.numpy", "sync.cpu", "copy.constant"),
     "type.float_ids": ("type.float64_input",),
+    "function.frozen": ("copy.constant",),
+    "learning.made_in_call": ("step.raised", "copy.constant"),
 }
 
 # Findings that are consequences of another one wherever they are.
-EVERYWHERE = {"learning.exploding": ("finite.forward", "finite.backward", "learning.zero_gradient")}
+EVERYWHERE = {
+    "learning.exploding": ("finite.forward", "finite.backward", "learning.zero_gradient"),
+    "function.compiled": ("function.retraced",),
+    "learning.undetached": ("learning.no_optimizer",),
+    "learning.made_in_call": ("learning.no_optimizer",),
+}
 
 
 def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] = ()) -> list[Finding]:
@@ -112,7 +133,7 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
             finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
     found = [finding for finding, _ in by_key.values()]
     apart: dict[tuple[str, str, str], Finding] = {}
-    for finding in parted.apart(ranks, logs):
+    for finding in itertools.chain(parted.apart(ranks, logs), placement.shared_gpu(ranks)):
         apart.setdefault((finding.id, finding.where, finding.source), finding)
     found += apart.values()
     return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)

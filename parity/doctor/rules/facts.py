@@ -149,3 +149,29 @@ def _outermost(module: str, names: Collection[str], trained: list[Weight]) -> st
         if all(weight.name in names for weight in trained if below(path, weight.module)):
             return path
     return ""
+
+
+def is_twin(evidence: Evidence, path: str, by_inputs: bool = False) -> bool:
+    """Return whether a module has the structure of another one that learns, and is kept apart from it.
+
+    So is a target network before its values are set to those of the other for the first time: it runs without a tape,
+    or, with `by_inputs`, both are given inputs of the step.
+    """
+    own = [weight for weight in parameters(evidence) if below(path, weight.module)]
+    rest = [weight for weight in parameters(evidence) if not below(path, weight.module)]
+    learning = {g.parameter for step in evidence.steps for g in step.gradients if g.state != "none"}
+    twins = []
+    for candidate in evidence.modules:
+        parts = [weight for weight in rest if below(candidate.name, weight.module)]
+        if _structure(parts) == _structure(own) and learning.issuperset(weight.name for weight in parts):
+            twins.append(candidate.name)
+    calls = [call for step in evidence.steps for call in step.calls]
+    outside = {cut.place.module for step in evidence.steps for cut in step.cuts if cut.what in ("no_tape", "no_grad")}
+    is_apart = path in outside or path not in {call.module for call in calls}
+    given = [tensor for call in calls if call.module in (path, *twins) for tensor in call.inputs]
+    return bool(twins and len(_structure(own)) > 1 and (is_apart or (by_inputs and all(map(is_input, given)))))
+
+
+def _structure(weights: list[Weight]) -> list[list[list[int]]]:
+    """Return the shapes of the parameters of each layer that has any."""
+    return [[weight.tensor.shape for weight in layer] for layer in grouped(weights, lambda weight: weight.module)]

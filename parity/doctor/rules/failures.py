@@ -7,14 +7,16 @@ from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.ops import Failure, InPlace
+from parity.doctor.evidence.training import Carried
 from parity.doctor.finding import Finding
-from parity.doctor.rules import dtypes, learning, mismatches, pretended, words
+from parity.doctor.rules import adversaries, dtypes, learning, mismatches, pretended, words
 from parity.doctor.rules.facts import FLOATS, INTEGERS, is_input, make_finding, module
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
 
 OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "imul": "*", "div": "/", "itruediv": "/"}
 
+GRAPHS = ("modified by an inplace operation", "through the graph a second time")
 NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad and does not have a grad_fn")
 
 
@@ -46,6 +48,47 @@ def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
     sign = OUT_OF_PLACE.get(name, "")
     fix = f"out = out {sign} x" if sign else f"out = out.clone().{name}_()" if name else "out = out.clone()"
     return make_finding("error", "autograd.in_place", change.place.module, change.place.source, message, fix)
+
+
+def carried(_: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """Return the finding for a backward pass that goes on into the graph of the step before."""
+    if step.carried is None or not any(text in failure.message for text in GRAPHS):
+        return None
+    return state_kept(
+        step.carried, f"the backward pass goes on into the step before and fails, at {failure.place.source}"
+    )
+
+
+def used_up(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
+    """Return the finding for a pass whose graph was used, or overwritten, by the pass for another optimizer."""
+    return next(adversaries.undetached(evidence), None) if any(text in failure.message for text in GRAPHS) else None
+
+
+def state_kept(state: Carried, consequence: str) -> Finding:
+    """Return the finding for a state that is carried from step to step with its graph."""
+    message = (
+        f"{words.tensor(state.tensor)} was computed by an earlier step and is used with its graph: {consequence}. "
+        "retain_graph=True does not help: the graph grows, and its weights have been updated since."
+    )
+    source, fix = state.place.source, "state = state.detach()"
+    if state.mended:
+        source, fix = state.mended.source, state.mended.fix
+    return make_finding(
+        "error", "autograd.state_kept", state.place.module, source, message, f"{fix}  # before this line"
+    )
+
+
+def batch_of_one(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
+    """Return the finding for a normalisation over a single value per channel."""
+    if "Expected more than 1 value per channel" not in failure.message:
+        return None
+    norm = module(evidence, failure.place.module)
+    message = (
+        f"{norm.name or 'Batch norm'} normalises over the batch, which has one value per channel: minus its own mean, "
+        "it is always 0. Use larger batches (drop_last=True, if only the last is so small), or a norm for each sample."
+    )
+    fix = str(norm.facts.get("each_sample") or "x = nn.functional.group_norm(x, 1)")
+    return make_finding("error", "shape.batch_of_one", norm.name, norm.source or failure.place.source, message, fix)
 
 
 def _fits(change: InPlace, message: str) -> int:
@@ -87,9 +130,8 @@ def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
         return None
     rows = beyond[2] if beyond else str(module(evidence, failure.place.module).facts.get("rows") or _rows(failure))
     wrong = f"the id {beyond[1]}" if beyond else "an id without a row"
-    message = (
-        f"{failure.place.module or 'The embedding'} has {rows or 'too few'} rows, numbered from 0, but got {wrong}."
-    )
+    has = words.count(int(rows), "row") if rows.isdecimal() else "too few rows"
+    message = f"{failure.place.module or 'The embedding'} has {has}, numbered from 0, but got {wrong}."
     needed = str(int(beyond[1]) + 1) if beyond and int(beyond[1]) >= 0 else "largest_id + 1"
     fix = f"nn.Embedding({needed}, ...)" if evidence.side == "torch" else f"keras.layers.Embedding({needed}, ...)"
     return make_finding("error", "type.ids_range", failure.place.module, failure.place.source, message, fix)
@@ -175,7 +217,10 @@ def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Fin
 
 EXPLANATIONS: tuple[Explanation, ...] = (
     pretended.ended,
+    carried,
+    used_up,
     in_place,
+    batch_of_one,
     ids_range,
     no_gradients,
     unused_ddp,

@@ -96,7 +96,7 @@ def not_finite(evidence: Evidence) -> Iterator[Finding]:
 
 def _first(evidence: Evidence, bad: NotFinite) -> Finding:
     reason = _reason(bad.operation)
-    range_of_inputs = [f"{value:.6g}" for value in (bad.smallest, bad.largest) if value is not None]
+    range_of_inputs = [f"{value:z.6g}" for value in (bad.smallest, bad.largest) if value is not None]
     between = f" from inputs of {' to '.join(range_of_inputs)}" if range_of_inputs else ""
     backward = bad.place.phase == "backward"
     phase = " in the backward pass" if backward else ""

@@ -1,12 +1,12 @@
-"""Rules about tf.functions: traced again and again, or running in Python."""
+"""Rules about tf.functions: traced again and again, or running in Python; methods that do not belong into a step."""
 
 import re
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
-from parity.doctor.finding import Finding
+from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, make_finding, number
+from parity.doctor.rules.facts import by_line, last, make_finding, number
 
 EAGER = {
     "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
@@ -46,3 +46,42 @@ def eager(evidence: Evidence) -> Iterator[Finding]:
         )
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
         yield make_finding("warning", "function.eager", part.place.module, part.place.source, message, fix)
+
+
+def compiled(evidence: Evidence) -> Iterator[Finding]:
+    """Report a model that is compiled in the step."""
+    for calls in by_line(method for method in last(evidence).methods if method.what == "compile"):
+        lost = "its optimizer begins anew, without its state, and " if calls[0].resets else ""
+        message = (
+            f"The model is compiled again in each step: {lost}its training function is traced again. "
+            f"Compile it once, before the first step.{words.repeated(number(calls))}"
+        )
+        fix = calls[0].mended.fix if calls[0].mended else "if not model.compiled: model.compile(optimizer, loss)"
+        severity: Severity = "error" if calls[0].resets else "warning"
+        yield make_finding(severity, "function.compiled", "", calls[0].place.source, message, fix)
+
+
+def predicted(evidence: Evidence) -> Iterator[Finding]:
+    """Report `predict` of a single batch in the step."""
+    for calls in by_line(method for method in last(evidence).methods if method.what == "predict"):
+        message = (
+            "predict runs in each step, for a single batch: it is made for whole data sets, and each call builds a "
+            "data pipeline and callbacks, which takes longer than the batch itself. predict_on_batch(x) returns the "
+            f"same without them, model(x, training=False) as a tensor.{words.repeated(number(calls))}"
+        )
+        fix = calls[0].mended.fix if calls[0].mended else "y = model(x, training=False)"
+        yield make_finding("warning", "function.predict", "", calls[0].place.source, message, fix)
+
+
+def frozen(evidence: Evidence) -> Iterator[Finding]:
+    """Report random numbers and times that Python computes in a tf.function, in each of its calls."""
+    for values in by_line(last(evidence).frozen):
+        value = values[0]
+        message = (
+            f"{value.what} runs in Python, in a tf.function: only while TensorFlow traces it. The graph keeps "
+            f"{'that time' if value.clock else 'what was drawn then'}, which is the same in all steps."
+        )
+        generic = "now = tf.timestamp()" if value.clock else "noise = tf.random.normal(tf.shape(x))"
+        fix = value.mended.fix if value.mended else generic
+        severity: Severity = "warning" if value.clock else "error"
+        yield make_finding(severity, "function.frozen", "", value.place.source, message, fix)

@@ -11,6 +11,7 @@ from parity.doctor.rules.facts import (
     ModuleParameters,
     below,
     grouped_by_module,
+    is_twin,
     make_finding,
     number,
     parameters,
@@ -39,11 +40,27 @@ def no_gradient(evidence: Evidence) -> Iterator[Finding]:
     if any(step.distributed.startswith("ddp") for step in evidence.steps):
         return
     groups: dict[str, list[tuple[ModuleParameters, Cut | None]]] = {}
-    for part in grouped_by_module(_in_every_step(evidence, ("none",)), evidence):
+    names = _in_every_step(evidence, ("none",))
+    for part in grouped_by_module(names - _copies(evidence, names), evidence):
         cut = _explains(evidence, part)
         groups.setdefault(cut.place.source if cut else part.module, []).append((part, cut))
     for group in groups.values():
         yield _without_gradient(evidence, [part for part, _ in group], group[0][1])
+
+
+def _copies(evidence: Evidence, names: set[str]) -> set[str]:
+    """Return those of parameters without a gradient that copy others, as a target network or an average does."""
+    kinds = {
+        gradient.parameter: gradient.copy for step in evidence.steps for gradient in step.gradients if gradient.copy
+    }
+    copies = set()
+    for part in grouped_by_module(names, evidence):
+        equal = [name for name in part.names if name in kinds]
+        if any(kinds[name] == "copy" for name in equal):
+            copies.update(equal)
+        elif part.whole and is_twin(evidence, part.module, by_inputs=True):
+            copies.update(part.names)
+    return copies
 
 
 def _without_gradient(evidence: Evidence, parts: list[ModuleParameters], cut: Cut | None) -> Finding:

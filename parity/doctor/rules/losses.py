@@ -30,8 +30,38 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
             yield _finding(f"loss.{activation}_twice", calls, message, f"{call.function}(logits, target)")
 
 
+def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
+    """Report probabilities that sum to 1 over the samples, and not over the classes."""
+    for step in evidence.steps:
+        for call in step.losses:
+            if _sum_to_one(call, call.columns) and not _sum_to_one(call, call.sums):
+                message = (
+                    f"{call.function} gets probabilities {words.typed(call.input)} that sum to 1 over the batch, not "
+                    "over the classes: a softmax has the wrong axis, and each sample depends on the others."
+                )
+                fix = call.by_class.fix if call.by_class else "probabilities = softmax(logits, -1)"
+                source = call.by_class.source if call.by_class else call.input.made or call.place.source
+                yield make_finding("error", "loss.softmax_axis", call.place.module, source, message, fix)
+
+
 def _activation(call: LossCall) -> str:
-    return call.activation or ("softmax" if _sum_to_one(call) else "")
+    return call.activation or ("softmax" if _sum_to_one(call, call.sums) else "")
+
+
+def over_samples(evidence: Evidence) -> Iterator[Finding]:
+    """Report a softmax over the samples, whose classes a loss has on another axis."""
+    for step in evidence.steps:
+        for call in step.losses:
+            if call.over_samples is not None:
+                message = (
+                    f"{call.function} gets {words.typed(call.input)} from a softmax over axis 0, which is the batch: "
+                    "the probabilities of a class sum to 1 over the samples, and each sample depends on the others."
+                )
+                source, fix = (
+                    call.over_samples.source or call.place.source,
+                    call.over_samples.fix or "softmax(logits, -1)",
+                )
+                yield make_finding("error", "loss.softmax_axis", call.place.module, source, message, fix)
 
 
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
@@ -82,20 +112,36 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
             yield make_finding("error", "loss.shuffled_apart", call.place.module, source, message, fix)
 
 
+def replica_mean(evidence: Evidence) -> Iterator[Finding]:
+    """Report a loss that is the mean over one replica's samples, while the replicas' gradients are added up."""
+    for step in evidence.steps:
+        for backward in step.backwards:
+            if backward.replicas > 1 and backward.average and backward.summed:
+                larger = words.times(backward.replicas)
+                message = (
+                    "The loss is a mean over the samples of one replica, and the optimizer adds up the gradients of "
+                    f"{backward.replicas} replicas: they are {larger} those of the mean over the whole batch, as with "
+                    f"a learning rate {larger} as large."
+                )
+                fix = backward.average.fix or "loss = tf.nn.compute_average_loss(losses)  # losses of the samples"
+                yield make_finding("warning", "loss.replica_mean", "", backward.average.source, message, fix)
+
+
 def _one_order(evidence: Evidence) -> str:
     if evidence.side == "torch":
         return "order = torch.randperm(len(x)); x, y = x[order], y[order]"
     return "order = tf.random.shuffle(tf.range(len(x))); x, y = tf.gather(x, order), tf.gather(y, order)"
 
 
-def _sum_to_one(call: LossCall) -> bool:
-    if call.sums is None or call.smallest is None or call.smallest < 0:
+def _sum_to_one(call: LossCall, sums: tuple[float, float] | None) -> bool:
+    if sums is None or call.smallest is None or call.smallest < 0:
         return False
-    return all(abs(total - 1) < SLACK for total in call.sums)
+    return all(abs(total - 1) < SLACK for total in sums)
 
 
 def _range(call: LossCall) -> str:
-    return f"{call.smallest:.4g} to {call.largest:.4g}"
+    is_empty = call.smallest is None or call.largest is None
+    return "an empty batch" if is_empty else f"{call.smallest:z.4g} to {call.largest:z.4g}"
 
 
 def _by_finding(calls: Iterable[LossCall]) -> list[list[LossCall]]:

@@ -1,7 +1,7 @@
 """Rules about where the weights are: all on one device, unevenly distributed, or on none of the GPUs."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
@@ -40,6 +40,28 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     yield make_finding(
         severity, "placement.one_device", MODEL, source, message, _distributed(evidence.side, len(devices))
     )
+
+
+def shared_gpu(ranks: Sequence[Evidence]) -> Iterator[Finding]:
+    """Report ranks that hold their whole models on the same GPU, though there is one for each."""
+    homes: dict[tuple[str, str], list[Evidence]] = {}
+    for evidence in ranks:
+        devices = {weight.tensor.device for weight in parameters(evidence)}
+        if len(devices) == 1 and not is_host(*devices) and len(gpus(evidence)) >= len(ranks):
+            homes.setdefault((evidence.visible, devices.pop()), []).append(evidence)
+    for (_, device), together in homes.items():
+        if len(together) > 1:
+            numbers = words.listed([str(evidence.rank) for evidence in together])
+            message = (
+                f"Ranks {numbers} have their models on {device}, though there are {len(gpus(together[0]))} GPUs: they "
+                'share one GPU and the others are idle. "cuda" means the current device, cuda:0 unless it is set.'
+            )
+            move = next((move for move in together[-1].moves if move.device == device), None)
+            fix = "torch.cuda.set_device(torch.distributed.get_rank() % torch.cuda.device_count())  # before this line"
+            if move and move.numbered:
+                fix = 'device = torch.device("cuda", torch.distributed.get_rank())  # in place of the number'
+            source = move.source if move else source_of(together[-1], MODEL)
+            yield make_finding("error", "placement.shared_gpu", MODEL, source, message, fix)
 
 
 def _others_compute(evidence: Evidence) -> bool:

@@ -23,8 +23,8 @@ def sequence_first(evidence: Evidence) -> Iterator[Finding]:
             if module(evidence, call.module).facts.get("batch_first") is False and (why := _swapped(step, call)):
                 first, second, _ = call.inputs[0].shape
                 message = (
-                    f"{call.module} takes {words.typed(call.inputs[0])} for {first} steps of a sequence and a batch of "
-                    f"{second} (batch_first=False), but {why}: batch and sequence are swapped."
+                    f"{call.module} takes {words.typed(call.inputs[0])} for {words.count(first, 'step')} of a sequence "
+                    f"and a batch of {second} (batch_first=False), but {why}: batch and sequence are swapped."
                 )
                 kind = module(evidence, call.module).kind
                 fix = f"nn.{STACKS.get(kind, kind)}(..., batch_first=True)"

@@ -7,7 +7,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Weight
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import below, home, is_host, make_finding, source_of
+from parity.doctor.rules.facts import below, by_line, home, is_host, is_twin, last, make_finding, number, source_of
 
 SEEDS = "uint32"  # dtype of the states of Keras's random generators, which stay on the host
 
@@ -97,11 +97,14 @@ def optimizer_state(evidence: Evidence) -> Iterator[Finding]:
 
 
 def hidden(evidence: Evidence) -> Iterator[Finding]:
-    """Report modules in plain lists, dicts or closures, those of one list together."""
+    """Report modules in plain lists, dicts or closures, those of one list together; target networks may be there."""
     lists: dict[str, list[str]] = {}
+    seen: list[str] = []
     for module in evidence.modules:
-        if not module.registered and not any(below(other, module.name) for names in lists.values() for other in names):
-            lists.setdefault(module.name.partition("[")[0], []).append(module.name)
+        if not module.registered and not any(below(other, module.name) for other in seen):
+            seen.append(module.name)
+            if not is_twin(evidence, module.name):
+                lists.setdefault(module.name.partition("[")[0], []).append(module.name)
     for path, names in lists.items():
         message = (
             f"{words.subject(names, 'is', 'are')} not registered with the model: "
@@ -111,6 +114,22 @@ def hidden(evidence: Evidence) -> Iterator[Finding]:
         yield make_finding(
             "error", "placement.hidden", names[0], source, message, _registered(evidence.side, path, names[0])
         )
+
+
+def made_in_call(evidence: Evidence) -> Iterator[Finding]:
+    """Report modules with parameters that are made anew in each call of another one."""
+    for modules in by_line(last(evidence).made):
+        first = modules[0]
+        parameters = words.count(first.parameters, "parameter")
+        message = (
+            f"{first.place.module} makes a new {first.kind} in each call: its {parameters} begin anew in each step and "
+            f"are never trained.{words.repeated(number(modules))}"
+        )
+        name = first.kind.lower()
+        fix = f"x = self.{name}(x)  # with self.{name} = {first.kind}(...) in __init__"
+        if first.kind == "Parameter":
+            fix = "self.weight = nn.Parameter(weight)  # in __init__; here, self.weight"
+        yield make_finding("error", "learning.made_in_call", first.place.module, first.place.source, message, fix)
 
 
 def _registered(side: str, path: str, name: str) -> str:

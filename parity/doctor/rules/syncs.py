@@ -6,7 +6,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import grouped, is_host, last, make_finding, number
+from parity.doctor.rules.facts import by_line, grouped, is_host, last, make_finding, number
 
 WORTH = 0.005  # share of a step's time from which it is mentioned
 HOW = {
@@ -48,6 +48,18 @@ def waits(evidence: Evidence) -> Iterator[Finding]:
         )
         fix = first.mended.fix if first.mended else _fix(evidence, first)
         yield make_finding("warning", f"sync.{first.what}", first.place.module, first.place.source, message, fix)
+
+
+def races(evidence: Evidence) -> Iterator[Finding]:
+    """Report copies to the host that are read before they are complete."""
+    for copies in by_line(last(evidence).races):
+        first = copies[0]
+        message = (
+            f"{words.tensor(first.tensor)} is copied to the host with non_blocking=True, and {first.read} reads the "
+            f"copy without waiting for it: what it reads may be old numbers.{words.repeated(number(copies))}"
+        )
+        fix = first.mended.fix if first.mended else "torch.cuda.synchronize()  # after this line"
+        yield make_finding("error", "sync.race", first.place.module, first.place.source, message, fix)
 
 
 def _share(evidence: Evidence, copies: list[Copy]) -> str:

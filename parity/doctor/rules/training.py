@@ -4,10 +4,10 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence
+from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.training import Event, Optimizer
 from parity.doctor.finding import Finding
-from parity.doctor.rules import words
+from parity.doctor.rules import failures, words
 from parity.doctor.rules.facts import make_finding, number
 
 GROWN = 100.0  # growth of the parameters in one update above which it counts as exploding
@@ -59,6 +59,51 @@ def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
+def clipped_scaled(evidence: Evidence) -> Iterator[Finding]:
+    """Report gradients that are clipped while they are still multiplied by a GradScaler's scale."""
+    for step in evidence.steps:
+        for clip in (event for event in step.events if event.scaled):
+            after = step.events[step.events.index(clip) + 1 :]
+            unscale = next(
+                (e for e in itertools.takewhile(lambda e: e.what != "backward", after) if e.what == "unscale"), None
+            )
+            message = (
+                "The gradients are clipped while they are still multiplied by the GradScaler's scale, thousands of "
+                "times too large: the scaler then divides what was clipped, and next to nothing is learned."
+            )
+            fix = f"{clip.unscale or 'scaler.unscale_(optimizer)'}  # before this line"
+            fix = _moved(clip, "after", unscale) if unscale else fix
+            yield make_finding("error", "learning.clipped_scaled", "", clip.source, message, fix)
+
+
+def cleared_early(evidence: Evidence) -> Iterator[Finding]:
+    """Report gradients that are cleared between the backward pass and the update."""
+    for step in evidence.steps:
+        for lost in step.cleared:
+            message = (
+                f"The gradients are cleared after the backward pass and before the update, at {lost.update}, which "
+                "finds none: nothing is learned from them."
+            )
+            update = Event(what="update", source=lost.update)
+            yield make_finding(
+                "error", "learning.cleared_early", "", lost.clear.source, message, _moved(lost.clear, "after", update)
+            )
+
+
+def still(evidence: Evidence) -> Iterator[Finding]:
+    """Report optimizers whose learning rate stays 0; not where a scheduler steps, which may raise it slowly."""
+    if any(event.what == "schedule" for step in evidence.steps for event in step.events):
+        return
+    for optimizer in evidence.still:
+        why = "its scheduler is never stepped" if optimizer.scheduler else "it was made so"
+        message = f"The learning rate of {optimizer.kind} is 0 in all steps, since {why}: its updates change nothing."
+        source, fix = optimizer.source, f"{optimizer.scheduler}.step()  # after this line"
+        if not optimizer.scheduler:
+            source = optimizer.faster.source if optimizer.faster else source
+            fix = optimizer.faster.fix if optimizer.faster else "lr=1e-3"
+        yield make_finding("error", "learning.rate_zero", "", source, message, fix)
+
+
 def scheduled_first(evidence: Evidence) -> Iterator[Finding]:
     """Report a scheduler that steps before the optimizer has made its first update."""
     events = next((step.events for step in evidence.steps if step.events), [])
@@ -82,16 +127,18 @@ def exploding(evidence: Evidence) -> Iterator[Finding]:
     """Report an update that makes the parameters many times as large as before, or not finite."""
     for step in evidence.steps:
         for optimizer in step.optimizers:
-            if _explodes(optimizer):
+            if _explodes(optimizer, step):
                 yield _too_large(evidence, optimizer)
                 return
 
 
-def _explodes(optimizer: Optimizer) -> bool:
+def _explodes(optimizer: Optimizer, step: Step) -> bool:
     """Return whether the largest update of an optimizer is much larger than the parameters."""
     before, after = optimizer.before, optimizer.after
     if before is None or after is None or not math.isfinite(before):
         return False
+    if step.not_finite and not math.isfinite(after):
+        return False  # no learning rate makes a step finite whose loss or gradients are not
     return not after <= GROWN * max(before, SMALL)  # written so that NaN counts as exploding
 
 
@@ -107,9 +154,26 @@ def _too_large(evidence: Evidence, optimizer: Optimizer) -> Finding:
     return make_finding("error", "learning.exploding", "", slower.source if slower else optimizer.source, message, fix)
 
 
+def features_kept(evidence: Evidence) -> Iterator[Finding]:
+    """Report tensors that are kept from all steps with their graphs, where each step had a backward pass."""
+    explained = any(step.held or step.failure or not step.backwards for step in evidence.steps)
+    if evidence.kept and not explained:
+        kept = evidence.kept
+        message = (
+            "What this line computes is kept in every step with the graph behind it, which is still in memory when all "
+            "steps are over: memory grows with every step."
+        )
+        source = kept.mended.source if kept.mended else kept.place.source
+        fix = kept.mended.fix if kept.mended else "bank.append(features.detach())"
+        yield make_finding("warning", "memory.graph_kept", kept.place.module, source, message, fix)
+
+
 def graph_kept(evidence: Evidence) -> Iterator[Finding]:
     """Report a loss whose graph is still in memory when the step after it is over."""
     for step in evidence.steps:
+        if step.held and step.carried:
+            yield failures.state_kept(step.carried, "memory grows with every step")
+            return
         if step.held:
             line = step.held.mended
             message = (

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from parity.core.names import MODEL
+from parity.core.wording import count as count
 from parity.doctor.evidence.common import Tensor
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -16,13 +17,6 @@ def size(count: int) -> str:
         value, unit = value / 1024, unit + 1
     number = f"{value:.1f}" if unit and value < 10 else f"{value:.0f}"
     return "1 byte" if count == 1 else f"{number} {UNITS[unit]}"
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 parameter", "2 parameters", "3 copies"."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def times(number: int) -> str:

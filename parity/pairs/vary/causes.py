@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from parity.config.pair import TARGET, Pair
+from parity.config.pair import Pair
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
 from parity.pairs.vary.variations import Variation, digest
-from parity.results import CaseResult
+from parity.results import ELSEWHERE, CaseResult
 
 NPZ = "varied.npz"
 
@@ -41,7 +41,7 @@ def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
     inputs = {
         name: msgspec.structs.replace(given, npz=str(path), shape=list(variation.inputs[name].shape))
         for name, given in pair.inputs.items()
-        if name != TARGET
+        if name not in pair.loss_inputs
     }
     return file.without_training(inputs=inputs)
 
@@ -54,7 +54,7 @@ def take_causes(result: CaseResult, again: CaseResult, variation: Variation) -> 
     if again.verdict != "diverged" or not again.first_divergence or not result.first_divergence:
         return
     step = result.first_divergence.step
-    where = f"on {variation.name}" if step else f"on inputs that nobody gave: {variation.name}"
+    where = f"on {variation.name}" if step else f"{ELSEWHERE} {variation.name}"
     reason = f"{where}: {again.first_divergence.reason}"
     first = msgspec.structs.replace(again.first_divergence, step=step, reason=reason)
     result.reason, result.first_divergence = reason, first

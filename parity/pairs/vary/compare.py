@@ -17,11 +17,12 @@ from parity.core.arrays import reproduced
 from parity.core.names import MODEL
 from parity.pairs.coverage import INPUTS, Seen, by_mode, covered, in_torch_names, updates
 from parity.pairs.file import PairFile
+from parity.pairs.pair_causes import DEFAULT, SEED
 from parity.pairs.vary import masks
 from parity.pairs.vary.masks import Unshared
 from parity.pairs.vary.record import Facts, read
-from parity.pairs.vary.variations import GIVEN, SECOND_CALL, TRAINING, Variation, variations
-from parity.results import CaseResult, Divergence, worst
+from parity.pairs.vary.variations import ALWAYS, CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, variations
+from parity.results import ELSEWHERE, CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
 from parity.runtime.job import RUNS, VaryJob, Work
 from parity.runtime.runner import Worker, both
@@ -32,6 +33,14 @@ from parity.trace.survey import Survey
 from parity.verdict.traces import compare
 
 PASSED = ("match", "subprecision")
+# How the reason begins where a difference shows on the inputs given.
+OF_THE_GIVEN = {
+    GIVEN: "in inference, on", CALLED: "called without further arguments, as", SECOND_CALL: "at a", TRAINING: "in",
+}  # fmt: skip
+HOW = {
+    "torch": "without gradients and with PyTorch's fast paths",
+    "keras": "without a value for `training`",
+}
 SIDES = ("torch", "keras")
 
 
@@ -45,8 +54,8 @@ def vary(
 ) -> Variation | None:
     """Run the variations of a pair that has passed, and add them and the coverage to its result.
 
-    `folder` holds the pair's traces. With `given_only`, no variation is compared, and the coverage is that of the
-    inputs given. Returns the variation whose inputs alone show that the pair diverges, if there is one.
+    `folder` holds the pair's traces. With `given_only`, only the call that users write is compared, and the coverage is
+    that of the inputs given. Returns the variation whose inputs alone show that the pair diverges, if there is one.
     """
     if result.verdict not in PASSED:
         return None
@@ -57,11 +66,14 @@ def vary(
         if failures := _recorded(file, backends, scratch, context, given_only):
             result.variations = [VariationResult(name="all", verdict="skipped", skipped="; ".join(failures))]
             return None
-        chosen = variations(file.case, file.search)[: 1 if given_only else None]
+        chosen = variations(file.case, file.search)[: ALWAYS if given_only else None]
         comparisons = _Comparisons(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
-        result.variations = [] if given_only else list(comparisons.judged())
+        result.variations = list(comparisons.judged())
         result.coverage = covered(_branches(file, folder, context, comparisons, result.variations))
         unshared = comparisons.unshared
+        result.causes += filter(None, (comparisons.of_the_call(result.variations), comparisons.of_a_seed()))
+        if given_only:
+            result.variations = [each for each in result.variations if each.verdict == "diverged"]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     decisive = _conclude(result, unshared)
@@ -71,7 +83,7 @@ def vary(
 
 def _can_be_given(variation: Variation) -> bool:
     """Return whether a variation is one of the inputs, rather than of how the models are called."""
-    return variation.name not in (GIVEN, SECOND_CALL, TRAINING)
+    return variation.name not in (GIVEN, CALLED, SECOND_CALL, TRAINING)
 
 
 def _recorded(
@@ -103,7 +115,7 @@ def _conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationR
     )
     if decisive is None:
         return None
-    where = "in inference, on" if decisive.name == GIVEN else "on inputs that nobody gave:"
+    where = OF_THE_GIVEN.get(decisive.name, ELSEWHERE)
     reason = f"{where} {decisive.name}: {decisive.reason}"
     result.verdict, result.reason = worst([result.verdict, decisive.verdict]), reason
     divergence = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
@@ -136,6 +148,38 @@ class _Comparisons:
             return
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
+    def of_the_call(self, judged: Sequence[VariationResult]) -> dict[str, object] | None:
+        """Return the cause if the plain call differs because, on one side, it is another one than in inference."""
+        if not any(each.name == CALLED and each.verdict == "diverged" and not each.failed for each in judged):
+            return None
+        other = [side for side in SIDES if not self._is_inference(side)]
+        values = {side: "another computation" if side in other else "as in inference" for side in SIDES}
+        if not other:
+            return None
+        evidence = "; ".join(f"{side}: called {HOW[side]}, the model returns other numbers" for side in other)
+        return {"id": DEFAULT, "where": MODEL, **values, "evidence": evidence}
+
+    def of_a_seed(self) -> dict[str, object] | None:
+        """Return the cause if one side alone draws the same dropout masks in every call."""
+        if len(sides := self._seeded(TRAINING)) != 1:
+            return None
+        values = {side: "the same masks in every call" if side in sides else "new masks" for side in SIDES}
+        return {
+            "id": SEED,
+            "where": MODEL,
+            **values,
+            "evidence": f"{sides[0]}: a second call draws the masks of the first",
+        }
+
+    def _seeded(self, name: str) -> list[str]:
+        return [side for side, facts in self._sides() if name in facts.seeded]
+
+    def _is_inference(self, side: str) -> bool:
+        """Return whether a side's plain call returns what its call in inference mode does."""
+        stem = keys.step_file(0)
+        inference, plain = (Trace(self.folder / side / str(number)).open("high", stem) for number in range(ALWAYS))
+        return all(key in plain and reproduced(array, plain[key]) for key, array in inference.items())
+
     def _judged(self, number: int) -> VariationResult:
         """Compare what both sides returned for one variation."""
         name = self.chosen[number].name
@@ -152,6 +196,9 @@ class _Comparisons:
         comparison = compare(torch, keras, low_runs=False)
         if comparison.verdict not in PASSED and (masks_differ := self._draws(name)):
             return masks_differ
+        if comparison.verdict in PASSED and len(seeded := self._seeded(name)) == 1:
+            reason = f"{seeded[0]} draws the same masks in every call, by a seed; the other side draws new ones"
+            return VariationResult(name=name, verdict="diverged", reason=reason)
         first = comparison.first_divergence if comparison.verdict not in PASSED else None
         return VariationResult(name=name, verdict=comparison.verdict, reason=comparison.reason, first_divergence=first)
 
@@ -233,7 +280,7 @@ def _branches(
     for variation in comparisons.chosen:
         by = INPUTS if variation.name == GIVEN or (variation.name == TRAINING and trains) else variation.name
         seen = [facts.branches.get(variation.name, []) for facts in comparisons.facts]
-        modes = [list(by_mode(model, variation.training)) for model in surveys]
+        modes = [list(by_mode(model, bool(variation.training))) for model in surveys]
         matched = [*in_torch_names([*seen[1], *modes[1]], context.matching)]
         own = [*seen[0], *modes[0], *matched]
         yield by, own if by == INPUTS or variation.name in compared else [_unreached(branch) for branch in own]

@@ -17,7 +17,17 @@ from parity.core import precision
 from parity.core.arrays import Array, Floats, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.coverage import Draw, Observer, Seen
-from parity.pairs.vary.variations import GIVEN, SECOND_CALL, Inputs, Variation, digest, is_mask, variations
+from parity.pairs.vary.variations import (
+    ALWAYS,
+    ANOTHER,
+    GIVEN,
+    SECOND_CALL,
+    Inputs,
+    Variation,
+    digest,
+    is_mask,
+    variations,
+)  # fmt: skip
 from parity.runtime.job import VaryJob
 from parity.trace import keys, manifest, survey
 from parity.trace.layout import Layout
@@ -30,14 +40,15 @@ Outputs = list[tuple[str, Array]]
 class Instance(Protocol):
     """A model that has been built and given the weights of the pair, and that may be called many times."""
 
-    def call(self, inputs: Inputs, training: bool, observer: Observer) -> Outputs:
+    def call(self, inputs: Inputs, training: bool | None, observer: Observer) -> Outputs:
         """Return the model's outputs by name, in canonical axes.
 
-        Raises UsageError and BackendError.
+        Without `training` it is called as users call it: unobserved, and with the framework's shortcuts. Raises
+        UsageError and BackendError.
         """
 
     def reset(self) -> None:
-        """Give the buffers the values that they had before the first call."""
+        """Give all that a call may change the value that it had before the first call."""
 
 
 Open = Callable[[VaryJob, str, Mapping[str, Floats], Inputs], AbstractContextManager[Instance]]
@@ -47,13 +58,15 @@ class Facts(msgspec.Struct):
     """What one side reports, by the name of a variation.
 
     `failed` says why the model does not accept it, `excluded` why it cannot be compared. `branches` are those that it
-    reached or has, `draws` the dropout masks that it drew.
+    reached or has, `draws` the dropout masks that it drew. `seeded` names those in which a second call would draw the
+    same masks, because of a seed.
     """
 
     failed: dict[str, str] = {}
     excluded: dict[str, str] = {}
     branches: dict[str, list[Seen]] = {}
     draws: dict[str, list[Draw]] = {}
+    seeded: list[str] = []
 
 
 def record(job: VaryJob, backend: str, open_: Open) -> None:
@@ -61,7 +74,7 @@ def record(job: VaryJob, backend: str, open_: Open) -> None:
 
     `open_` builds the model at a precision.
     """
-    chosen = variations(job.case, job.pair.search)[: 1 if job.given_only else None]
+    chosen = variations(job.case, job.pair.search)[: ALWAYS if job.given_only else None]
     initial = survey.Initial(Path(job.pair.survey))
     recording = _Recording(job, chosen)
     for run in job.runs:
@@ -87,10 +100,13 @@ class _Recording:
         """Call the model once and record the outputs, unless an earlier run of the variation has failed."""
         if variation.name in self.facts.failed or variation.name in self.facts.excluded:
             return
-        if variation.name not in (GIVEN, SECOND_CALL):
+        if variation.name not in (GIVEN, SECOND_CALL, ANOTHER):
             instance.reset()
         observer = self._observer(variation)
+        given = self.chosen[0].inputs
         try:
+            if any(array.shape != given[name].shape for name, array in variation.inputs.items()):
+                instance.call(given, variation.training, Observer())  # what a model keeps of other shapes shows
             outputs = instance.call(variation.inputs, variation.training, observer)
         except BackendError as error:
             self.facts.failed[variation.name] = str(error)
@@ -102,7 +118,7 @@ class _Recording:
         self.facts.draws.setdefault(variation.name, observer.draws)
         self._write(run, variation, outputs)
         if variation.training and run == "high":
-            self._repeat(variation, instance, outputs)
+            self._repeat(variation, instance, outputs, observer)
 
     def close(self, backend: str) -> None:
         """Write the manifests and the facts."""
@@ -143,14 +159,19 @@ class _Recording:
         self.files.setdefault(number, {})[f"{run}/rank-0/{stem}"] = recorder.files[stem]
         self.digests.setdefault(number, {})[f"{run}/rank-0/{stem}"] = recorder.digests[stem]
 
-    def _repeat(self, variation: Variation, instance: Instance, before: Outputs) -> None:
-        """Call the model again, and exclude the variation if the outputs change.
+    def _repeat(self, variation: Variation, instance: Instance, before: Outputs, first: Observer) -> None:
+        """Call the model again, note whether a seed repeats the masks, and exclude the variation if the outputs change.
 
         In training mode the model may draw random numbers other than shared masks; then its outputs are no function
         of its inputs, and cannot be compared.
         """
         instance.reset()
-        again = instance.call(variation.inputs, variation.training, Observer())
+        second, third = Observer(), Observer()
+        again = instance.call(variation.inputs, variation.training, second)
+        if first.states & second.states:  # a seed, or a count that the reset has put back
+            instance.call(variation.inputs, variation.training, third)
+        if second.states & third.states:
+            self.facts.seeded.append(variation.name)
         pairs = zip(before, again, strict=False)
         if not all(reproduced(first, second) for (_, first), (_, second) in pairs):
             self.facts.excluded[variation.name] = "two calls on the same inputs draw different random numbers"

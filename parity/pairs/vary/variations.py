@@ -16,7 +16,10 @@ from parity.core.arrays import Array
 from parity.data.pairs import PairData
 
 GIVEN = "inputs given"
+CALLED = "model(x)"  # the call that users write: no argument but the inputs, no gradients, nothing switched off
+ALWAYS = 2  # so many variations, the first, are run for every pair: they have the inputs given
 SECOND_CALL = "second call"
+ANOTHER = "another seed"  # after the second call, so that what a model keeps of other inputs shows
 TRAINING = "training mode"
 BATCH_SIZE = "batch size"  # followed by the size
 BATCH_SIZES = (1, 3)
@@ -32,13 +35,13 @@ Concerns = Callable[[PairInput, Array], bool]
 class Variation(NamedTuple):
     """One call of the models, with inputs by canonical name, in canonical axes.
 
-    `training` says whether the models are called in training mode. `may_fail` names the sides that are free to refuse
-    these inputs, so that their failure alone is no difference between the models.
+    `training` says whether the models are called in training mode; None leaves it to the call. `may_fail` names the
+    sides that are free to refuse these inputs, so that their failure alone is no difference between the models.
     """
 
     name: str
     inputs: Inputs
-    training: bool = False
+    training: bool | None = False
     may_fail: tuple[str, ...] = ()
 
 
@@ -48,13 +51,13 @@ def variations(case: Case, search: Sequence[str]) -> list[Variation]:
     Raises UsageError if an .npz file of the pair cannot be read.
     """
     given = PairData(case, search).step(0)
-    kept = [Variation(GIVEN, given), Variation(SECOND_CALL, given), Variation(TRAINING, given, training=True)]
+    kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
     digests = {digest(given)}
     for variation in _others(case, search, given):
         if (own := digest(variation.inputs)) not in digests:
             digests.add(own)
             kept.append(variation)
-    return kept
+    return [*kept, Variation(TRAINING, given, training=True)]
 
 
 def is_mask(given: PairInput, array: Array) -> bool:
@@ -74,7 +77,7 @@ def digest(inputs: Inputs) -> str:
 
 
 def _others(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
-    yield Variation("another seed", _reseeded(case, search))
+    yield Variation(ANOTHER, _reseeded(case, search))
     yield from _batches(case, search, given)
     yield from _lengths(case, search, given)
     yield from _values(_pair(case), given)
@@ -94,15 +97,14 @@ def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
     for scale in SCALES:
         yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
     yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
-    yield changed(
-        "integers at their first", _is_ranged, lambda given_input, array: np.full_like(array, _range(given_input)[0])
-    )
-    yield changed(
-        "integers at their last", _is_ranged, lambda given_input, array: np.full_like(array, _range(given_input)[1] - 1)
-    )
+    yield changed("the other sign", _is_float_of_file, lambda _, array: np.negative(array))
+    # Nobody sends a row of nothing but padding, which leaves softmax nothing to attend to. So the first position of
+    # each row counts in a mask, and has another id where all others have the first one, which often is padding.
+    yield changed("integers at their first", _is_ranged, lambda of, array: _filled(array, *_ends(of)))
+    yield changed("integers at their last", _is_ranged, lambda of, array: np.full_like(array, _ends(of)[1]))
     yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
     yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
-    yield changed("masks all false", is_mask, lambda _, array: np.zeros_like(array))
+    yield changed("masks false but at one position", is_mask, lambda _, array: _filled(array, 0, 1))
 
 
 def _batches(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
@@ -127,6 +129,28 @@ def _lengths(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Varia
             }
             arrays = _reshaped(case, search, given, shapes)
             yield Variation(f"length {new_size} for {size}", arrays, may_fail=EITHER)
+        yield from _one_axis(case, search, given, drawn, size)
+
+
+def _one_axis(
+    case: Case, search: Sequence[str], given: Inputs, drawn: dict[str, tuple[int, ...]], size: int
+) -> Iterator[Variation]:
+    """Yield variations with one more along a single axis of an input that has several of that size.
+
+    They need not be the same dimension: the length of a sequence may be equal to the number of its channels. An input
+    with one axis of that size follows.
+    """
+    axes = {name: [axis for axis, each in enumerate(shape) if axis and each == size] for name, shape in drawn.items()}
+    single = {name: own[0] for name, own in axes.items() if len(own) == 1}
+    for name, own in axes.items():
+        for axis in own if len(own) > 1 else ():
+            grown = {**single, name: axis}
+            shapes = {
+                each: tuple(n + (number == grown.get(each)) for number, n in enumerate(shape))
+                for each, shape in drawn.items()
+            }
+            arrays = _reshaped(case, search, given, shapes)
+            yield Variation(f"length {size + 1} for {size} along axis {axis} of {name}", arrays, may_fail=EITHER)
 
 
 def _reshaped(case: Case, search: Sequence[str], given: Inputs, shapes: dict[str, tuple[int, ...]]) -> Inputs:
@@ -157,11 +181,22 @@ def _drawn(case: Case, search: Sequence[str], inputs: dict[str, PairInput]) -> I
     return PairData(msgspec.structs.replace(case, model=model), search).step(0)
 
 
+def _filled(array: Array, value: int, at_first: int) -> Array:
+    """Return an array full of a value, but with another one at the first position of every row, if it has rows."""
+    filled = np.full_like(array, value)
+    if array.ndim > 1:
+        filled[..., 0] = at_first
+    return filled
+
+
 def _padded(array: Array) -> Array:
-    """Return the array with 0 in the second half of its last axis."""
+    """Return the array with 0 at the end of its last axis.
+
+    That is a quarter, so that a position that looks back only a few places still finds one that counts.
+    """
     padded = array.copy()
-    if array.ndim:
-        padded[..., (array.shape[-1] + 1) // 2 :] = 0
+    if array.ndim and array.shape[-1] > 1:
+        padded[..., -max(1, array.shape[-1] // 4) :] = 0
     return padded
 
 
@@ -172,6 +207,11 @@ def _pair(case: Case) -> Pair:
 
 def _is_float(given: PairInput, array: Array) -> bool:
     return given.dtype in FLOATS
+
+
+def _is_float_of_file(given: PairInput, array: Array) -> bool:
+    """Return whether an input's floats come from a file; those that are drawn have both signs."""
+    return _is_float(given, array) and bool(given.npz)
 
 
 def _is_ranged(given: PairInput, array: Array) -> bool:
@@ -185,3 +225,9 @@ def _may_be_padded(given: PairInput, array: Array) -> bool:
 
 def _range(given: PairInput) -> tuple[int, int]:
     return given.range or (0, 2)
+
+
+def _ends(given: PairInput) -> tuple[int, int]:
+    """Return the first and the last integer of an input's range."""
+    first, beyond = _range(given)
+    return first, beyond - 1

@@ -6,6 +6,7 @@ of all, names. But modules whose names exclude each other (within `text` and wit
 nothing else is left. Single weights that are left over, and buffers, are aligned in the same way.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -26,6 +27,7 @@ IDLE = 0.75  # subtracted if a unit takes part in what is compared, and its coun
 ELSEWHERE = 5.0  # subtracted if a unit is within an encoder on one side and within a decoder on the other
 MISSING = 0.75  # subtracted for each weight that has no counterpart
 SIZES = ((1, 1), (1, 3), (3, 1), (1, 2), (2, 1))  # how many units of torch's and of Keras's a link may hold
+MOSTLY = 0.5  # the part of two tables' elements that says, where they are equal, that the tables correspond
 MAIN = ("weight", "recurrent", "depthwise", "pointwise")  # roles of weights that no side leaves out
 Positions = tuple[int, ...]
 
@@ -87,15 +89,20 @@ def align_buffers(
 
 
 def _of_equal_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built) -> Iterator[Link]:
-    """Yield links of units to which both builders gave equal values; of several, that with the most similar name."""
-    left = dict(enumerate(keras))
-    for unit in torch:
-        for number in sorted(left, key=lambda number: -names.similarity(unit.label, left[number].label)):
-            link = make_link([unit], [left[number]])
-            equal = [entry for choice in link.alternatives for entry in choice if built.same(entry)] if link else []
+    """Yield links of units to which both builders gave equal values; of several, that with the most similar name.
+
+    Those come first that are equal everywhere, then those that are in most elements: others may be random.
+    """
+    given, wanted = dict(enumerate(torch)), dict(enumerate(keras))
+    for part, ours in itertools.product((1.0, MOSTLY), range(len(torch))):
+        likely = sorted(wanted, key=lambda number: -names.similarity(torch[ours].label, wanted[number].label))
+        for theirs in likely if ours in given else ():
+            link = make_link([torch[ours]], [wanted[theirs]])
+            choices = link.alternatives if link else ()
+            equal = [entry for choice in choices for entry in choice if built.same(entry, part)]
             if link and equal:
                 yield replace(link, entries=equal[:1], choices=[])
-                del left[number]
+                del given[ours], wanted[theirs]
                 break
 
 

@@ -20,7 +20,7 @@ from parity.pairs.weights import equal_shapes, names
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.units import Order, Unit, execution, units
-from parity.trace.mapping import Entry, Mapping, counts
+from parity.trace.mapping import Entry, Mapping, counts, keeps
 from parity.trace.survey import Survey, Weight
 
 NOTHING = Built()
@@ -231,5 +231,8 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         ignored=skipped[0] + skipped[1],
         unused=left.unused,
         still=left.still,
-        assumptions=[counts(weight.name) for weight in changing_buffers if weight.name not in changing],
+        assumptions=[
+            *(counts(weight.name) for weight in changing_buffers if weight.name not in changing),
+            *(keeps(name) for name in left.fixed if name in keras.rehearsal.changing),
+        ],
     )

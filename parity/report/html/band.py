@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from parity.core.wording import count
 from parity.details import Compared, Details
 from parity.report.html import svg
 
@@ -37,7 +38,7 @@ def plot(details: Details, listed: Collection[int]) -> Markup:
     if not any(place.noise is not None for place in places):
         return Markup("")
     parts = [*_axis(), *_steps(places), *_band(places, details.needed), *_points(places, listed)]
-    return svg.figure(WIDTH, HEIGHT, f"Noise band of {len(places)} tensors in execution order", parts, "band")
+    return svg.figure(WIDTH, HEIGHT, f"Noise band of {count(len(places), 'tensor')} in execution order", parts, "band")
 
 
 def _places(rows: Sequence[Compared]) -> list[_Place]:
@@ -113,5 +114,5 @@ def _is_match(row: Compared) -> bool:
 
 def _title(row: Compared) -> str:
     step = "start" if row.step is None else f"step {row.step}"
-    bits = "" if row.bits is None else f", {row.bits:.1f} bits"
+    bits = "" if row.bits is None else f", {row.bits:z.1f} bits"
     return f"{step}, {row.kind} {row.name}: {row.verdict}{bits}"

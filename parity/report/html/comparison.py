@@ -68,7 +68,13 @@ def _cases(report: Report) -> Iterator[Markup]:
     """Yield the section of each case; of the built-in ones those that need no reader are folded."""
     first = words.main_case(report.cases)
     for number, case in enumerate(report.cases, start=1):
-        yield page.part("case", number=number, is_open=case is first or len(report.cases) == 1, **_case(case))
+        yield page.part(
+            "case",
+            number=number,
+            is_open=case is first or len(report.cases) == 1,
+            is_first=case is first,
+            **_case(case),
+        )
 
 
 def _case(case: CaseResult) -> dict[str, Any]:
@@ -82,6 +88,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "mark": words.MARKS[case.verdict],
         "marks": words.MARKS,
         "sides_of": sides_of,
+        "findings": words.findings(case),
         "checks": {kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
         "band": band.plot(details, numbers) if details else "",
         "losses": losses.plot(details.losses) if details else "",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from parity.core.wording import count
 from parity.report.html import svg
 from parity.trace.layout import Layout
 
@@ -68,9 +69,7 @@ def _lines(number: int, layout: Layout) -> list[str]:
     computed = [name for name, devices in layout.compute.items() if number in devices]
     leaves = [name for name in computed if not any(other.startswith(f"{name}.") for other in computed)]
     title = f"{number}: {layout.devices[number]}"
-    holds = f"{held} parameter{'' if held == 1 else 's'}" + (
-        f", {slots} slot{'' if slots == 1 else 's'}" if slots else ""
-    )
+    holds = count(held, "parameter") + (f", {count(slots, 'slot')}" if slots else "")
     return [title, holds, *folded(leaves, MOST_MODULES)]
 
 

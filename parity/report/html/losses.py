@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
+from parity.core.wording import count
 from parity.report.html import svg
 
 WIDTH, HEIGHT = 960.0, 300.0
@@ -28,7 +29,9 @@ def plot(losses: dict[str, list[float | None]]) -> Markup:
         *_difference(curves),
         *_ticks(len(curves[0])),
     ]
-    return svg.figure(WIDTH, HEIGHT, f"Loss of {names[0]} and {names[1]} in {len(curves[0])} steps", parts, "losses")
+    return svg.figure(
+        WIDTH, HEIGHT, f"Loss of {names[0]} and {names[1]} in {count(len(curves[0]), 'step')}", parts, "losses"
+    )
 
 
 def largest_difference(losses: dict[str, list[float | None]]) -> float | None:
@@ -53,7 +56,7 @@ def _axis(low: float, high: float) -> Iterator[Markup]:
     for value in dict.fromkeys((low, (low + high) / 2, high)):
         y = _y(value, low, high)
         yield svg.line((LEFT, y), (RIGHT, y), "grid")
-        yield svg.text(LEFT - 8, y + 4, f"{value:.4g}", "tick", "end")
+        yield svg.text(LEFT - 8, y + 4, f"{value:z.4g}", "tick", "end")
 
 
 def _curve(curve: Curve, low: float, high: float, style: str) -> Markup:
@@ -65,7 +68,7 @@ def _points(names: Sequence[str], curves: Sequence[Curve], low: float, high: flo
     for name, curve in zip(names, curves, strict=True):
         for step, value in enumerate(curve):
             if value is not None:
-                title = f"step {step}, {name}: {value:.17g}"
+                title = f"step {step}, {name}: {value:z.17g}"
                 yield svg.marked(_x(step, len(curve)), _y(value, low, high), "name", title)
 
 

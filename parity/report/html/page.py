@@ -17,7 +17,8 @@ import msgspec
 from markupsafe import Markup
 
 from parity import __version__
-from parity.report import as_json
+from parity.core.wording import agree, count
+from parity.report import as_json, words
 
 NONE = "-"  # where a number would stand
 POLICY = "default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; form-action 'none'"
@@ -70,6 +71,11 @@ def _environment() -> jinja2.Environment:
         "short": _short,
         "readable": _readable,
         "seconds": _seconds,
+        "counted": count,
+        "agree": agree,
+        "meaning": words.meaning,
+        "when": words.when,
+        "tensor": words.tensor,
     }
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("parity.report.html"),
@@ -91,7 +97,7 @@ def _digest(text: str) -> str:
 
 
 def _bits(value: float | None) -> str:
-    return NONE if value is None else f"{round(value, 1) + 0.0:.1f}"  # + 0.0: no minus sign before a zero
+    return NONE if value is None else f"{value:z.1f}"
 
 
 def _power(value: float | None) -> str:
@@ -99,11 +105,11 @@ def _power(value: float | None) -> str:
 
 
 def _exact(value: float | None) -> str:
-    return NONE if value is None else f"{value:.17g}"
+    return NONE if value is None else f"{value:z.17g}"
 
 
 def _short(value: float | None) -> str:
-    return NONE if value is None else f"{value:.6g}"
+    return NONE if value is None else f"{value:z.6g}"
 
 
 def _readable(value: Any) -> str:

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.config.pair import TARGET, Pair
+from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.names import MODEL
+from parity.doctor import program
 from parity.doctor.program import load
 from parity.pairs import structure
 from torch_impl.instruments.source import line_of
@@ -52,10 +53,11 @@ def build(pair: Pair, at: str, search: Sequence[str]) -> nn.Module:
 
 
 def ready(case: Case, at: str, search: Sequence[str], device: torch.device, promotions: list[str]) -> nn.Module:
-    """Build the model with the case's seed, in the run's precision, on the device.
+    """Build the model as in a fresh process, with the case's seed, in the run's precision, on the device.
 
     Parameters that had to be promoted to that precision are added to `promotions`.
     """
+    program.begin_anew(case.seed)
     torch.manual_seed(case.seed)
     model = build(case.model, at, search)
     promotions.extend(promote_weights(model, at))
@@ -68,7 +70,7 @@ def call(model: nn.Module, pair: Pair, inputs: Inputs) -> Any:
 
     Raises UsageError if forward does not take them or returns None, and BackendError if it raises.
     """
-    args, kwargs = _arguments(model, pair, {name: x for name, x in inputs.items() if name != TARGET})
+    args, kwargs = _arguments(model, pair, inputs)
     with user_errors(f"torch={pair.torch}: forward fails"):
         outputs = model(*args, **kwargs)
     if outputs is None:
@@ -77,8 +79,8 @@ def call(model: nn.Module, pair: Pair, inputs: Inputs) -> Any:
 
 
 def tensors(arrays: dict[str, np.ndarray], device: torch.device) -> Inputs:
-    """Convert inputs to tensors on the device; floats get the run's dtype."""
-    return {name: tensor(array, device) for name, array in arrays.items()}
+    """Convert inputs to tensors on the device, of which a model may do what it likes; floats get the run's dtype."""
+    return {name: tensor(array.copy(), device) for name, array in arrays.items()}
 
 
 def tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -125,7 +127,11 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
     free = [parameter for parameter in parameters.values() if parameter.kind in SINGLE and parameter.name not in named]
     if rest and (len(rest) > len(free) or any(parameter.kind == Parameter.POSITIONAL_ONLY for parameter in free)):
         return _bound(pair, model, rest, named)
-    return _bound(pair, model, [], named | {parameter.name: x for parameter, x in zip(free, rest, strict=False)})
+    named |= {parameter.name: x for parameter, x in zip(free, rest, strict=False)}
+    # Without names of arguments in the file, as people write it: hooks before a forward see such inputs alone.
+    ordered = [name for name, parameter in parameters.items() if parameter.kind in SINGLE]
+    args = [named.pop(name) for name in itertools.takewhile(lambda name: name in named.keys() - explicit, ordered)]
+    return _bound(pair, model, args, named)
 
 
 def _takes_one(parameters: Any, given: dict[str, Any], explicit: set[str]) -> bool:
@@ -152,7 +158,7 @@ def _bound(pair: Pair, model: nn.Module, args: list[Any], kwargs: dict[str, Any]
         inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
         takes = ", ".join(itertools.islice(inspect.signature(model.forward).parameters, 12))
-        names = ", ".join(name for name in pair.inputs if name != TARGET)
+        names = ", ".join(name for name in pair.inputs if name not in pair.loss_inputs)
         raise UsageError(
             f"torch={pair.torch}: forward({takes}) cannot be given the inputs {names}: {error}; name arguments with "
             'torch = "..." in [inputs]'

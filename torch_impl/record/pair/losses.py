@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 
 import einops
 import torch
+from torch.nn import functional
 
 from parity.config.pair import TARGET, Pair, Train
 from parity.core.errors import UsageError
 from parity.data.pairs import PairData
 from parity.doctor.program import load
+from parity.trace.survey import Seen
 from torch_impl import losses
 from torch_impl.record.pair.build import tensor, user_errors
-from torch_impl.record.pair.outputs import flat
+from torch_impl.record.pair.outputs import flat, named
 
 
 class Scalar(NamedTuple):
@@ -24,7 +26,7 @@ class Scalar(NamedTuple):
     target: torch.Tensor | None = None
 
 
-def probe(outputs: list[torch.Tensor], data: PairData) -> Scalar:
+def probe(outputs: list[torch.Tensor], data: PairData) -> torch.Tensor:
     """Return the sum over the outputs of mean(output * weights), with fixed random weights.
 
     Gradients of it depend on every output; it needs no loss or target. Complex numbers count as pairs of real ones.
@@ -35,58 +37,94 @@ def probe(outputs: list[torch.Tensor], data: PairData) -> Scalar:
         if output.is_floating_point():
             weights = torch.from_numpy(data.probe(number, tuple(output.shape)))
             total = total.to(output.device) + (output * weights.to(output.device, output.dtype)).mean()
-    return Scalar(total)
+    return total
 
 
-def training(
-    pair: Pair, outputs: Any, canonical: list[torch.Tensor], data: PairData, step: int, search: list[str]
-) -> Scalar:
-    """Return the loss of a training step; `canonical` lists the output tensors in order.
+def training(pair: Pair, outputs: Any, data: PairData, step: int, search: list[str]) -> Scalar:
+    """Return the loss of a training step.
 
     Raises UsageError if no float output or no matching target exists, and BackendError if the user's loss raises.
     """
-    train = pair.train
+    train, first = pair.train, _first(pair, outputs)
     assert train
-    # Without numbers that the model returned: `canonical` has them as tensors, which have no gradient.
-    tensor_ids = {id(tensor) for tensor in flat(outputs)}
-    first = next(
-        (n for n, tensor in enumerate(canonical) if tensor.is_floating_point() and id(tensor) in tensor_ids), None
-    )
     if first is None:
         raise UsageError(f"torch={pair.torch}: no output is float, which leaves nothing to train; leave out [train]")
-    output = canonical[first]
+    output = first[1]
+    target = tensor(data.target(step, tuple(output.shape), train.loss == "cross_entropy"), output.device)
+    weight = data.sample_weight(step)
+    weights = [] if weight is None else [tensor(weight, output.device)]
     if train.torch_loss:
-        return _user_loss(train, _for_user(pair, outputs, canonical), _target(train, data, output, step), search)
-    layout = list(pair.outputs.values())[first].keras_layout if pair.outputs else ""
-    if train.loss == "cross_entropy" and layout:
-        output = einops.rearrange(output, layout)  # the layout puts the classes last
-    target = _target(train, data, output, step)
+        return _user_loss(train, _for_user(pair, outputs), [target, *weights], search)
     expected = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
     if target.shape != expected:
         raise UsageError(f"inputs.{TARGET}: shape {list(target.shape)}, expected {list(expected)} to match the output")
-    return Scalar(getattr(losses, train.loss)(output, target), target)
+    return Scalar(_built_in(train, output, target, *weights), target)
 
 
-def _target(train: Train, data: PairData, output: torch.Tensor, step: int) -> torch.Tensor:
-    return tensor(data.target(step, tuple(output.shape), train.loss == "cross_entropy"), output.device)
+def trained(pair: Pair, outputs: Any) -> Seen | None:
+    """Return the description of the output that a built-in loss takes; None if there is none."""
+    first = _first(pair, outputs) if pair.train else None
+    return Seen(key=first[0], module="", shape=tuple(first[1].shape)) if first else None
 
 
-def _user_loss(train: Train, given: Any, target: torch.Tensor, search: list[str]) -> Scalar:
-    """Return the user's own loss of the outputs and the target."""
-    text = f"train.torch_loss={train.torch_loss}"
+def number(value: Any) -> torch.Tensor | None:
+    """Return a value as a scalar if it is one number, else None."""
+    if isinstance(value, (int, float)) or (isinstance(value, torch.Tensor) and value.numel() == 1):
+        return torch.as_tensor(value).detach().reshape(())
+    return None
+
+
+def _first(pair: Pair, outputs: Any) -> tuple[str, torch.Tensor] | None:
+    """Return the first output that has a gradient, with its key; None if there is none.
+
+    For a built-in cross entropy it has Keras's axis order, in which the classes are last.
+    """
+    # Without numbers that the model returned: `named` has them as tensors, which have no gradient.
+    tensor_ids = {id(tensor) for tensor in flat(outputs)}
+    for key, output in named(pair, outputs):
+        if output.is_floating_point() and id(output) in tensor_ids:
+            name = key.partition(".")[2]
+            layout = pair.outputs[name].keras_layout if name in pair.outputs else ""
+            is_laid_out = pair.train and pair.train.loss == "cross_entropy" and not pair.train.torch_loss and layout
+            return key, einops.rearrange(output, layout) if is_laid_out else output
+    return None
+
+
+def _built_in(
+    train: Train, output: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return a built-in loss: the mean over all elements, of which each sample's are multiplied by its weight."""
+    if weight is None and not train.class_weight:
+        return getattr(losses, train.loss)(output, target)
+    if train.class_weight:
+        classes = torch.tensor(train.class_weight, dtype=output.dtype, device=output.device)
+        flattened = output.flatten(0, -2), target.flatten()
+        if weight is None:
+            return functional.cross_entropy(*flattened, weight=classes)
+        each = functional.cross_entropy(*flattened, weight=classes, reduction="none")
+    else:
+        each = getattr(losses, train.loss)(output, target, reduction="none")
+    each = each.reshape(target.shape)
+    return (each * weight.reshape(weight.shape + (1,) * (each.dim() - weight.dim()))).mean()
+
+
+def _user_loss(train: Train, outputs: Any, given: list[torch.Tensor], search: list[str]) -> Scalar:
+    """Return the user's own loss of the outputs, of the target, and of the samples' weights if there are some."""
+    text, names = f"train.torch_loss={train.torch_loss}", ("target", "sample_weight")[: len(given)]
     with user_errors(f"{text} fails"):
-        value = load("train.torch_loss", train.torch_loss, "outputs", "target", search=search)(given, target)
+        value = load("train.torch_loss", train.torch_loss, "outputs", *names, search=search)(outputs, *given)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         received = f"the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
         raise UsageError(f"{text}: expected one number, received {received}")
-    return Scalar(value.reshape(()), target)
+    return Scalar(value.reshape(()), given[0])
 
 
-def _for_user(pair: Pair, outputs: Any, canonical: list[torch.Tensor]) -> Any:
+def _for_user(pair: Pair, outputs: Any) -> Any:
     """Return the outputs in the form that the user's loss function takes.
 
     That is what the model returned or, with [outputs] in the pair's file, a dict by name; a single output by itself.
     """
     if not pair.outputs:
         return outputs
-    return dict(zip(pair.outputs, canonical, strict=True)) if len(canonical) > 1 else canonical[0]
+    tensors = [tensor for _, tensor in named(pair, outputs)]
+    return dict(zip(pair.outputs, tensors, strict=True)) if len(tensors) > 1 else tensors[0]

@@ -12,10 +12,9 @@ from parity.trace import survey
 from parity.trace.mapping import PairContext
 from torch_impl.instruments import devices
 from torch_impl.record import precision
-from torch_impl.record.pair import losses, values
+from torch_impl.record.pair import values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors
-from torch_impl.record.pair.optimizers import made
-from torch_impl.record.pair.outputs import named
+from torch_impl.record.pair.training import Batch, Training
 
 
 def program(case: Case, halves: PairContext) -> Program:
@@ -38,15 +37,9 @@ def program(case: Case, halves: PairContext) -> Program:
 
     def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
         model.train()
-        optimizer = made(case, [weight for weight in model.parameters() if weight.requires_grad], halves.search)
+        training = Training(case, model, data, halves.search, halves.survey, case.precision)
         for batch in batches:
-            optimizer.zero_grad()
-            with mixed:
-                outputs = call(model, pair, batch)
-                canonical = [tensor for _, tensor in named(pair, outputs)]
-                loss = losses.training(pair, outputs, canonical, data, 0, halves.search)
-            loss.value.backward()
-            optimizer.step()
+            training.step(Batch(0, batch))
             on_step()
 
     return Program(model, iter([inputs]), train if pair.train else infer)

@@ -15,7 +15,7 @@ from parity.trace.survey import Rehearsal
 from torch_impl.record import calls, tree
 from torch_impl.record.calls import Call
 from torch_impl.record.masks import Masks
-from torch_impl.record.pair import values
+from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call
 from torch_impl.record.pair.outputs import describe_returned, flat
 from torch_impl.record.weights import array
@@ -38,13 +38,12 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
 
     states = [_buffers(model)]
     try:
-        with torch.no_grad():
-            with counted.drawn(model), calls.observed(tree.called(model), lambda _: None, on_return):
-                outputs = call(model.train(), case.model, inputs)
-            states.append(_buffers(model))
-            with without_dropping(model, case):
-                call(model, case.model, inputs)
-            states.append(_buffers(model))
+        with counted.drawn(model), calls.observed(tree.called(model), lambda _: None, on_return):
+            outputs = call(model.train(), case.model, inputs)
+        states.append(_buffers(model))
+        with without_dropping(model, case):
+            call(model, case.model, inputs)
+        states.append(_buffers(model))
     except (UsageError, BackendError):
         return Rehearsal()
     return Rehearsal(
@@ -53,12 +52,13 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
         changing=changing(states),
         counting=counting(states),
         returned=describe_returned(case.model, outputs),
+        trained=losses.trained(case.model, outputs),
     )
 
 
-def without_dropping(model: nn.Module, case: Case) -> AbstractContextManager[None]:
+def without_dropping(model: nn.Module, case: Case, training: bool = True) -> AbstractContextManager[None]:
     """Return a context in which the model's dropouts drop nothing."""
-    return _CountingMasks(case.seed, 0, ordered=True).drawn(model)
+    return _CountingMasks(case.seed, 0, ordered=True).drawn(model, training)
 
 
 class _CountingMasks(Masks):

@@ -1,14 +1,17 @@
 """One recorded run of a user's model: a forward and a backward pass, or some steps of training."""
 
+import functools
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from parity.runtime.drive import Account, Run
+from parity.trace import manifest
 from parity.trace.layout import Layout
 from torch_impl.instruments import devices
 from torch_impl.record import precision
@@ -16,8 +19,9 @@ from torch_impl.record.layout_recorder import LayoutRecorder
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
-from torch_impl.record.pair.optimizers import made
-from torch_impl.record.pair.outputs import Named, named
+from torch_impl.record.pair.outputs import named
+from torch_impl.record.pair.parameter_groups import groups, is_scheduled, rate
+from torch_impl.record.pair.training import Batch, Step, Training
 from torch_impl.record.probe import Probe
 from torch_impl.record.promotion import promoted
 
@@ -32,9 +36,11 @@ def run(run: Run) -> Account:
         with without_fast_paths(model):
             state = values.Weights(model)
             probe = Probe(run, model, state, LayoutRecorder(machine, replicas=1))
-            _Course(run, model, probe, device).run()
+            course = _Course(run, model, probe, device)
+            course.run()
     parameters = {name: [0] for name in state.trained}
-    return Account(Layout(devices=machine.names[:1], parameters=parameters), probe.modules, promotions)
+    layout = Layout(devices=machine.names[:1], parameters=parameters)
+    return Account(layout, probe.modules, promotions, probe.classes, course.training)
 
 
 @contextmanager
@@ -43,14 +49,21 @@ def without_fast_paths(model: nn.Module) -> Iterator[None]:
 
     The fast path of transformer layers calls none of their inner modules, which would then go unrecorded.
     """
+    with ExitStack() as stack:
+        stack.enter_context(fast_paths(False))
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            # cuDNN's recurrent kernels have no backward pass in inference mode.
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False, allow_tf32=False))
+        yield
+
+
+@contextmanager
+def fast_paths(enabled: bool = True) -> Iterator[None]:
+    """Switch the fast path of transformer layers on or off within the block."""
     was_enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.mha.set_fastpath_enabled(enabled)
     try:
-        with ExitStack() as stack:
-            if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-                # cuDNN's recurrent kernels have no backward pass in inference mode.
-                stack.enter_context(torch.backends.cudnn.flags(enabled=False, allow_tf32=False))
-            yield
+        yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was_enabled)
 
@@ -61,7 +74,9 @@ class _Course:
     def __init__(self, run: Run, model: nn.Module, probe: Probe, device: torch.device) -> None:
         self.model, self.probe, self.device = model, probe, device
         self.case, self.pair, self.data, self.at = run.case, run.case.model, run.dataset, run.at
-        self.search, self.recorder = run.pair.search, run.recorders[0]
+        self.search, self.survey, self.recorder = run.pair.search, run.pair.survey, run.recorders[0]
+        self.training = manifest.Training()
+        self.masks = Masks(self.case.seed, 0, ordered=True)
 
     def run(self) -> None:
         """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
@@ -69,68 +84,72 @@ class _Course:
         The single pass is forward and backward, or forward alone with backward = false.
         """
         self.probe.on_step()
-        if self.pair.train is None:
-            self.model.eval()
-            if self.pair.backward:
-                self._gradients(0)
-            else:
-                with torch.no_grad(), self._autocast():
-                    self._forward(self._inputs(0))
-            self.recorder.next_step()
-            return
-        self._train()
+        if self.pair.train:
+            self._train()
         self.model.eval()
-        with torch.no_grad(), self._autocast():
-            self._forward(self._inputs(0))
+        if self.pair.train or not self.pair.backward:
+            self._forward(tensors(self.data.step(0), self.device))
+        else:
+            self._differentiate()
         self.recorder.next_step()
 
     def _train(self) -> None:
         self.model.train()
-        parameters = [part for parts in self.probe.weights.trained.values() for part in parts]
-        optimizer = self.probe.weights.optimizer = made(self.case, parameters, self.search)
-        masks = Masks(self.case.seed, 0, ordered=True)
-        with masks.drawn(self.model):  # around all steps, because it looks through every loaded file
-            for step in range(self.case.steps):
-                self._gradients(step)
-                with user_errors("the optimizer's step fails"):
-                    optimizer.step()
+        training = Training(
+            self.case, self.model, self.data, self.search, self.survey, self.at, self._observed, self._record_outputs
+        )
+        self.probe.weights.optimizer = training.optimizer
+        if self.pair.train.torch_optimizer:
+            by_name = dict(self.model.named_parameters())
+            self.training = replace(self.training, groups=groups(training.optimizer, by_name))
+        rates = [rate(training.optimizer)]
+        with self.masks.drawn(self.model):  # around all steps, because it looks through every loaded file
+            for number in range(self.case.steps):
+                batch = training.batch(number)
+                training.step(batch, functools.partial(self._record_step, batch))
                 self.probe.on_step()
-                masks.on_step()
-                self.model.zero_grad()
+                self.masks.on_step()
+                rates.append(rate(training.optimizer))
+        self.training = replace(
+            self.training,
+            own_step=bool(self.pair.train.torch_step),
+            repeated=self.masks.repeats.places,
+            rates=rates,
+            is_scheduled=is_scheduled(training.optimizer),
+        )
 
-    def _gradients(self, step: int) -> None:
-        """Run the forward pass, loss and backward pass of one step."""
-        inputs = self._inputs(step)
-        for tensor in inputs.values():
-            tensor.requires_grad_(tensor.is_floating_point())
-        with self._autocast():
-            outputs, by_name = self._forward(inputs)
-            value, target = self._scalar(outputs, [tensor for _, tensor in by_name], step)
-        self.probe.loss(value, target)
-        if value.requires_grad:
+    def _record_step(self, batch: Batch, step: Step) -> None:
+        for number, loss in enumerate(step.losses):
+            self.probe.loss(loss, None if number else step.target)
+        waiting = self.training.waiting if step.updates else [*self.training.waiting, batch.number]
+        self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
+        self.probe.gradients({}, step.gradients)
+
+    def _observed(self, inputs: list[torch.Tensor]) -> AbstractContextManager[None]:
+        """Return the context in which the forward passes of a step are recorded; the user's own may have several."""
+        return self.probe.forward(inputs, self._record_outputs if self.pair.train.torch_step else None)
+
+    def _differentiate(self) -> None:
+        """Run a forward pass in inference mode, and the backward pass of a fixed weighted sum of the outputs."""
+        inputs = tensors(self.data.step(0), self.device)
+        for each in inputs.values():
+            each.requires_grad_(each.is_floating_point())
+        scalar = losses.probe(self._forward(inputs), self.data)
+        self.probe.loss(scalar, None)
+        if scalar.requires_grad:
             with user_errors(f"torch={self.pair.torch}: backward fails"):
-                value.backward()
+                scalar.backward()
         self.probe.gradients(inputs)
 
-    def _autocast(self) -> torch.autocast:
-        return precision.autocast(self.at, self.device.type)
-
-    def _scalar(self, outputs: Any, tensors: list[torch.Tensor], step: int) -> losses.Scalar:
-        if self.pair.train is None:
-            return losses.probe(tensors, self.data)
-        return losses.training(self.pair, outputs, tensors, self.data, step, self.search)
-
-    def _forward(self, inputs: Inputs) -> tuple[Any, Named]:
-        """Return the outputs as the model returned them, and as a list of (name, tensor).
-
-        The model gets copies of the inputs, since it may modify them in place.
-        """
+    def _forward(self, inputs: Inputs) -> list[torch.Tensor]:
+        """Call the model, which gets copies of the inputs, since it may modify them in place; return its outputs."""
         copies = {name: tensor.clone() for name, tensor in inputs.items()}
-        with self.probe.forward(list(copies.values())):
-            outputs = call(self.model, self.pair, copies)
+        with precision.autocast(self.at, self.device.type):
+            with self.probe.forward(list(copies.values())), self.masks.drawn(self.model, training=False):
+                outputs = call(self.model, self.pair, copies)
+            return self._record_outputs(outputs)
+
+    def _record_outputs(self, outputs: Any) -> list[torch.Tensor]:
         by_name = named(self.pair, outputs)
         self.probe.outputs(by_name)
-        return outputs, by_name
-
-    def _inputs(self, step: int) -> Inputs:
-        return tensors(self.data.step(step), self.device)
+        return [tensor for _, tensor in by_name]

@@ -27,7 +27,7 @@ from torch_impl.record.calls import Call
 from torch_impl.record.pair import values
 from torch_impl.record.pair.build import call, ready, tensors
 from torch_impl.record.pair.outputs import describe_returned, flat, named, unnamed
-from torch_impl.record.pair.rehearsal import rehearse
+from torch_impl.record.pair.rehearsal import rehearse, without_dropping
 from torch_impl.record.pair.run import without_fast_paths
 from torch_impl.record.pair.sources import Sources
 from torch_impl.record.pair.unused import unused
@@ -45,56 +45,63 @@ def survey(job: SurveyJob) -> None:
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     device = devices.find(job.case).logical[0]
+    if job.seeds:
+        _draw(job, device)
+        return
     initial = Writer(folder / files.WEIGHTS, ROOM)
-    drawn = _drawn(job, device, folder, _write_start(job, device, initial, folder))
+    _write_start(job, device, initial, folder)
     sources = Sources()
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         with sources.recorded():
             model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
+        _write_built(model, folder / files.EXACT)
         for name, buffer in values.constants(model).items():
             initial.add(name, weights.array(buffer))
         initial.close()
         values.load(model, files.Initial(folder), folder)
         forward_pass = _Pass(folder)
         inputs = PairData(job.case, job.pair.search).step(0)
-        with without_fast_paths(model), torch.no_grad():
-            forward_pass.run(model.eval(), job.case, tensors(inputs, device))
+        with without_fast_paths(model):  # with gradients, as a model may compute some in its forward pass
+            with without_dropping(model.eval(), job.case, training=False):
+                forward_pass.run(model, job.case, tensors(inputs, device))
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
             idle = unused(model, job.case, tensors(inputs, device))
     described = _described(model, forward_pass, sources)
-    files.write(folder, replace(described, rehearsal=rehearsal, drawn=drawn, unused=idle))
+    files.write(folder, replace(described, rehearsal=rehearsal, unused=idle))
 
 
-def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> list[str]:
-    """Write the initial values of parameters and statistics, and return the names of the frozen parameters.
+def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> None:
+    """Write the initial values of parameters and statistics.
 
     The model is freed on return: two models at a time may not fit into memory.
     """
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [])
-    _write_built(model, folder)
+    _write_built(model, folder / files.BUILT)
     assert isinstance(job.case.model, Pair)
     for name, array in values.started(model, job.case.seed, job.case.precision, job.case.model.ignore.torch):
         initial.add(name, array)
-    return [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
 
 
-def _write_built(model: nn.Module, folder: Path) -> None:
+def _write_built(model: nn.Module, file: Path) -> None:
     """Keep what the builder gave to all that is neither trained nor a statistic."""
-    writer = Writer(folder / files.BUILT, ROOM)
+    writer = Writer(file, ROOM)
     for name, array in values.untrained(model):
         writer.add(name, array)
     writer.close()
 
 
-def _drawn(job: SurveyJob, device: torch.device, folder: Path, frozen: list[str]) -> list[str]:
-    """Return the names of those frozen parameters that are drawn at random: another seed makes them others."""
-    if not frozen:
-        return []
-    case, built = replace(job.case, seed=job.case.seed + 1), files.built(folder)
-    with precision.policy(case.precision):
-        again = dict(values.untrained(ready(case, case.precision, job.pair.search, device, [])))
-    return [name for name in frozen if not np.array_equal(again[name], built[name])]
+def _draw(job: SurveyJob, device: torch.device) -> None:
+    """Build the model with each seed, and keep what the builder gave to the job's tables."""
+    drawn = Writer(Path(job.folder) / files.DRAWN, ROOM)
+    for number, seed in enumerate(job.seeds):
+        case = replace(job.case, seed=seed)
+        with precision.policy(case.precision):
+            model = ready(case, case.precision, job.pair.search, device, [])
+        for name, array in values.untrained(model):
+            if not job.tables or name in job.tables:
+                drawn.add(f"{number}:{name}", array)
+    drawn.close()
 
 
 class _Pass:
@@ -150,7 +157,10 @@ def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
             Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module), made=sources.of(module))
             for name, module in tree.named(model).items()
         ],
-        weights=[_weight(name, tensor, name in parameters) for name, tensor in named_weights.items()],
+        weights=[
+            _weight(name, tensor, name in parameters, name in parameters and _is_chosen(model, name, tensor, sources))
+            for name, tensor in named_weights.items()
+        ],
         called=list(seen.called),
         tied=_tied(model, named_weights),
         outputs=seen.outputs,
@@ -160,7 +170,14 @@ def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
     )
 
 
-def _weight(name: str, tensor: torch.Tensor, parameter: bool) -> Weight:
+def _is_chosen(model: nn.Module, name: str, parameter: torch.Tensor, sources: Sources) -> bool:
+    """Return whether the user's code gave a frozen parameter its values: after its module was made, or in its class."""
+    owner = model.get_submodule(name.rpartition(".")[0])
+    is_of_torch = type(owner).__module__.startswith("torch.")
+    return not parameter.requires_grad and (not is_of_torch or sources.has_chosen(parameter))
+
+
+def _weight(name: str, tensor: torch.Tensor, parameter: bool, chosen: bool) -> Weight:
     module, _, role = name.rpartition(".")
     return Weight(
         name=name,
@@ -171,6 +188,7 @@ def _weight(name: str, tensor: torch.Tensor, parameter: bool) -> Weight:
         trainable=parameter and tensor.requires_grad,
         statistic=not parameter and role in STATISTICS,
         constant=not parameter and role not in STATISTICS,
+        chosen=chosen,
     )
 
 

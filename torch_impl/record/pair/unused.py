@@ -58,8 +58,7 @@ class _Calls:
 
     def without_gradient(self, names: Iterable[str]) -> list[str]:
         """Return the weights to which no output can pass a gradient; none if some output is of whole numbers."""
-        with torch.enable_grad():
-            outputs = self.outputs()
+        outputs = self.outputs()
         if not all(output.is_floating_point() or output.is_complex() for output in outputs):
             return []
         reached = _leaves(outputs)
@@ -70,24 +69,23 @@ class _Calls:
 
         NaN is tried as well: it passes through what rounds.
         """
-        with torch.no_grad():
-            before = [array(output).copy() for output in self.outputs()]
-            for scale in (1.0, math.nan):
-                with self._moved(names, scale):
-                    after = [array(output) for output in self.outputs()]
-                if len(before) != len(after) or not all(map(np.array_equal, before, after)):
-                    return False
+        before = [array(output).copy() for output in self.outputs()]
+        for scale in (1.0, math.nan):
+            with self._moved(names, scale):
+                after = [array(output) for output in self.outputs()]
+            if len(before) != len(after) or not all(map(np.array_equal, before, after)):
+                return False
         return True
 
     @contextmanager
     def _moved(self, names: Iterable[str], scale: float) -> Iterator[None]:
-        own = {name: self.weights[name].clone() for name in names}
+        own = {name: self.weights[name].detach().clone() for name in names}
         for name, value in own.items():
             noise = scale * random.normal(self.case.seed, f"unused/{name}", tuple(value.shape))
-            self.weights[name].add_(torch.from_numpy(noise).to(value.device, value.dtype))
+            self.weights[name].data.add_(torch.from_numpy(noise).to(value.device, value.dtype))
         yield
         for name, value in own.items():
-            self.weights[name].copy_(value)
+            self.weights[name].data.copy_(value)
 
 
 def _unused(calls: _Calls, names: list[str]) -> list[str]:

@@ -1,0 +1,138 @@
+"""Whether `fit`, which traces a training step into a graph, computes what the recorded steps did, op by op.
+
+It need not where Python code of the user's takes part: a graph keeps what that code did while it was traced, such as
+the value of a counter, and `fit` calls methods that the user may have overridden. So where there is such code, new
+instances are trained in both ways, and what they end with is compared.
+"""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_impl.record import tree
+from keras_impl.record.masks import OrderedMasks
+from keras_impl.record.pair import build
+from keras_impl.record.pair.first_call import ready
+from keras_impl.record.pair.outputs import flat
+from keras_impl.record.pair.state import python_state
+from keras_impl.record.pair.training import Training
+from keras_impl.record.pair.values import Weights
+from keras_impl.record.weights import array
+from parity.core import random
+from parity.core.errors import BackendError, UsageError
+from parity.core.names import MODEL
+from parity.core.python_state import generators
+from parity.doctor import program
+from parity.runtime.drive import Run
+from parity.trace import survey
+from parity.trace.manifest import Fitted
+
+Arrays = dict[str, np.ndarray]
+ROUNDING = 2.0**-29  # of the largest value: what float32 would not see
+MARGIN = 16  # times as far apart as rounding, or a generator that nobody seeds, has moved a weight
+
+
+def state(training: Training) -> dict[str, str]:
+    """Return digests of what a training and the files of its program keep in Python, by the path that leads to it."""
+    parts = {"loss": training.loss_function, "optimizer": training.optimizer}
+    return python_state(training.model, parts).digests | generators()
+
+
+def may_differ(training: Training) -> bool:
+    """Return whether Python code of the user's takes part in a training, beside what builds the model."""
+    if training.pair.train.keras_step:
+        return True
+    files = program.modules()
+    parts = [*tree.named(training.model).values(), training.loss_function, training.optimizer]
+    held = [value for part in parts for value in (part, *getattr(part, "__dict__", {}).values())]
+    held += [each.func for each in held if isinstance(each, functools.partial)]
+    return any(
+        isinstance(each, keras.layers.Lambda) or (callable(each) and getattr(each, "__module__", None) in files)
+        for each in held
+    )
+
+
+def compare(run: Run, training: Training, changed: list[str]) -> Fitted | None:
+    """Train new instances, op by op and by `fit`, and return how the weights that they end with differ, or the outputs.
+
+    None if they do not, or no more than rounding and unseeded generators make them. `training`: the recorded one;
+    `changed`: what it has changed in Python.
+    """
+    try:
+        by_step, by_fit = _trained(run), _trained(run, in_graph=True)
+        apart = {name: each for name, each in _apart(by_step, by_fit).items() if each > ROUNDING}
+        if apart:
+            moved = [_apart(by_step, _trained(run, is_nudged=True)), _apart(by_fit, _trained(run, in_graph=True))]
+            apart = {name: each for name, each in apart.items() if each > MARGIN * max(of[name] for of in moved)}
+    except (UsageError, BackendError) as error:
+        return Fitted(state=changed, error=str(error))
+    name = max(apart, key=lambda key: apart[key], default="")
+    if not name:
+        return None
+    overridden = [method for method in ("fit", "make_train_function") if training.overrides(method)]
+    return Fitted(state=changed, weight=name, apart=apart[name], overridden=", ".join(overridden))
+
+
+def _trained(run: Run, in_graph: bool = False, is_nudged: bool = False) -> Arrays:
+    """Return the variables of a new instance after its training, and under MODEL what it returns in inference then.
+
+    `is_nudged`: it begins with float variables that are one ulp away.
+    """
+    halves = run.pair
+    assert halves and halves.mapping
+    model = ready(run.case, run.at, halves.search, run.dataset.step(0))
+    torch = survey.read(Path(halves.survey))
+    weights = Weights(model, halves.mapping, torch, run.weights)
+    weights.load()
+    named = {held.description.name: held.variable for held in weights.variables}
+    for name, variable in named.items():
+        if is_nudged and (before := array(variable)).dtype.kind == "f":
+            variable.assign(random.one_ulp_away(before, run.case.seed, name))
+    layouts = halves.matching.layouts if halves.matching else {}
+    training = Training(run.case, model, run.dataset, halves.search, torch, layouts)
+    batches = [training.batch(number) for number in range(run.case.steps)]
+    with _Expected(run.case.seed, lambda shape: None).drawn(tree.named(model).items()):
+        if in_graph:
+            training.fit(batches)
+        else:
+            for batch in batches:
+                training.run(batch)
+            training.finish()
+        outputs = build.call(model, run.case.model, batches[0].inputs)
+    returned = np.concatenate([array(each).reshape(-1) for each in flat(outputs)])
+    return {name: array(variable) for name, variable in named.items()} | {MODEL: returned}
+
+
+class _Expected(OrderedMasks):
+    """Dropout that returns what a mask leaves of each element on average, as a graph cannot share the masks.
+
+    It depends on the rate, and a little on a seed of Python's numbers: the user's code may change both.
+    """
+
+    def _of_keras(self, x: Any, rate: Any, noise_shape: Any = None, seed: Any = None, *_: Any, **__: Any) -> tf.Tensor:
+        x, numbers = tf.convert_to_tensor(x), seed if isinstance(seed, (list, tuple)) else [seed]
+        drawn = sum(map(abs, numbers)) % 997 / 2**14 if all(isinstance(each, int) for each in numbers) else 0.0
+        return x * tf.cast(1 - rate + drawn, x.dtype)
+
+    _of_tensorflow = _of_keras
+
+    def _stateless(self, x: Any, rate: Any, seed: Any, *_: Any, **__: Any) -> tf.Tensor:
+        return self._of_keras(x, rate, None, seed)
+
+
+def _apart(one: Arrays, two: Arrays) -> dict[str, float]:
+    """Return how far apart the arrays are, as a part of the largest value; infinite if one alone is not finite."""
+    return {name: _distance(values, two[name]) for name, values in one.items() if name in two}
+
+
+def _distance(one: np.ndarray, two: np.ndarray) -> float:
+    # Integers and truth values too: their differences are those of their numbers.
+    one, two = (each.astype(np.result_type(each, np.float64)) for each in (one, two))
+    with np.errstate(all="ignore"):
+        difference = np.where(one == two, 0.0, np.abs(one - two))
+        largest = float(difference.max(initial=0.0) / max(np.abs(one).max(initial=0.0), np.finfo(np.float64).tiny))
+    return largest if np.isfinite(largest) else np.inf if np.isfinite(one).all() != np.isfinite(two).all() else 0.0

@@ -1,0 +1,246 @@
+"""The training of a user's model, step by step, as its user runs it, and what is seen of a step from outside.
+
+A keras.Model is compiled, and a step is its own `train_step`, which `fit` calls for each batch. What `fit` cannot train
+(a layer alone, a tf.Module, a model that takes several arguments) is trained by the loop of Keras's guide "Writing a
+training loop from scratch". `keras_step` runs a step of the user's own.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras.src.trainers.data_adapters import data_adapter_utils
+
+from keras_impl.record import calls
+from keras_impl.record.pair import build, losses
+from keras_impl.record.pair.optimizers import made
+from keras_impl.record.pair.step_observer import Gradients, StepObserver
+from parity.config.pair import TARGET
+from parity.config.schema import Case
+from parity.core.names import MODEL
+from parity.data.pairs import PairData
+from parity.doctor.program import load
+from parity.trace.survey import Survey
+
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Batch(NamedTuple):
+    """The data of a step: inputs by canonical name; the target in Keras's axis order and in the canonical one."""
+
+    inputs: dict[str, tf.Tensor]
+    target: tf.Tensor
+    canonical: tf.Tensor
+    sample_weight: tf.Tensor | None
+
+
+class Step(NamedTuple):
+    """What a step computed: its losses, and the gradients of trained variables.
+
+    `returns_loss`: whether the loss is one that a step of the user's own returned, or Keras's. `updates`: whether an
+    optimizer changed anything.
+    """
+
+    losses: list[tf.Tensor]
+    gradients: Gradients
+    returns_loss: bool = True
+    updates: bool = True
+
+
+class _Left(BaseException):
+    """Raised to leave a step at its first backward pass; `loss` is what it differentiates."""
+
+    def __init__(self, loss: tf.Tensor) -> None:
+        self.loss = loss
+
+
+class Training:
+    """The training of a model by an optimizer of its own.
+
+    Args:
+        case: the pair's case.
+        model: the built model.
+        data: the data of all steps.
+        search: the folders in which the user's functions are searched for.
+        torch: the survey of the model's counterpart.
+        layouts: the axis orders of the model's outputs, by key.
+        on_call: is called before each call of the whole model.
+        on_return: is called with what the whole model returns.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        model: Any,
+        data: PairData,
+        search: list[str],
+        torch: Survey,
+        layouts: Mapping[str, str],
+        on_call: Callable[[], None] = lambda: None,
+        on_return: Callable[[Any], None] = lambda _: None,
+    ) -> None:
+        self.case, self.pair, self.model, self._data, self._search = case, case.model, model, data, search
+        self._torch, self._layouts = torch, layouts
+        self._on_call, self._on_return = on_call, on_return
+        self.optimizer = made(case, model.trainable_variables, search)
+        self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
+        if isinstance(model, keras.Model):
+            self._compile(model)
+
+    def _compile(self, model: keras.Model) -> None:
+        """Compile the model; a loss of its first output takes the place of the losses of all outputs."""
+        is_of_first = isinstance(self._loss, losses.FirstOutput)
+        given = {
+            "optimizer": self.optimizer,
+            "loss": None if is_of_first else self._loss,
+            "auto_scale_loss": False,  # in float16 the reference's loop scales no loss either; the user's own may
+        }
+        parameters = inspect.signature(model.compile).parameters
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        further = {name for name, each in parameters.items() if each.default is each.empty and each.kind in NAMED}
+        if model.compiled and further - given.keys():
+            return  # by its builder, with what only the user knows, such as two optimizers
+        was_eager = model.run_eagerly
+        with build.user_errors(f"keras={self.pair.keras}: compile fails"):
+            model.compile(**{name: value for name, value in given.items() if takes_all or name in parameters})
+        if is_of_first:
+            model._compile_loss = self._loss
+        model.run_eagerly |= was_eager  # as its builder has compiled it
+        model._compile_metrics = None  # those that a model has by itself may expect another target than the pair's loss
+
+    @property
+    def loss_function(self) -> Any:
+        """Return the loss that the user gave, or Keras's."""
+        return self._loss.function if isinstance(self._loss, losses.FirstOutput) else self._loss
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether the user's code runs the steps."""
+        return bool(self.pair.train.keras_step) or self.overrides("train_step")
+
+    @property
+    def may_call_again(self) -> bool:
+        """Return whether the user's code may call the model otherwise than a loop that calls it once in a step."""
+        return self.is_own or self.overrides("compute_loss")
+
+    def overrides(self, method: str) -> bool:
+        """Return whether the model's class has a method of its own in place of keras.Model's."""
+        is_model = isinstance(self.model, keras.Model)
+        return is_model and getattr(type(self.model), method) is not getattr(keras.Model, method)
+
+    def batch(self, number: int) -> Batch:
+        """Return the data of a step."""
+        inputs = build.tensors(self.pair, self._data.step(number))
+        array = losses.target(self.pair, self._data, number, self._torch)
+        target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
+        weight = self._data.sample_weight(number)
+        if self.pair.train.class_weight:
+            by_class = dict(enumerate(self.pair.train.class_weight))
+            of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
+            weight = of_classes if weight is None else weight * of_classes
+        return Batch(inputs, target, build.tensor(array), None if weight is None else build.tensor(weight))
+
+    def step(self, batch: Batch, record: Callable[[Step], None] = lambda _: None) -> None:
+        """Run a training step, and let what it computed be recorded."""
+        seen = StepObserver(self.pair, self.model.variables, self.is_own)
+        with seen.watched():
+            returned = self.run(batch)
+        if not seen.is_own:
+            record(Step(seen.losses, seen.gradients))
+            return
+        own = losses.number(returned) if self.pair.train.keras_step else None
+        returns_loss = own is not None or not self.is_own
+        record(Step(seen.losses if own is None else [own], seen.gradients, returns_loss, seen.updates))
+
+    def loss(self, batch: Batch) -> tf.Tensor:
+        """Run a step up to its first backward pass, and return what that would differentiate."""
+
+        def leave(loss: tf.Tensor) -> None:
+            raise _Left(loss)
+
+        try:
+            with StepObserver(self.pair, self.model.variables, self.is_own, leave).watched():
+                self.run(batch)
+        except _Left as left:
+            return left.loss
+        raise LookupError("the step has no backward pass")
+
+    def run(self, batch: Batch) -> Any:
+        """Run a training step op by op, and return what the step does."""
+        with build.eagerly(), self._observed():
+            return self._run(batch)
+
+    def _run(self, batch: Batch) -> Any:
+        with build.user_errors(f"keras={self.pair.keras}: the training step fails"):
+            if text := self.pair.train.keras_step:
+                step = load("train.keras_step", text, "model", "optimizer", "batch", search=self._search)
+                return step(self.model, self.optimizer, self._by_name(batch))
+            if build.fitted(self.model, self.pair, batch.inputs) is None:
+                return self._looped(batch)
+            return self.model.train_step(self._data_of(batch))
+
+    def _data_of(self, batch: Batch) -> Any:
+        """Return a batch as `fit` passes it on."""
+        x = build.fitted(self.model, self.pair, batch.inputs)
+        return data_adapter_utils.pack_x_y_sample_weight(x, batch.target, batch.sample_weight)
+
+    def fit(self, batches: Sequence[Batch]) -> None:
+        """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""
+        first = batches[0]
+        if self.pair.train.keras_step or build.fitted(self.model, self.pair, first.inputs) is None:
+            for batch in batches:
+                self._run(batch)
+            return
+        self.model.jit_compile = False  # it makes kernels of the graph's ops, which takes long, and no other graph
+        parts = [self._data_of(batch) for batch in batches]
+        with build.user_errors(f"keras={self.pair.keras}: fit fails"):
+            sizes = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(parts)}
+            if len(sizes) == 1 and (size := sizes.pop()):  # arrays, as most users give them
+                given = tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0).numpy(), *parts)
+                self.model.fit(*given[:2], batch_size=size, sample_weight=(*given, None)[2], shuffle=False, verbose=0)
+            else:
+                datasets = map(tf.data.Dataset.from_tensors, parts)
+                self.model.fit(functools.reduce(tf.data.Dataset.concatenate, datasets), verbose=0)
+
+    def finish(self) -> None:
+        """End the training as `fit` does: an average of the weights may take their place."""
+        if self.model.trainable_variables and not self.pair.train.keras_step:
+            self.optimizer.finalize_variable_values(self.model.trainable_variables)
+
+    def _observed(self) -> ExitStack:
+        """Report the calls of the whole model; those of a tf.Module are reported by the loop."""
+        root = {"": self.model} if isinstance(self.model, keras.Layer) else {}
+        return calls.observed(root, lambda _: self._on_call(), lambda _, outputs: self._on_return(outputs))
+
+    def _looped(self, batch: Batch) -> None:
+        """Run a step of the guide's loop."""
+        model, optimizer = self.model, self.optimizer
+        with tf.GradientTape() as tape:
+            outputs = self._called(batch)
+            if isinstance(model, keras.Model):
+                loss = model._compute_loss(batch.inputs, batch.target, outputs, batch.sample_weight)
+            else:
+                loss = self._loss(batch.target, outputs, batch.sample_weight)
+                loss = tf.add_n([loss, *(tf.cast(added, loss.dtype) for added in getattr(model, "losses", []))])
+            scaled = optimizer.scale_loss(loss)
+        if variables := model.trainable_variables:
+            optimizer.apply(tape.gradient(scaled, variables), variables)
+
+    def _called(self, batch: Batch) -> Any:
+        if isinstance(self.model, keras.Layer):
+            return build.call(self.model, self.pair, batch.inputs, training=True)
+        self._on_call()
+        with calls.entered(MODEL):
+            outputs = build.call(self.model, self.pair, batch.inputs, training=True)
+        self._on_return(outputs)
+        return outputs
+
+    def _by_name(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the batch of a user's own step, by the names of this side."""
+        named = {self.pair.inputs[name].keras or name: tensor for name, tensor in batch.inputs.items()}
+        weight = {} if batch.sample_weight is None else {"sample_weight": batch.sample_weight}
+        return {**named, TARGET: batch.target, **weight}

@@ -1,0 +1,169 @@
+"""Tables that builders draw at random, in whole or in part: which elements those are, and whether both draw alike.
+
+An element is random if another seed gives it another value, on either side. All others are computed, and compared as
+they are. Of the random ones the distributions are compared (parity.pairs.distributions).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parity.core.arrays import Floats
+from parity.core.wording import count
+from parity.pairs.built import Built, Values, finite
+from parity.pairs.distributions import Contrast, contrast
+from parity.pairs.transfer import to_keras
+from parity.trace.mapping import Entry, Partial, Unlike
+
+Mask = NDArray[np.bool_]
+LARGEST = 1 << 22  # numbers of a table that is drawn again and again
+DISTRIBUTION = "initialisation.distribution"
+USED = "torch's values are used in Keras for"
+SHOWN = 4  # at most so many numbers of rows in a sentence
+
+
+class Draws(NamedTuple):
+    """What each side's builder gave with several seeds, by name; the pair's own seed is the first of them."""
+
+    torch: Sequence[Values]
+    keras: Sequence[Values]
+
+
+# Builds both models with so many further seeds, and returns what they give to the named tensors, or to all without any.
+Draw = Callable[[int, Sequence[str]], Draws]
+
+
+def changed(builds: Sequence[Values]) -> dict[str, Mask]:
+    """Return of each tensor that is not the same in all builds which elements are not."""
+    names = [name for name in builds[0] if all(name in build for build in builds)]
+    masks = {name: _differing(finite(build[name]) for build in builds) for name in names}
+    return {name: mask for name, mask in masks.items() if mask.any()}
+
+
+class RandomTable:
+    """The tensors of an entry of the mapping, some elements of which are random.
+
+    `masks` say of each of Keras's variables which elements are random, on either side.
+    """
+
+    def __init__(self, entry: Entry, draws: Draws) -> None:
+        self.entry, self.draws = entry, draws
+        self.masks = [np.logical_or(*map(_differing, self._drawn(number))) for number in range(len(entry.keras))]
+
+    def unlike(self, tables: int) -> Unlike | None:
+        """Return how the distributions differ, or None. `tables`: how many tables of the pair are compared."""
+        where, apart = self._contrast(tables)
+        if not apart:
+            return None
+        drawn = f"{self._parts('torch')} in torch and {self._parts('keras')} in keras"
+        numbers = f"{where}{apart.torch} in torch and {apart.keras} in keras"
+        said = f"random are {drawn}, and not drawn alike: over {count(len(self.draws.keras), 'seed')}, {numbers}"
+        sides = {"torch": where + apart.torch, "keras": where + apart.keras}
+        return Unlike(**sides, said=said, entry=self.entry, cause=DISTRIBUTION)
+
+    def scaled(self, tables: int) -> Partial | None:
+        """Return what loads torch's random values at Keras's scale, if both are drawn alike but for that; else None."""
+        sizes = [0.0, 0.0]
+        for number, mask in enumerate(self.masks):
+            for side, builds in enumerate(self._drawn(number)):
+                sizes[side] += sum(float(np.square(build[mask]).sum()) for build in builds)
+        if not all(sizes):
+            return None
+        factor = math.sqrt(sizes[1] / sizes[0])
+        if self._contrast(tables, factor)[1]:
+            return None
+        runs = dict(zip(self.entry.keras, map(_runs, self.masks), strict=True))
+        return Partial(entry=self.entry, runs=runs, factor=factor)
+
+    def alike(self) -> str:
+        """Say that torch's values are used where both sides draw alike."""
+        has_rest = not all(mask.all() for mask in self.masks)
+        rest = "; the rest is computed on each side and compared" if has_rest else ""
+        seeds = count(len(self.draws.keras), "seed")
+        return f"{USED} {self._parts('torch')}, random on both sides and drawn alike ({seeds}){rest}"
+
+    def partial(self, built: Built) -> Partial:
+        """Return what loads torch's values except where both sides compute other values."""
+        runs = [_runs(~mask) for mask in built.differing(self.entry, self.masks)]
+        return Partial(entry=self.entry, runs=dict(zip(self.entry.keras, runs, strict=True)))
+
+    def _contrast(self, tables: int, factor: float = 1.0) -> tuple[str, Contrast | None]:
+        """Return how torch's random values, times a factor, differ from Keras's, and in which slice or element.
+
+        Slices without any random element are left out, and what else is computed is 0 on both sides.
+        """
+        for number, mask in enumerate(self.masks):
+            kept = [np.flatnonzero(mask.any(_others(axis, mask))) for axis in range(mask.ndim)]
+            ours, theirs = (
+                (np.where(mask, build, 0)[np.ix_(*kept)] for build in builds) for builds in self._drawn(number, factor)
+            )
+            if apart := contrast(ours, theirs, tables):
+                return _where(kept, apart), apart
+        return "", None
+
+    def _parts(self, side: str) -> str:
+        """Name what a side draws at random."""
+        builds = [{name: build[name] for name in getattr(self.entry, side)} for build in getattr(self.draws, side)]
+        return " and ".join(_part(name, mask) for name, mask in changed(builds).items()) or "nothing"
+
+    def _drawn(self, number: int, factor: float = 1.0) -> tuple[Iterator[Floats], Iterator[Floats]]:
+        """Return a Keras variable's values in each build: torch's, times a factor, in its form, and its own."""
+        shapes = [self.draws.keras[0][name].shape for name in self.entry.keras]
+        torch = ([finite(build[name]) for name in self.entry.torch] for build in self.draws.torch)
+        keras = (finite(build[self.entry.keras[number]]) for build in self.draws.keras)
+        return (factor * to_keras(self.entry, arrays, shapes)[number] for arrays in torch), keras
+
+
+def _differing(arrays: Iterable[Floats]) -> Mask:
+    """Return which elements have not the same value in all arrays."""
+    each = iter(arrays)
+    first = next(each)
+    mask: Mask = np.zeros(first.shape, bool)
+    for array in each:
+        mask |= array != first
+    return mask
+
+
+def _runs(mask: Mask) -> list[tuple[int, int]]:
+    """Return the ranges of elements, in row-major order, that are true."""
+    edges = np.flatnonzero(np.diff(mask.reshape(-1), prepend=False, append=False)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _part(name: str, mask: Mask) -> str:
+    """Name the true part of a tensor's mask: by rows or columns where it is made up of them."""
+    whole = f"{name} {list(mask.shape)}"
+    if mask.all():
+        return whole
+    for axis, size in enumerate(mask.shape):
+        slices = mask.any(_others(axis, mask))
+        if mask.sum() * size == slices.sum() * mask.size:
+            return f"{_slices(mask.ndim, axis, np.flatnonzero(slices).tolist())} of {whole}"
+    return f"{int(mask.sum())} elements of {whole}"
+
+
+def _others(axis: int, mask: Mask) -> tuple[int, ...]:
+    return tuple(each for each in range(mask.ndim) if each != axis)
+
+
+def _where(kept: Sequence[NDArray[np.int_]], apart: Contrast) -> str:
+    """Return the slice or element that a contrast is of, to be put before its numbers; "" for the whole table.
+
+    `kept`: the numbers of the slices along each axis that were compared.
+    """
+    if apart.number is None:
+        return ""
+    if apart.axis is None:
+        position = np.unravel_index(apart.number, [len(numbers) for numbers in kept])
+        return f"at {[int(numbers[each]) for numbers, each in zip(kept, position, strict=True)]} "
+    return f"in {_slices(len(kept), apart.axis, [int(kept[apart.axis][apart.number])])} "
+
+
+def _slices(dimensions: int, axis: int, numbers: Sequence[int]) -> str:
+    noun = "element" if dimensions == 1 else "row" if axis == 0 else "column" if dimensions == 2 else "slice"
+    more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
+    along = f" along axis {axis}" if noun == "slice" else ""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:SHOWN]))}{more}{along}"

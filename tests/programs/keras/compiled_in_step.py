@@ -1,0 +1,27 @@
+"""compile() in the loop: each step has a new optimizer, which has forgotten its momentum, and traces anew."""
+
+import keras
+from keras import layers
+
+
+def model_of():
+    return keras.Sequential([keras.Input((16,)), layers.Dense(32, "relu"), layers.Dense(4)])
+
+
+def build():
+    return model_of()
+
+
+def build_right():
+    model = model_of()
+    model.compile(keras.optimizers.Adam(1e-3), loss="mse")
+    return model
+
+
+def step(model, inputs):
+    model.compile(keras.optimizers.Adam(1e-3), loss="mse")  # fault
+    model.train_on_batch(inputs["x"], inputs["y"])
+
+
+def step_right(model, inputs):
+    model.train_on_batch(inputs["x"], inputs["y"])

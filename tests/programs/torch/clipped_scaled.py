@@ -1,0 +1,35 @@
+"""Gradients are clipped with the GradScaler's scale still on them."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def build():
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).to("cuda")
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.scaler = torch.amp.GradScaler("cuda")
+    return model
+
+
+def backward(model, inputs):
+    model.optimizer.zero_grad(set_to_none=True)
+    with torch.autocast("cuda", dtype=torch.float16):
+        outputs = model(inputs["x"].to("cuda"))
+    loss = functional.cross_entropy(outputs.float(), inputs["y"].to("cuda"))
+    model.scaler.scale(loss).backward()
+
+
+def step(model, inputs):
+    backward(model, inputs)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # fault
+    model.scaler.step(model.optimizer)
+    model.scaler.update()
+
+
+def step_right(model, inputs):
+    backward(model, inputs)
+    model.scaler.unscale_(model.optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    model.scaler.step(model.optimizer)
+    model.scaler.update()

@@ -1,0 +1,254 @@
+"""Rows: what fit does of the user's own, and steps of one's own."""
+
+from typing import Any, Literal
+
+from users_rows import Row, floats, ids
+
+X = {"x": floats(8, 8)}
+CLASSES = X | {"target": ids(8, below=4)}
+TRAIN = {"learning_rate": 0.25, "steps": 3}
+# The optimizer of the frameworks themselves: clipping by a built-in one is PyTorch's.
+OWN_SGD = TRAIN | {"torch_optimizer": "sgd", "keras_optimizer": "sgd"}
+LOGITS = TRAIN | {"loss": "cross_entropy"}
+EAGER = {"is_eager": True}
+
+
+def _row(name: str, truth: Literal["same", "differs"], why: str, keras: str, step: str = "", **rest: Any) -> Row:
+    """`step`: torch's own, if it has one."""
+    train = rest.pop("train", TRAIN) | ({"torch_step": step} if step else {})
+    return Row(name, "fit", truth, why, rest.pop("inputs", X), rest.pop("torch", "mlp"), keras, train, **rest)
+
+
+def _by_hand(name: str, truth: Literal["same", "differs"], why: str, step: str, torch: str = "", **rest: Any) -> Row:
+    """`step`: Keras's own, `torch`: torch's."""
+    train, builder = TRAIN | {"keras_step": step}, rest.pop("torch_builder", "mlp")
+    return _row(name, truth, why, rest.pop("keras", "mlp"), torch, train=train, torch=builder, **rest)
+
+
+FIT = [
+    _row("fit_plain", "same", "fit is the plain loop", "mlp"),
+    _row("fit_documented", "same", "the train_step of Keras's guide is the plain loop", "stepping"),
+    _row("fit_tracked", "same", "the guide's second train_step has trackers and apply_gradients", "tracked"),
+    _row("fit_torch_step", "same", "torch's plain loop as a step of its own", "mlp", "plain"),
+    _row(
+        "fit_zero_at_the_end",
+        "same",
+        "zero_grad after the step is as good as before backward",
+        "mlp",
+        "zero_at_the_end",
+    ),
+    _row("fit_never_zeroed", "differs", "torch adds up the gradients of all steps", "mlp", "never_zeroed"),
+    _row("fit_halved", "differs", "the train_step halves the loss", "halved"),
+    _row("fit_head_alone", "differs", "the train_step leaves the body as it is", "head_alone"),
+    _row("fit_head_alone_both", "same", "both leave the body as it is", "head_alone", "head_alone"),
+    _row("fit_clipped", "differs", "the train_step clips", "clipped"),
+    _row("fit_clipped_both", "same", "both clip by the global norm", "clipped", "clipped"),
+    _row("fit_clipped_each", "differs", "one clips each gradient, one all of them", "clipped_each", "clipped"),
+    _row("fit_clipped_values", "same", "both clip every element", "clipped_values", "clipped_values"),
+    _row("fit_twice", "differs", "the train_step makes two updates", "twice"),
+    _row("fit_twice_both", "same", "both make two updates with each batch", "twice", "twice"),
+    _row("fit_penalty", "differs", "the train_step adds a penalty on the weights", "penalized"),
+    _row("fit_penalty_both", "same", "both add a penalty on the weights", "penalized", "weights_penalized"),
+    _row("fit_smoothed", "differs", "the train_step smooths the labels", "smoothed", inputs=CLASSES, train=LOGITS),
+    _row(
+        "fit_smoothed_both",
+        "same",
+        "labels smoothed by hand are cross_entropy's label_smoothing",
+        "smoothed",
+        inputs=CLASSES,
+        train=LOGITS | {"torch_loss": "smoothed", "keras_loss": "logits"},
+    ),
+    _row("fit_teacher", "same", "a mean teacher on both sides", "mean_teacher", "taught", torch="mean_teacher"),
+    _row(
+        "fit_teacher_early",
+        "differs",
+        "the teacher is averaged before the student's step",
+        "mean_teacher",
+        "taught",
+        torch="mean_teacher",
+        keras_kwargs={"early": True},
+    ),
+    _row(
+        "fit_teacher_trained",
+        "differs",
+        "the teacher is trained by the consistency loss as well",
+        "mean_teacher",
+        "taught",
+        torch="mean_teacher",
+        keras_kwargs={"alike": True},
+    ),
+    _row("fit_sharpness", "same", "sharpness-aware minimization on both sides", "sharpness_aware", "sharpness_aware"),
+    _row(
+        "fit_sharpness_kept",
+        "differs",
+        "the perturbed weights are not put back before the update",
+        "sharpness_aware",
+        "sharpness_aware",
+        keras_kwargs={"restored": False},
+    ),
+    _row("fit_gradient_penalty", "same", "both differentiate a gradient", "gradient_penalty", "penalized"),
+    _row(
+        "fit_gradient_penalty_in_vain",
+        "differs",
+        "torch's penalty has no gradient without create_graph",
+        "gradient_penalty",
+        "penalized_in_vain",
+    ),
+    _row("fit_micro_batches", "same", "the mean of two halves' gradients is the batch's gradient", "micro_batches"),
+    _row(
+        "fit_micro_batches_summed",
+        "differs",
+        "the halves' gradients are added up",
+        "micro_batches",
+        keras_kwargs={"averaged": False},
+    ),
+    _row("fit_adversarial", "same", "both train on adversarial samples", "adversarial", "adversarial"),
+    _row(
+        "fit_adversarial_sign",
+        "differs",
+        "the samples are moved the other way",
+        "adversarial",
+        "adversarial",
+        keras_kwargs={"sign": -1.0},
+    ),
+    _row("fit_flipped", "same", "both train on the mirrored batch as well", "flipped", "flipped"),
+    _row("fit_flipped_missing", "differs", "only torch trains on the mirrored batch as well", "mlp", "flipped"),
+    _row("fit_entropy", "differs", "compute_loss has another term", "entropy", inputs=CLASSES, train=LOGITS),
+    _row(
+        "fit_entropy_both",
+        "same",
+        "compute_loss has the term that torch's loss has",
+        "entropy",
+        inputs=CLASSES,
+        train=LOGITS | {"torch_loss": "entropy", "keras_loss": "logits"},
+    ),
+    _row("fit_own_loss", "same", "compute_loss is the mean square by hand", "own_loss"),
+    _row("fit_compiling", "differs", "compile switches clipping on", "compiling", train=OWN_SGD),
+    _row(
+        "fit_compiling_both",
+        "same",
+        "compile switches on the clipping that torch has",
+        "compiling",
+        "clipped",
+        train=OWN_SGD,
+    ),
+    _row(
+        "fit_bootstrapped", "same", "targets of the model's own, detached on both sides", "bootstrapped", "bootstrapped"
+    ),
+    _row(
+        "fit_bootstrapped_open",
+        "differs",
+        "the gradient flows into the targets",
+        "bootstrapped",
+        "bootstrapped",
+        keras_kwargs={"stopped": False},
+    ),
+    _row(
+        "fit_two_rates",
+        "same",
+        "the head has a rate of its own on both sides",
+        "two_rates",
+        "two_rates",
+        train=TRAIN | {"learning_rate": 0.125},
+    ),
+    _row(
+        "fit_two_rates_slow",
+        "differs",
+        "the head's own optimizer has another rate",
+        "two_rates",
+        "two_rates",
+        train=TRAIN | {"learning_rate": 0.125},
+        keras_kwargs={"rate": 0.375},
+    ),
+    _row("fit_normed", "same", "centred by the batch in training on both sides", "normed", torch="normed"),
+    _row(
+        "fit_normed_forgotten",
+        "differs",
+        "the train_step calls the model as in inference",
+        "normed_forgotten",
+        torch="normed",
+    ),
+    _row(
+        "fit_normed_inference",
+        "same",
+        "both train the model as it is in inference",
+        "normed_forgotten",
+        "normed_in_inference",
+        torch="normed",
+    ),
+    _row("fit_compiled_builder", "same", "the builder compiled the model, alike", "compiled_builder"),
+    _row(
+        "fit_alternating",
+        "differs",
+        "the graph that fit traces always trains the same layers",
+        "alternating",
+        "alternated",
+    ),
+    _row(
+        "fit_alternating_eagerly",
+        "same",
+        "run_eagerly trains the body in every second step",
+        "alternating",
+        "alternated",
+        keras_kwargs=EAGER,
+    ),
+    _row("fit_relaxed", "differs", "the graph that fit traces keeps one penalty", "relaxed", "relaxed"),
+    _row(
+        "fit_relaxed_eagerly",
+        "same",
+        "run_eagerly halves the penalty after every step",
+        "relaxed",
+        "relaxed",
+        keras_kwargs=EAGER,
+    ),
+    _row("fit_graph", "differs", "the model asks for a graph", "eagerly_doubled", torch="doubled_in_training"),
+    _row(
+        "fit_graph_eagerly",
+        "same",
+        "the model asks for a graph, and run_eagerly makes none",
+        "eagerly_doubled",
+        torch="doubled_in_training",
+        keras_kwargs=EAGER,
+    ),
+    _row("fit_function", "differs", "make_train_function clips the weights", "weights_clipped"),
+    _row(
+        "fit_function_both",
+        "same",
+        "both clip the weights",
+        "weights_clipped",
+        "weights_clipped",
+        also=("inconclusive",),
+    ),
+    _row("fit_overridden", "differs", "fit doubles its inputs", "doubling"),
+    _row(
+        "fit_overridden_both",
+        "same",
+        "fit and torch's step double their inputs",
+        "doubling",
+        "doubled",
+        also=("inconclusive",),
+    ),
+    _by_hand("step_by_hand", "same", "a step with a tape on one side is fit", "by_hand"),
+    _by_hand("step_both", "same", "steps by hand on both sides", "by_hand", "plain"),
+    _by_hand("step_compiled", "same", "the step is a tf.function", "compiled"),
+    _by_hand("step_on_batch", "same", "the step calls train_on_batch", "on_batch"),
+    _by_hand("step_summed", "differs", "the step's loss is a sum", "summed"),
+    _by_hand("step_clipped", "differs", "only torch's step clips", "by_hand", "clipped"),
+    _by_hand("step_normed", "same", "the step says training=True", "by_hand", keras="normed", torch_builder="normed"),
+    _by_hand(
+        "step_normed_inference",
+        "differs",
+        "the step says training=False",
+        "by_hand_in_inference",
+        keras="normed",
+        torch_builder="normed",
+    ),
+    _by_hand(
+        "step_around_train_step",
+        "differs",
+        "the step does not call the clipping train_step",
+        "by_hand",
+        "clipped",
+        keras="clipped",
+    ),
+]

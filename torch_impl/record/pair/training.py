@@ -1,0 +1,159 @@
+"""The training of a user's model, step by step, as its user runs it, and what is seen of a step from outside.
+
+A step is the plain loop of PyTorch's tutorials (docs/pairs.md shows it), or the user's own (`torch_step`).
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.config.schema import Case
+from parity.data.pairs import PairData
+from parity.doctor.program import load
+from parity.trace import survey
+from torch_impl.record import precision
+from torch_impl.record.pair import losses
+from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
+from torch_impl.record.pair.optimizers import made
+from torch_impl.record.pair.step_observer import Gradients, StepObserver
+
+
+class Batch(NamedTuple):
+    """The data of a step: its number, and the inputs by canonical name."""
+
+    number: int
+    inputs: Inputs
+
+
+class Step(NamedTuple):
+    """What a step computed: its losses, and the gradients; None if the parameters hold theirs.
+
+    `returns_loss`: whether the loss is that of a plain step, or one that a step of the user's own returned. `updates`:
+    whether an optimizer is called.
+    """
+
+    losses: list[torch.Tensor]
+    target: torch.Tensor
+    gradients: Gradients | None = None
+    returns_loss: bool = True
+    updates: bool = True
+
+
+class _Left(BaseException):
+    """Raised to leave a step at its first backward pass; `loss` is what it differentiates."""
+
+    def __init__(self, loss: torch.Tensor) -> None:
+        self.loss = loss
+
+
+class Training:
+    """The training of a model by an optimizer of its own.
+
+    Args:
+        case: the pair's case.
+        model: the built model, on its device.
+        data: the data of all steps.
+        search: the folders in which the user's functions are searched for.
+        folder: the folder of the model's survey.
+        at: the precision.
+        observed: returns a context for what calls the model, given the inputs.
+        on_return: is called with what the whole model returns in a plain step.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        model: nn.Module,
+        data: PairData,
+        search: list[str],
+        folder: str,
+        at: str,
+        observed: Callable[[list[torch.Tensor]], AbstractContextManager[Any]] = lambda _: nullcontext(),
+        on_return: Callable[[Any], None] = lambda _: None,
+    ) -> None:
+        self.case, self.pair, self.model, self._data, self._search = case, case.model, model, data, search
+        self._folder, self._observed, self._on_return = folder, observed, on_return
+        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        self._mixed = precision.autocast(at, self.device.type)
+        self.optimizer = made(case, self.trained, search)
+
+    def batch(self, number: int) -> Batch:
+        """Return the data of a step."""
+        return Batch(number, tensors(self._data.step(number), self.device))
+
+    def step(self, batch: Batch, record: Callable[[Step], None] = lambda _: None) -> None:
+        """Run a training step, and let what it computed be recorded; in a plain step that is before the update."""
+        if self.pair.train.torch_step:
+            record(self._own_step(batch))
+            return
+        self._zero_grad()
+        scalar = self._scalar(batch)
+        if scalar.value.requires_grad:
+            with user_errors(f"torch={self.pair.torch}: backward fails"):
+                scalar.value.backward()
+        record(Step([scalar.value], scalar.target))
+        with user_errors("the optimizer's step fails"):
+            self.optimizer.step()
+
+    def _zero_grad(self) -> None:
+        """Reset the gradients by the optimizer, as a plain loop does, and of the parameters that it does not hold."""
+        self.optimizer.zero_grad()
+        held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        for parameter in self.trained:
+            if id(parameter) not in held:
+                parameter.grad = None
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """Run a step up to its first backward pass, and return what that would differentiate."""
+        if not self.pair.train.torch_step:
+            return self._scalar(batch).value
+
+        def leave(loss: torch.Tensor) -> None:
+            raise _Left(loss)
+
+        try:
+            with StepObserver(self.trained, leave).watched():
+                self._run(batch)
+        except _Left as left:
+            return left.loss
+        raise LookupError("the step has no backward pass")
+
+    def _scalar(self, batch: Batch) -> losses.Scalar:
+        """Return the loss of a plain step; the model gets copies of the inputs, since it may modify them in place."""
+        copies = {name: each.clone() for name, each in batch.inputs.items()}
+        with self._mixed:
+            with self._observed(list(copies.values())):
+                outputs = call(self.model, self.pair, copies)
+            self._on_return(outputs)
+            return losses.training(self.pair, outputs, self._data, batch.number, self._search)
+
+    def _own_step(self, batch: Batch) -> Step:
+        seen = StepObserver(self.trained)
+        with seen.watched(), self._observed(list(batch.inputs.values())):
+            returned = self._run(batch)
+        if (own := losses.number(returned)) is not None:
+            return Step([own], self._target(batch), seen.gradients, updates=seen.is_applied)
+        return Step(seen.losses, self._target(batch), seen.gradients, False, seen.is_applied)
+
+    def _run(self, batch: Batch) -> Any:
+        """Run the user's own step, and return what it returns."""
+        text = self.pair.train.torch_step
+        named = {self.pair.inputs[name].torch or name: each for name, each in batch.inputs.items()}
+        named[TARGET] = self._target(batch)
+        if (weight := self._data.sample_weight(batch.number)) is not None:
+            named[SAMPLE_WEIGHT] = tensor(weight, self.device)
+        step = load("train.torch_step", text, "model", "optimizer", "batch", search=self._search)
+        with user_errors(f"train.torch_step={text} fails"), self._mixed:
+            return step(self.model, self.optimizer, named)
+
+    def _target(self, batch: Batch) -> torch.Tensor:
+        """Return a step's target; one that is not given is drawn for the output that the survey saw."""
+        seen = survey.read(Path(self._folder)).rehearsal.trained
+        is_ids = self.pair.train.loss == "cross_entropy"
+        return tensor(self._data.target(batch.number, seen.shape if seen else (), is_ids), self.device)
