@@ -10,8 +10,7 @@ import pytest
 from rows import Row, pair, speaks
 from table import ROWS
 
-from parity.pairs.compare import compared
-from parity.pairs.experiment import Experiment
+from parity.pairs import compare
 
 SAMPLE = {
     # same
@@ -47,12 +46,12 @@ def test_the_table_is_large_and_its_names_are_its_own():
 @pytest.fixture(autouse=True)
 def verdicts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the experiments, which name causes and change no verdict."""
-    monkeypatch.setattr(Experiment, "name_causes", lambda *_: None)
+    monkeypatch.setattr(compare, "_ask", lambda *_: None)
 
 
 @pytest.mark.parametrize(
     "row", [pytest.param(row, id=row.name, marks=[] if row.name in SAMPLE else pytest.mark.slow) for row in ROWS]
 )
 def test_what_is_said_of_a_row_is_true(row: Row, backends, tmp_path: Path):
-    result = compared(pair(row, tmp_path), backends, tmp_path)
+    result = compare.compared(pair(row, tmp_path), backends, tmp_path)
     assert speaks(row, result), result
