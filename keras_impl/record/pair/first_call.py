@@ -4,11 +4,13 @@ Many Keras layers make their weights in the first call. What such a call leaves 
 change, globals of the user's files) must not reach what is compared, nor must what an earlier run has left.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import msgspec
 import numpy as np
 import tensorflow as tf
 from keras.src.utils import naming
@@ -21,8 +23,31 @@ from keras_impl.record.pair.state import FRAMEWORK
 from parity.config.schema import Case
 from parity.core.python_state import PythonState
 from parity.doctor import program
+from parity.trace import survey
 
 Watch = Callable[[], AbstractContextManager[Any]]
+
+
+class _Plan(NamedTuple):
+    """How a model gets the weights that it lacks, as learned from a first call.
+
+    Attributes:
+        callers: the paths of those that call a layer, by its path, in the order of the first calls.
+        shapes: what each layer was built with.
+        weights: what the model holds after the call.
+        paths: the model's layers after the call.
+        suffices: whether building the layers with these shapes makes all weights.
+    """
+
+    callers: dict[str, list[str]]
+    shapes: dict[str, dict[str, Any]]
+    weights: list[survey.Weight]
+    paths: set[str]
+    suffices: bool = True
+
+
+_plans: dict[bytes, _Plan] = {}  # by all on which they depend: each run of a pair builds the same model again
+MOST_PLANS = 16
 
 
 def ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch = nullcontext) -> Any:
@@ -30,21 +55,45 @@ def ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray],
 
     A model that waits for a first call is called, and built a second time from the shapes that its layers were built
     with. If that does not make all weights (of layers that are created in `call`), a third one is called, and its
-    attributes get the values that they had before. `watch`: a context that is entered anew for each attempt; the last
-    is that of the returned model.
+    attributes get the values that they had before. What was learned of a model holds until one of its files changes.
+    `watch`: a context that is entered anew for each attempt; the last is that of the returned model.
 
     Raises UsageError and BackendError.
     """
     with _attempt(case, at, search, watch) as model:
         if not _waits(model):
             return model
-        called = _called(model, case, inputs)
+        key = _key(case, at, search, inputs)
+        plan = _plans.get(key)
+        if plan and plan.suffices and _is_built(model, plan):
+            return model
+        if plan and not plan.suffices:
+            with _kept(model):
+                _called(model, case, inputs)
+            return model
+        if not plan:
+            plan = _called(model, case, inputs)
     with _attempt(case, at, search, watch) as again:
-        if _is_built_like(again, model, called):
+        if _is_built(again, plan):
+            _learn(key, plan)
             return again
     with _attempt(case, at, search, watch) as model, _kept(model):
         _called(model, case, inputs)
+    _learn(key, plan._replace(suffices=False))
     return model
+
+
+def _key(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]) -> bytes:
+    """Return what determines how a model is built: its builder, its inputs' shapes, and its files as they are now."""
+    files = {module.__file__: os.stat(module.__file__).st_mtime_ns for module in program.modules().values()}
+    shapes = {name: array.shape for name, array in inputs.items()}
+    return msgspec.json.encode((case.model, case.seed, at, search, shapes, files))
+
+
+def _learn(key: bytes, plan: _Plan) -> None:
+    if len(_plans) == MOST_PLANS:
+        del _plans[next(iter(_plans))]
+    _plans[key] = plan
 
 
 @contextmanager
@@ -63,8 +112,8 @@ def _waits(model: Any) -> bool:
     return not isinstance(model, keras.Layer) or not all(layer.built for layer in every)
 
 
-def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> dict[str, list[str]]:
-    """Call the model, and return the paths of its layers in the order of their calls, each with its callers' paths."""
+def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
+    """Call the model, and return how another one is built like it."""
     callers: dict[str, list[str]] = {}
 
     def note(call: Call) -> None:
@@ -72,22 +121,23 @@ def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> dict[str, 
 
     with calls.observed(tree.called(model), note, lambda *_: None):
         build.call(model, case.model, build.tensors(case.model, inputs))
-    return callers
+    named = tree.named(model)
+    shapes = {path: named[path]._build_shapes_dict for path in callers if named[path].built}
+    return _Plan(callers, shapes, _weights(model), set(named))
 
 
-def _is_built_like(model: Any, called: Any, callers: dict[str, list[str]]) -> bool:
-    """Build the layers of a model with the shapes of one that was called; return whether it then has all weights.
+def _is_built(model: Any, plan: _Plan) -> bool:
+    """Build the layers of a model as one that was called had them built; return whether it then has all weights.
 
     A layer with a `build` of its own comes before what it calls, as in a call; any other when all in it are built.
     """
-    own, before = tree.named(model), tree.named(called)
-    inward = [path for path in callers if not is_default(before[path].build)]
-    outward = sorted(set(callers).difference(inward), key=lambda path: -len(callers[path]))
+    own, callers = tree.named(model), plan.callers
     if not own.keys() >= callers.keys():
         return False
+    inward = [path for path in callers if not is_default(own[path].build)]
+    outward = sorted(set(callers).difference(inward), key=lambda path: -len(callers[path]))
     for path in (*inward, *outward):
-        shapes = before[path]._build_shapes_dict
-        if not own[path].built and before[path].built and shapes:
+        if not own[path].built and (shapes := plan.shapes.get(path)):
             try:
                 with ExitStack() as stack:
                     for caller in callers[path]:
@@ -95,8 +145,11 @@ def _is_built_like(model: Any, called: Any, callers: dict[str, list[str]]) -> bo
                     own[path].build(**shapes)
             except Exception:  # it needs more than shapes: the first call must make its weights
                 return False
-    weights, expected = ([held.description for held in layers.variables(each)] for each in (model, called))
-    return weights == expected and tree.named(model).keys() == before.keys()
+    return _weights(model) == plan.weights and tree.named(model).keys() == plan.paths
+
+
+def _weights(model: Any) -> list[survey.Weight]:
+    return [held.description for held in layers.variables(model)]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from msgspec.structs import replace
 
 from keras_impl.record import tree
 from keras_impl.record.masks import OrderedMasks
@@ -22,6 +23,7 @@ from keras_impl.record.pair.state import python_state
 from keras_impl.record.pair.training import Training
 from keras_impl.record.pair.values import Weights
 from keras_impl.record.weights import array
+from parity.config.schema import SGD
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
 from parity.core.names import MODEL
@@ -61,7 +63,12 @@ def compare(run: Run, training: Training, changed: list[str]) -> Fitted | None:
 
     None if they do not, or no more than rounding and unseeded generators make them. `training`: the recorded one;
     `changed`: what it has changed in Python.
+
+    Where the steps read no optimizer of the user's, plain descent takes its place: its graph is made in no time, and
+    what the user's code computes otherwise in a graph moves the weights all the same.
     """
+    if not training.is_own:
+        run = run._replace(case=replace(run.case, optimizer=SGD(learning_rate=run.case.optimizer.learning_rate)))
     try:
         by_step, by_fit = _trained(run), _trained(run, in_graph=True)
         apart = {name: each for name, each in _apart(by_step, by_fit).items() if each > ROUNDING}
