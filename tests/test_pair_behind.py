@@ -34,6 +34,15 @@ class Unused(nn.Module):
         return self.a(x)
 
 
+class Statistics(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.n, self.c = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.c(torch.tanh(self.n(self.a(x))))
+
+
 class Damped(torch.optim.Optimizer):
     # In no catalogue.
 
@@ -77,6 +86,17 @@ class Unused(keras.Model):
 
     def call(self, x):
         return self.a(x) + 0.0 * self.u(x)
+
+
+class Statistics(keras.Model):
+    def __init__(self, fault=""):
+        super().__init__()
+        self.a, self.c, self.fault = layers.Dense(16), layers.Dense(4), fault
+        self.n = layers.BatchNormalization(momentum=0.9, epsilon=1e-5)
+
+    def call(self, x, training=False):
+        h = ops.tanh(self.n(self.a(x), training=training))
+        return self.c(h if training or not self.fault else ops.relu(h))
 
 
 class Damped(keras.optimizers.Optimizer):
@@ -133,7 +153,8 @@ def judge(backends, tmp_path) -> Callable[..., CaseResult]:
 
     def judged(train: str, accepted: dict[str, str], **arguments: object) -> CaseResult:
         path = tmp_path / "pair.toml"
-        path.write_text(PAIR.format(train=train, **accepted))
+        text = PAIR if "cause" in accepted else PAIR.partition("[[expect]]")[0]
+        path.write_text(text.format(train=train, **accepted))
         overrides = [f"pair.keras_kwargs.{name}={json.dumps(value)}" for name, value in arguments.items()]
         return compared(file.load(path, overrides), backends, tmp_path / "run", varied=False)
 
@@ -176,3 +197,12 @@ def test_a_cause_at_one_weight_says_nothing_of_weights_that_no_formula_reproduce
     assert [each["id"] for each in result.causes] == [cause]
     assert result.verdict == verdict
     assert verdict == "match" or "update of parameter `a.weight` does not follow" in result.reason
+
+
+def test_what_any_right_port_has_hides_no_fault(judge):
+    alone = judge(MSE, {"model": "Statistics"})
+    assert [each["id"] for each in alone.causes] == ["batch_norm.running_variance"]
+    result = judge(MSE, {"model": "Statistics"}, fault="inference")
+    assert result.first_divergence and result.first_divergence.kind == "activation", result.first_divergence
+    assert result.causes[0]["id"] != "batch_norm.running_variance", result.causes
+    assert result.causes[-1]["id"] == "batch_norm.running_variance"

@@ -29,7 +29,7 @@ from parity.pairs.pair_causes import (
 )
 from parity.pairs.prepare import Prepared, draw_torch, place, prepare, prepare_keras, survey_torch
 from parity.pairs.sources import add_sources
-from parity.pairs.suggest import layout, loading, order_of_axes, suggestions
+from parity.pairs.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.untested import constants, gradients, not_run, schedules, unnamed, unused
 from parity.pairs.vary.causes import later_batch, pair_on, take_causes
 from parity.pairs.vary.compare import vary
@@ -158,7 +158,11 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
     if experiment and not permuted:
         _ask(experiment, examination)
-    if left := left_over(examination, pair.expect, evidence):
+    left = left_over(examination, pair.expect, evidence)
+    if not left and (known := inherent(result.causes)):
+        behind = left_over(examination, [*pair.expect, *known], evidence)
+        left = behind if behind and behind[0] == "diverged" else None  # else what is inherent makes the verdict
+    if left:
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
         if experiment:
             _ask(experiment, examination)
@@ -167,6 +171,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     apply_expected(examination, pair.expect, evidence)
     if result.verdict == "diverged":
         result.causes = without_followers(result.causes, examination.unequal, result.expected)
+        result.causes.sort(key=lambda cause: cause["id"] in INHERENT)  # the user's own come first
     question_unfilled(result, mapping)
     if result.first_divergence:
         result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)

@@ -72,7 +72,7 @@ def _left(tensor: Unequal, evidence: Evidence) -> Divergence:
         f"{size.difference:.1e} apart in float64, {size.relative:.1e} of the largest value" if size else "it differs"
     )
     bits = evidence.needed - size.missing if size else None
-    return _divergence(tensor, f"{apart}, and this does not follow from an accepted cause", bits)
+    return _divergence(tensor, f"{apart}, and this follows from nothing accepted or inherent", bits)
 
 
 def _verdict(result: CaseResult) -> Any:

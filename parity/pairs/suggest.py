@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from parity.config.pair import UNNAMED
+from parity.config.pair import UNNAMED, Expect
 from parity.core.arrays import Array
 from parity.pairs.activations.values import SAME, Tensor, fit
 from parity.pairs.pair_causes import VALUES
@@ -30,6 +30,15 @@ INHERENT = {
     "sgd.momentum_form": "Keras's SGD has the learning rate within its momentum, torch's has not, and neither has an "
     "argument for the other; without a schedule they are the same",
 }
+
+
+def inherent(causes: Collection[Cause]) -> list[Expect]:
+    """Return what a file would say to accept those of the causes that any faithful port has."""
+    return [
+        Expect(cause=cause["id"], where=glob.escape(str(cause["where"])), reason=INHERENT[cause["id"]])
+        for cause in causes
+        if cause["id"] in INHERENT
+    ]
 
 
 def layout(key: str, torch: Array, keras: Array) -> list[Suggestion]:
