@@ -22,6 +22,7 @@ from parity.trace.mapping import UnmappedError
 FOLDER = Path(__file__).parent / "pairs"
 LAST = "n c h w -> n h w c"
 IMAGE = {"inputs.x.shape": [2, 8, 5, 7], "inputs.x.keras_layout": LAST, "outputs.y.keras_layout": LAST}
+PATCHES = {"inputs.x.shape": [2, 3, 8, 8], "inputs.x.keras_layout": LAST}
 SEQUENCE = {"inputs.x.shape": [2, 5, 8]}
 WIDE = {"inputs.x.shape": [4, 24], "pair.kwargs.depth": 1}
 PARTS = ["query", "key", "value"]
@@ -136,6 +137,11 @@ ROWS = [
     Row("unused weights on both sides", "Pooled", TRAIN),
     Row("forward alone", "Stepped", {"pair.backward": False}),
     Row("a gradient that is missing", "Stepped", {}, "error"),
+    Row("a convolution of patches", "Unfolded", PATCHES, assumed="moved by o (i y x) -> y x i o"),
+    Row("a kernel turned around", "Turned", PATCHES | {"outputs.y.keras_layout": LAST}, assumed="order 8 7 6 5"),
+    Row("a cell of one's own", "Cell", SEQUENCE, assumed="order 1 0 2"),
+    Row("a cell with torch's order of gates", "Cell", SEQUENCE | keras_kwargs(order="rzn"), assumed="order 0 1 2"),
+    Row("a cell that resets before the product", "Cell", SEQUENCE | keras_kwargs(after=False), "diverged"),
 ]  # fmt: skip
 
 

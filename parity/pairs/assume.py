@@ -162,7 +162,8 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
 def _move(entry: Entry) -> str:
     """Return how an entry moves its weights: a slice is the part of torch's that Keras has."""
     part = f'slice "{entry.slice}"' if entry.slice else ""
-    return ", ".join(filter(None, (part, entry.rearrange, entry.each)))
+    order = f"parts in the order {' '.join(map(str, entry.order))}" if entry.order else ""
+    return ", ".join(filter(None, (part, entry.rearrange, order, entry.each)))
 
 
 def _open(group: _EqualAmbiguities, why: str = "nothing tells which is right") -> str:

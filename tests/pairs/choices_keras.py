@@ -217,3 +217,56 @@ class Stepped(keras.Model):
 
     def call(self, x):
         return doubled(self.fc(x))
+
+
+class Unfolded(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.proj = layers.Conv2D(16, 4, strides=4)
+        self.head = layers.Dense(5)
+
+    def call(self, x):
+        y = ops.tanh(self.proj(x))
+        return self.head(ops.mean(y, axis=(1, 2)))
+
+
+class GRUCell(layers.Layer):
+    def __init__(self, units, order, after):
+        super().__init__()
+        self.units, self.order, self.after = units, order, after
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 3 * self.units), name="kernel")
+        self.recurrent = self.add_weight(shape=(self.units, 3 * self.units), name="recurrent")
+        self.bias = self.add_weight(shape=(3 * self.units,), name="bias", initializer="zeros")
+        self.recurrent_bias = self.add_weight(shape=(3 * self.units,), name="recurrent_bias", initializer="zeros")
+
+    def call(self, x, h):
+        of_x = dict(zip(self.order, ops.split(x @ self.kernel + self.bias, 3, axis=-1), strict=True))
+        of_h = dict(zip(self.order, ops.split(h @ self.recurrent + self.recurrent_bias, 3, axis=-1), strict=True))
+        z, r = (ops.sigmoid(of_x[gate] + of_h[gate]) for gate in "zr")
+        n = ops.tanh(of_x["n"] + r * of_h["n"]) if self.after else ops.tanh(r * (of_x["n"] + of_h["n"]))
+        return z * h + (1 - z) * n
+
+
+class Cell(keras.Model):
+    def __init__(self, order="zrn", after=True):
+        super().__init__()
+        self.cell = GRUCell(8, order, after)
+        self.head = layers.Dense(3)
+
+    def call(self, x):
+        h = ops.zeros((x.shape[0], 8), x.dtype)
+        for t in range(x.shape[1]):
+            h = self.cell(x[:, t], h)
+        return self.head(h)
+
+
+class Turned(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.turned = layers.Conv2D(4, 3, padding="same")
+        self.c = layers.Conv2D(2, 3, padding="same")
+
+    def call(self, x):
+        return self.c(ops.tanh(self.turned(x)))

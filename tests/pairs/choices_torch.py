@@ -207,3 +207,37 @@ class Stepped(nn.Module):
 
     def forward(self, x):
         return 2 * self.fc(x)
+
+
+class Unfolded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(3 * 4 * 4, 16)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x):
+        p = functional.unfold(x, 4, stride=4).transpose(1, 2)
+        return self.head(torch.tanh(self.proj(p)).mean(1))
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = x.new_zeros(x.shape[0], 8)
+        for t in range(x.shape[1]):
+            h = self.cell(x[:, t], h)
+        return self.head(h)
+
+
+class Turned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.turned = nn.ConvTranspose2d(3, 4, 3, stride=1, padding=1, bias=True)
+        self.c = nn.Conv2d(4, 2, 3, padding=1)
+
+    def forward(self, x):
+        return self.c(torch.tanh(self.turned(x)))

@@ -1,5 +1,6 @@
 """Give the einops patterns that turn torch's weights of a kind of layer into Keras's, alone or packed with others."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,6 +10,8 @@ from parity.pairs.weights.units import Unit
 
 # torch's axes of a matrix or convolution: outputs (o), inputs of a group (i), and the spatial axes of the kernel.
 SPACE = ("", "x", "y x", "z y x")
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+MOST_ORDERS = 24  # of the gates of a recurrent layer that somebody has written: as many as an LSTM has
 HEAD_SIZES = (64, 128, 32, 16, 80, 96, 8, 4, 2)  # usual sizes of an attention head, tried in this order
 Move = dict[str, Any]  # how a weight moves: fields of an entry of the mapping
 
@@ -27,6 +30,33 @@ def known_patterns(torch: Unit, keras: Unit) -> list[str]:
     if families[0] == "linear" and families[1] == "conv" and math.prod(keras_shape[:-2]) == 1:
         return [f"o i -> {' '.join('1' for _ in keras_shape[2:])} i o"]
     return _convolution(families, len(torch_shape) - 2)
+
+
+def further_moves(torch: Unit, keras: Unit) -> list[Move]:
+    """Return how a kernel may move where both kinds compute the same in different ways, which only running tells.
+
+    A transposed convolution is a convolution with the kernel turned around, and the product of a matrix with unfolded
+    patches is one too.
+    """
+    families, rank = (torch.family, keras.family), len(keras.weights["weight"].shape)
+    if not 3 <= rank <= 5:
+        return []
+    space = SPACE[rank - 2]
+    if families == ("linear", "conv"):
+        return [{"rearrange": f"o (i {space}) -> {space} i o"}, {"rearrange": f"o ({space} i) -> {space} i o"}]
+    if families in (("conv_transpose", "conv"), ("conv", "conv_transpose")):
+        torch_axes = f"i o {space}" if torch.family == "conv_transpose" else f"o i {space}"
+        keras_axes = f"{space} i o" if keras.family == "conv" else f"{space} o i"
+        count = math.prod(keras.weights["weight"].shape[:-2])
+        sizes = dict(zip(space.split(), keras.weights["weight"].shape, strict=False))
+        turned = {
+            "rearrange": f"{torch_axes} -> ({space}) i o",
+            "order": list(range(count))[::-1],
+            "each": f"({space}) i o -> {keras_axes}",
+            "sizes": sizes,
+        }
+        return [turned, {"rearrange": f"{torch_axes} -> {keras_axes}"}]
+    return []
 
 
 def flattened(text: str, image: Shape) -> dict[str, int]:
@@ -66,7 +96,7 @@ def recurrent(torch: Unit, keras: Unit) -> dict[str, Move]:
 
     Keras's bias is the sum of torch's two.
     """
-    gates = {"lstm": 4, "gru": 3, "rnn": 1}[torch.family]
+    gates = GATES[torch.family]
     if torch.family != "gru":
         matrix: Move = {"rearrange": "o i -> i o"}
         return {"weight": matrix, "recurrent": matrix, "bias": {"combine": "sum"}}
@@ -77,6 +107,23 @@ def recurrent(torch: Unit, keras: Unit) -> dict[str, Move]:
     bias["sizes"] = {"g": gates, "two": 2}
     has_two_biases = "bias" in keras.weights and len(keras.weights["bias"].shape) == 2
     return {"weight": matrix, "recurrent": matrix} | ({"bias": bias} if has_two_biases else {})
+
+
+def gated(torch: Unit, keras: Unit) -> Iterator[dict[str, list[Move]]]:
+    """Yield how the weights of two recurrent layers may correspond, by role, if one is somebody's own: in any order.
+
+    First come the orders of the frameworks' own layers. A matrix may be transposed or not.
+    """
+    count = GATES[torch.family]
+    known = [(1, 0, 2)] if torch.family == "gru" else []
+    orders = dict.fromkeys([*known, *itertools.permutations(range(count))])
+    for order in itertools.islice(orders, MOST_ORDERS):
+        cut: Move = {"sizes": {"g": count}, "order": list(order)}
+        matrix = [{"rearrange": "(g h) i -> g h i", "each": f"g h i -> {to}", **cut} for to in ("i (g h)", "(g h) i")]
+        vector = {"rearrange": "(g h) -> g h", "each": "g h -> (g h)", **cut}
+        is_one = "bias" in keras.weights and "recurrent_bias" not in keras.weights
+        bias = vector | ({"combine": "sum"} if is_one and "recurrent_bias" in torch.weights else {})
+        yield {"weight": matrix, "recurrent": matrix, "bias": [bias], "recurrent_bias": [vector]}
 
 
 class Packed(NamedTuple):

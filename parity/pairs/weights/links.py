@@ -103,7 +103,9 @@ def _fitting(torch: Sequence[Weight], keras: Sequence[Weight], moves: Iterable[M
 def _single(torch: Unit, keras: Unit) -> Choices:
     """Return every choice of how the unit's main weight moves, each with the entries of its other weights."""
     if torch.family in RECURRENT or keras.family in RECURRENT:
-        return [_recurrent(torch, keras)] if torch.family == keras.family else []
+        if torch.family != keras.family:
+            return []
+        return [_recurrent(torch, keras)] if torch.certain and keras.certain else _gated(torch, keras)
     if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
         return [_scaleless(torch, keras)]
     if "weight" not in torch.weights or "weight" not in keras.weights or _are_other_vectors(torch, keras):
@@ -111,6 +113,7 @@ def _single(torch: Unit, keras: Unit) -> Choices:
     moves = [
         {"rearrange": text, "sizes": layouts.flattened(text, torch.image)} for text in _patterns_to_try(torch, keras)
     ]
+    moves = [*layouts.further_moves(torch, keras), *moves]
     main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], moves)
     roles = [role for role in torch.weights if role != "weight"]
     return [
@@ -176,6 +179,20 @@ def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
         if role in keras.weights and torch.weights.keys() >= set(sources):
             entries += _fitting([torch.weights[source] for source in sources], [keras.weights[role]], [move])
     return entries if len(entries) >= 2 else []
+
+
+def _gated(torch: Unit, keras: Unit) -> Choices:
+    """Return choices of the order of a recurrent layer's gates, of two of which somebody has written one."""
+    choices = []
+    for moves in layouts.gated(torch, keras):
+        entries = []
+        for role, ways in moves.items():
+            sources = [role] if "combine" not in ways[0] else [role, "recurrent_bias"]
+            if role in keras.weights and torch.weights.keys() >= set(sources):
+                entries += _fitting([torch.weights[each] for each in sources], [keras.weights[role]], ways)[:1]
+        if {entry.keras[0] for entry in entries} == {weight.name for weight in keras.weights.values()}:
+            choices.append(entries)
+    return choices
 
 
 def _separable(torch: Sequence[Unit], keras: Unit) -> Choices:

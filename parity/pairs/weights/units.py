@@ -272,8 +272,8 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
     label, chosen, family = _label(module), _chosen(module), _family(module.kind)
     return [
         Unit(
-            label=label + part, module=module.path, chosen=chosen + part, family=family, certain=True,
-            facts=module.facts, weights=roles,
+            label=label + part, module=module.path, chosen=chosen + part, family=family,
+            certain=bool(CERTAIN.fullmatch(module.kind)), facts=module.facts, weights=roles,
         )
         for part, roles in parts.items()
     ]  # fmt: skip
