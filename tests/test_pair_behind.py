@@ -43,6 +43,16 @@ class Statistics(nn.Module):
         return self.c(torch.tanh(self.n(self.a(x))))
 
 
+class Resized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.n, self.c = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Linear(64, 4)
+        self.up = nn.Upsample(scale_factor=2, mode="bilinear")
+
+    def forward(self, x):
+        return self.c(self.up(self.n(self.a(x)).view(-1, 1, 4, 4)).flatten(1))
+
+
 class Damped(torch.optim.Optimizer):
     # In no catalogue.
 
@@ -97,6 +107,18 @@ class Statistics(keras.Model):
     def call(self, x, training=False):
         h = ops.tanh(self.n(self.a(x), training=training))
         return self.c(h if training or not self.fault else ops.relu(h))
+
+
+class Resized(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.a, self.c = layers.Dense(16), layers.Dense(4)
+        self.n = layers.BatchNormalization(momentum=0.9, epsilon=1e-5)
+        self.up = layers.UpSampling2D(2, interpolation="bilinear")
+
+    def call(self, x, training=False):
+        h = ops.reshape(self.n(self.a(x), training=training), (-1, 4, 4, 1))
+        return self.c(ops.reshape(self.up(h), (-1, 64)))
 
 
 class Damped(keras.optimizers.Optimizer):
@@ -206,3 +228,10 @@ def test_what_any_right_port_has_hides_no_fault(judge):
     assert result.first_divergence and result.first_divergence.kind == "activation", result.first_divergence
     assert result.causes[0]["id"] != "batch_norm.running_variance", result.causes
     assert result.causes[-1]["id"] == "batch_norm.running_variance"
+
+
+def test_what_float32_cannot_see_stays_so_behind_what_is_accepted(judge):
+    statistics = {"model": "Resized", "cause": "batch_norm.running_variance", "where": "n"}
+    result = judge(MSE, statistics)
+    assert result.verdict == "subprecision", result.reason
+    assert "op.precision" in [each["id"] for each in result.causes]

@@ -66,6 +66,14 @@ class Accepted:
         """Return whether an unequal tensor is accepted: by its size, or as a consequence of an accepted cause."""
         return self._is_within(tensor) or (bool(self.consequences.places) and self.consequences.follow(tensor))
 
+    def left(self, tensor: Unequal) -> Unequal:
+        """Return a tensor that is not accepted, with the verdict on what it has of its own.
+
+        What float32 did not see of a forward pass before a difference that is accepted, it does not see behind it.
+        """
+        hidden = tensor.kind in FORWARD and self.evidence.was_hidden(tensor)
+        return tensor._replace(verdict="subprecision") if hidden else tensor
+
     def is_decidable(self, tensor: Unequal) -> bool:
         """Return whether it can be told if an accepted tensor hides a fault."""
         if tensor.kind in FORWARD or self._is_within(tensor) or self.consequences.is_at_cause(tensor):

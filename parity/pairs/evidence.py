@@ -72,11 +72,23 @@ class Evidence:
         That is in an earlier step of training; or, for the evaluation after the training, in inference with the
         initial weights.
         """
-        case, matching = self._traces[0].case, self._traces[1].manifest.matching
-        if isinstance(case.model, Pair) and case.model.train and tensor.step == case.steps:
-            return matching is not None and _was_equal(tensor, matching)
+        matching = self._traces[1].manifest.matching
+        if self._is_evaluation(tensor):
+            return matching is not None and _was_among(matching.equal, tensor, matching)
         earlier = (keys.step_of(stem) for stem in self._before(tensor))
         return any(step is not None and tensor._replace(step=step) not in self._unequal for step in earlier)
+
+    def was_hidden(self, tensor: Unequal) -> bool:
+        """Return whether float32 has not seen, in the same mode before, what both sides compute differently there."""
+        matching = self._traces[1].manifest.matching
+        if self._is_evaluation(tensor):
+            return matching is not None and _was_among(matching.hidden, tensor, matching)
+        return self.matched_before(tensor._replace(verdict="diverged"))
+
+    def _is_evaluation(self, tensor: Unequal) -> bool:
+        """Return whether a tensor is of the pass in inference mode that follows a training."""
+        case = self._traces[0].case
+        return isinstance(case.model, Pair) and case.model.train is not None and tensor.step == case.steps
 
     @property
     def trains(self) -> bool:
@@ -135,8 +147,8 @@ class Evidence:
         return self._steps[stem]
 
 
-def _was_equal(tensor: Unequal, matching: Matching) -> bool:
-    """Return whether a tensor was equal in inference with the initial weights.
+def _was_among(names: list[str], tensor: Unequal, matching: Matching) -> bool:
+    """Return whether a tensor was among those of these names in inference with the initial weights.
 
     What goes into a module is known by what the module returns, or, where that has no counterpart, by what the models
     return.
@@ -144,5 +156,5 @@ def _was_equal(tensor: Unequal, matching: Matching) -> bool:
     matched = [match.torch for match in matching.matches]
     if tensor.kind == "input" and tensor.name not in matched:
         outputs = [name for name in matched if is_output(name)]
-        return bool(outputs) and set(outputs) <= set(matching.equal)
-    return tensor.name in matching.equal
+        return bool(outputs) and set(outputs) <= set(names)
+    return tensor.name in names

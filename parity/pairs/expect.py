@@ -34,7 +34,7 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
     result.expected += accepted.sizes()
     if result.verdict not in ("diverged", "subprecision") or not all(by for _, by in accepted.causes):
         return
-    if unaccepted := [tensor for tensor in examined.unequal if not accepted.holds(tensor)]:
+    if unaccepted := [accepted.left(tensor) for tensor in examined.unequal if not accepted.holds(tensor)]:
         _report_unaccepted(result, unaccepted)
         return
     if undecidable := [tensor for tensor in examined.unequal if not accepted.is_decidable(tensor)]:
@@ -57,7 +57,7 @@ def left_over(examined: Examined, expected: list[Expect], evidence: Evidence) ->
     accepted = Accepted(examined, expected, evidence)
     if not all(by for _, by in accepted.causes):
         return None
-    left = [tensor for tensor in examined.unequal if not accepted.holds(tensor)]
+    left = [accepted.left(tensor) for tensor in examined.unequal if not accepted.holds(tensor)]
     verdict = worst([tensor.verdict for tensor in left])
     if verdict == "match" or (verdict == "subprecision" and not all(map(accepted.is_decidable, examined.unequal))):
         return None

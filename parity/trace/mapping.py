@@ -142,7 +142,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
 
     `layouts`: by key, outputs of the models whose axes Keras orders differently, with the einops pattern from torch's
     order. `fed`: further modules and layers whose inputs are compared. `equal`: torch's tensors that had the values of
-    their counterpart in inference, with the initial weights.
+    their counterpart in inference, with the initial weights; `hidden`: those that float32 could not tell from it.
     `not_compared`: sentences on returned values that are neither tensors nor numbers.
     """
 
@@ -152,6 +152,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     layouts: dict[str, str] = {}
     fed: list[Fed] = []
     equal: list[str] = []
+    hidden: list[str] = []
     not_compared: list[str] = []
 
 

@@ -42,7 +42,7 @@ class Told(NamedTuple):
     def matched_before(self, each: Unequal) -> bool:
         return each.name in self.before
 
-    moved_alike_before = matched_before
+    moved_alike_before = was_hidden = matched_before
 
 
 class Replays(NamedTuple):

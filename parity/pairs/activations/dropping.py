@@ -4,6 +4,8 @@ In inference a dropout returns its input. So a block of torch's that ends after 
 ends before it, return the same tensor in inference and different ones in training.
 """
 
+from msgspec.structs import replace
+
 from parity.pairs.activations.calls import module, reordered
 from parity.pairs.activations.counterparts import drops
 from parity.pairs.activations.owners import SEPARATORS, ancestors
@@ -22,14 +24,12 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
         return module(match.torch) not in dropping[0] and module(match.keras) not in dropping[1]
 
     unmatched = [match for match in matching.matches if not stays(match)]
-    return Matching(
+    return replace(
+        matching,
         matches=[match for match in matching.matches if stays(match)],
         torch_alone=[*matching.torch_alone, *(match.torch for match in unmatched)],
         keras_alone=[*matching.keras_alone, *(match.keras for match in unmatched)],
-        layouts=matching.layouts,
         fed=[each for each in matching.fed if each.torch not in dropping[0] and each.keras not in dropping[1]],
-        equal=matching.equal,
-        not_compared=matching.not_compared,
     )
 
 

@@ -38,6 +38,7 @@ from parity.trace.survey import Module, Survey
 Arguments = dict[str, list[Shape]]
 LINEAR = ("linear", "linear_io")
 EQUAL = 1e-10  # relative L2 in float64: rounding stays below it, a constant held in float32 does not
+HIDDEN = 2.0**-22  # as of a verdict `subprecision` (docs/verdicts.md)
 
 
 def match(
@@ -71,25 +72,22 @@ def match(
     reordered = _reordered(mapping)
     matches = _matches(state, torch, keras, reordered)
     told = {each.torch.partition("#")[0] for each in matches if each.inputs is not None} | reordered
+    distances = {pair.torch.key: pair.fit.distance for pair in state.matched.values()}
+    distances |= {each.torch: _apart(torch_values[each.torch], keras_values[each.keras]) for each in output_matches}
+
+    def within(limit: float) -> list[str]:
+        return [key for key, distance in distances.items() if distance <= limit]
+
     return Matching(
         matches=[*matches, *output_matches],
         torch_alone=[output.key for output in state.torch if output.number not in state.matched],
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
         fed=list(fed(state, torch.arguments, keras.arguments, told)),
-        equal=[*_equal(state), *_equal_outputs(output_matches, torch_values, keras_values)],
+        equal=within(EQUAL),
+        hidden=within(HIDDEN),
         not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
     )
-
-
-def _equal(state: Counterparts) -> list[str]:
-    """Return torch's tensors within the models that Keras's equal."""
-    return [pair.torch.key for pair in state.matched.values() if pair.fit.distance <= EQUAL]
-
-
-def _equal_outputs(matches: list[Match], torch: dict[str, Array], keras: dict[str, Array]) -> list[str]:
-    """Return torch's outputs that Keras's equal."""
-    return [each.torch for each in matches if _apart(torch[each.torch], keras[each.keras]) <= EQUAL]
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:

@@ -39,7 +39,7 @@ def further_moves(torch: Unit, keras: Unit) -> list[Move]:
     patches is one too.
     """
     families, rank = (torch.family, keras.family), len(keras.weights["weight"].shape)
-    if not 3 <= rank <= 5:
+    if not 3 <= rank <= 5 or math.prod(keras.weights["weight"].shape[:-2]) == 1:
         return []
     space = SPACE[rank - 2]
     if families == ("linear", "conv"):
