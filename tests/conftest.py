@@ -2,7 +2,9 @@
 
 import itertools
 import os
+import zlib
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -75,13 +77,40 @@ SAMPLES = {
 }
 
 
+# Tables of many rows of a kind: of what is marked slow there, each day's run has a third, and --whole has all.
+TABLES = (
+    "soundness/test_soundness.py", "soundness/test_truth.py", "soundness/users/test_users.py",
+    "soundness/users/test_users_truth.py", "test_pairs.py", "test_pairs_telling.py", "test_pair_tables.py",
+    "test_doctor_programs.py", "test_advise_traffic.py", "test_strategies.py", "torch_impl/test_strategies.py",
+    "keras_impl/test_strategies.py",
+)  # fmt: skip
+TURNS = 3
+# All workers of a run have one day, also if it ends meanwhile.
+DAY = int(os.environ.setdefault("PARITY_TESTS_DAY", str(date.today().toordinal())))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="run the tables' rows of all days, not a third of them")
+
+
+def _is_of_another_day(item: pytest.Item) -> bool:
+    is_row = item.path.relative_to(TESTS).as_posix() in TABLES and item.get_closest_marker("slow") is not None
+    return is_row and zlib.crc32(item.name.encode()) % TURNS != DAY % TURNS
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is not in its file's sample, and begin with what takes longest: a worker takes a file at a time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is not in its file's sample, leave out what is another day's, and begin with what takes longest.
+
+    A worker takes a file at a time.
+    """
     for item in items:
         sample = SAMPLES.get(item.path.relative_to(TESTS).as_posix(), ("",))
         if not any(part in item.name for part in sample):
             item.add_marker(pytest.mark.slow)
+    if not config.getoption("whole"):
+        config.hook.pytest_deselected(items=list(filter(_is_of_another_day, items)))
+        items[:] = itertools.filterfalse(_is_of_another_day, items)
     places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 

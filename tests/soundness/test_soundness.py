@@ -1,6 +1,6 @@
 """No port that differs on its inputs passes, and no identical pair at the edges of floating point is an alarm.
 
-The whole table takes minutes (`pytest -m slow`); a sample of every theme is run always.
+The whole table takes minutes (`pytest -m slow --whole`); a sample of every theme is run always.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """What is said of programs as their users run them: fit, steps of their own, plain calls, state, seeds, tables, masks.
 
-The whole table takes minutes (`pytest -m slow`); a sample is run always.
+The whole table takes minutes (`pytest -m slow --whole`); a sample is run always.
 """
 
 from collections import Counter
