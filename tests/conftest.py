@@ -28,8 +28,9 @@ Compare = Callable[..., CaseResult]
 TESTS = Path(__file__).parent
 # What takes longest, the longest first.
 LONG = (
-    "soundness/test_soundness.py", "test_pairs.py", "test_strategies.py", "test_documents.py",
-    "test_doctor_programs.py", "soundness/test_truth.py", "test_catalogue.py", "parity/test_packages.py",
+    "test_documents.py", "soundness/users/test_users.py", "test_pairs.py", "soundness/test_soundness.py",
+    "public/test_public.py", "test_strategies.py", "test_doctor_programs.py", "soundness/test_truth.py",
+    "test_catalogue.py", "parity/test_packages.py",
 )  # fmt: skip
 # Of files that take minutes the default run has only those tests whose names have one of these parts: something of
 # everything that the file is about. The others are marked slow.
@@ -79,10 +80,11 @@ SAMPLES = {
 
 # Tables of many rows of a kind: of what is marked slow there, each day's run has a third, and --whole has all.
 TABLES = (
-    "soundness/test_soundness.py", "soundness/test_truth.py", "soundness/users/test_users.py",
-    "soundness/users/test_users_truth.py", "test_pairs.py", "test_pairs_telling.py", "test_pair_tables.py",
-    "test_doctor_programs.py", "test_advise_traffic.py", "test_strategies.py", "torch_impl/test_strategies.py",
-    "keras_impl/test_strategies.py",
+    "keras_impl/test_strategies.py", "public/test_public.py", "soundness/test_soundness.py", "soundness/test_truth.py",
+    "soundness/users/test_users.py", "soundness/users/test_users_truth.py", "test_advise_traffic.py",
+    "test_by_hand.py", "test_doctor_programs.py", "test_known_bugs.py", "test_pair_accepting.py", "test_pair_axes.py",
+    "test_pair_later.py", "test_pair_tables.py", "test_pairs.py", "test_pairs_choices.py", "test_pairs_telling.py",
+    "test_repair.py", "test_strategies.py", "torch_impl/test_strategies.py",
 )  # fmt: skip
 TURNS = 3
 # All workers of a run have one day, also if it ends meanwhile.
