@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from pairs import HEAD, pair
 
-from keras_impl.record.pair import build, outputs
+from keras_impl.record.pair import build, first_call, outputs
 from keras_impl.record.pair.first_call import ready
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError
@@ -145,6 +145,19 @@ def test_what_the_call_that_makes_weights_leaves_is_gone(tmp_path, code):
             assert module.TOTAL == 0 and not hasattr(module.Counted, "made")
         model(data["x"])
         assert (model.calls, layer.calls, model.counted.steps.numpy()) == (1, 1, 1)
+
+
+def test_what_a_first_call_has_shown_holds_until_a_file_changes(tmp_path, monkeypatch):
+    made, asked, call = pair(tmp_path, HEAD + COUNTING, "[inputs.x]\nshape = [2, 3]\n"), [], first_call._called
+    monkeypatch.setattr(first_call, "_called", lambda *given: (asked.append(given), call(*given))[1])
+    data = PairData(made.case, [str(tmp_path)]).step(0)
+    for _ in range(3):
+        assert len(ready(made.case, "float32", [str(tmp_path)], data).weights) == 4
+    assert len(asked) == 1
+    (file,) = (each for each in tmp_path.glob("*.py") if COUNTING in each.read_text())
+    file.write_text(file.read_text() + "# changed\n")
+    ready(made.case, "float32", [str(tmp_path)], data)
+    assert len(asked) == 2
 
 
 def test_names_come_before_the_order():
