@@ -148,8 +148,8 @@ The same model, as two teams published it, once in PyTorch and once in Keras: Ke
 keras.applications against Hugging Face's classes, and networks of well-known tutorials ported by hand, all small and
 with random weights. Each is compared forward, in its gradients and through three training steps, on the inputs of its
 file alone. This page is written by `python benchmarks/public.py`; the truths stand in `tests/public/public_table.py`,
-and tests hold the verdicts to them (`pytest -m "slow or not slow" --whole tests/public`). What is answered wrongly today
-stands here as wrong.
+and tests hold the verdicts to them (`pytest -m "slow or not slow" --whole tests/public`). What is answered wrongly
+today stands here as wrong.
 
 Five more pairs of this kind (Hugging Face's GPT-2, Llama, ViT and ResNet) are in `tests/pairs/`.
 """
