@@ -71,8 +71,8 @@ class Accepted:
 
         What float32 did not see of a forward pass before a difference that is accepted, it does not see behind it.
         """
-        hidden = tensor.kind in FORWARD and self.evidence.was_hidden(tensor)
-        return tensor._replace(verdict="subprecision") if hidden else tensor
+        may_be_hidden = tensor.kind in FORWARD and self.consequences.may_follow(tensor)
+        return tensor._replace(verdict="subprecision") if may_be_hidden and self.evidence.was_hidden(tensor) else tensor
 
     def is_decidable(self, tensor: Unequal) -> bool:
         """Return whether it can be told if an accepted tensor hides a fault."""

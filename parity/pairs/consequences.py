@@ -36,14 +36,23 @@ class Consequences:
         """
         if self.is_at_cause(tensor):
             return True
-        is_given = tensor.kind == "sample" or (tensor.kind == "input" and plain(tensor.name) in keys.MODEL_INPUTS)
-        if is_given or diagnosis_key(tensor) in self._examined.failed or self._evidence.size(tensor) is None:
+        if not self.may_follow(tensor):
             return False
         if self.is_sum_of_outputs(tensor):
             return True
         if tensor.kind in FORWARD:
             return self._is_recomputed(tensor) or self._proportion.holds_forward(tensor)
         return self.is_replayed(tensor) or any(self._moves(earlier, tensor) for earlier in self._examined.unequal)
+
+    def may_follow(self, tensor: Unequal) -> bool:
+        """Return whether a tensor may be a consequence at all.
+
+        What is given to the models is none, nor what a formula shows to be computed otherwise, nor a difference that no
+        number measures.
+        """
+        is_given = tensor.kind == "sample" or (tensor.kind == "input" and plain(tensor.name) in keys.MODEL_INPUTS)
+        is_failed = diagnosis_key(tensor) in self._examined.failed
+        return not is_given and not is_failed and self._evidence.size(tensor) is not None
 
     def _is_recomputed(self, tensor: Unequal) -> bool:
         """Return whether both sides compute a tensor alike from their inputs, or have done so in an earlier step."""

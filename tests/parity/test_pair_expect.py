@@ -28,10 +28,11 @@ VACUOUS = Finding(id="comparison.vacuous", side="keras", where="(model)", messag
 
 
 class Told(NamedTuple):
-    """In the place of two traces: the tensors' sizes, and those that matched in a step before."""
+    """In the place of two traces: the tensors' sizes, and those that matched, or were hidden, in a step before."""
 
     sizes: dict[str, Size | None] = {}
     before: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
     names: list[str] = NAMES
     needed: int = 20
     trains: bool = True
@@ -42,7 +43,10 @@ class Told(NamedTuple):
     def matched_before(self, each: Unequal) -> bool:
         return each.name in self.before
 
-    moved_alike_before = was_hidden = matched_before
+    moved_alike_before = matched_before
+
+    def was_hidden(self, each: Unequal) -> bool:
+        return each.name in self.hidden
 
 
 class Replays(NamedTuple):
@@ -129,6 +133,25 @@ def left(causes: list[dict], unequal: list[Unequal], verdict: str = "diverged") 
 def test_what_is_left_where_every_cause_is_accepted_is_looked_at_by_itself() -> None:
     assert left([GELU], [HIDDEN, MLP]) == ("subprecision", "head", 8.0)
     assert left([GELU], [HIDDEN, MLP, TAIL]) == ("diverged", "tail", None)  # what float32 sees comes first
+
+
+@pytest.mark.parametrize(
+    ("later", "failed", "verdict"),
+    [
+        (HIDDEN._replace(step=2, verdict="diverged"), "", "subprecision"),
+        (HIDDEN._replace(step=2, verdict="diverged"), "activation/head", "diverged"),  # a formula shows another fault
+        (Unequal(2, 0, "sample", "sample"), "", "diverged"),  # given to the models, by nothing before
+        (Unequal(2, 0, "gradient", "head"), "", "diverged"),
+    ],
+)
+def test_what_float32_did_not_see_before_it_does_not_see_behind_what_is_accepted(
+    later: Unequal, failed: str, verdict: str
+) -> None:
+    result = CaseResult(case="pair/m", causes=[GELU], verdict="diverged")
+    examined = Examined(result, [MLP, later], failed=frozenset({failed}))
+    told = Told(sizes={"head": Size(1.0, 20.0, 1.0)}, hidden=("head", "sample"))
+    found = left_over(examined, [ACCEPTED], told)
+    assert found and (found[0], found[1].name) == (verdict, later.name)
 
 
 @pytest.mark.parametrize(

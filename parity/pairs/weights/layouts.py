@@ -27,36 +27,26 @@ def known_patterns(torch: Unit, keras: Unit) -> list[str]:
     if families == ("conv", "linear") and len(keras_shape) == 2:
         space = SPACE[len(torch_shape) - 2]
         return [f"o i {space} -> ({space} i) o", f"o i {space} -> (i {space}) o"]
-    if families[0] == "linear" and families[1] == "conv" and math.prod(keras_shape[:-2]) == 1:
+    if families == ("linear", "conv") and math.prod(keras_shape[:-2]) == 1:
         return [f"o i -> {' '.join('1' for _ in keras_shape[2:])} i o"]
+    if families == ("linear", "conv") and 3 <= len(keras_shape) <= 5:  # the product of a matrix with unfolded patches
+        space = SPACE[len(keras_shape) - 2]
+        return [f"o (i {space}) -> {space} i o", f"o ({space} i) -> {space} i o"]
     return _convolution(families, len(torch_shape) - 2)
 
 
-def further_moves(torch: Unit, keras: Unit) -> list[Move]:
-    """Return how a kernel may move where both kinds compute the same in different ways, which only running tells.
-
-    A transposed convolution is a convolution with the kernel turned around, and the product of a matrix with unfolded
-    patches is one too.
-    """
-    families, rank = (torch.family, keras.family), len(keras.weights["weight"].shape)
-    if not 3 <= rank <= 5 or math.prod(keras.weights["weight"].shape[:-2]) == 1:
+def turned(torch: Unit, keras: Unit) -> list[Move]:
+    """Return how a kernel is turned around: a transposed convolution is a convolution with such a kernel."""
+    shape = keras.weights["weight"].shape
+    if {torch.family, keras.family} != {"conv", "conv_transpose"} or not 3 <= len(shape) <= 5:
         return []
-    space = SPACE[rank - 2]
-    if families == ("linear", "conv"):
-        return [{"rearrange": f"o (i {space}) -> {space} i o"}, {"rearrange": f"o ({space} i) -> {space} i o"}]
-    if families in (("conv_transpose", "conv"), ("conv", "conv_transpose")):
-        torch_axes = f"i o {space}" if torch.family == "conv_transpose" else f"o i {space}"
-        keras_axes = f"{space} i o" if keras.family == "conv" else f"{space} o i"
-        count = math.prod(keras.weights["weight"].shape[:-2])
-        sizes = dict(zip(space.split(), keras.weights["weight"].shape, strict=False))
-        turned = {
-            "rearrange": f"{torch_axes} -> ({space}) i o",
-            "order": list(range(count))[::-1],
-            "each": f"({space}) i o -> {keras_axes}",
-            "sizes": sizes,
-        }
-        return [turned, {"rearrange": f"{torch_axes} -> {keras_axes}"}]
-    return []
+    (plain,) = _convolution((torch.family, keras.family), len(shape) - 2)
+    left, _, right = plain.partition(" -> ")
+    *space, first, second = right.split()
+    places = f"({' '.join(space)}) {first} {second}"
+    order = list(range(math.prod(shape[:-2])))[::-1]
+    sizes = dict(zip(space, shape, strict=False))
+    return [{"rearrange": f"{left} -> {places}", "order": order, "each": f"{places} -> {right}", "sizes": sizes}]
 
 
 def flattened(text: str, image: Shape) -> dict[str, int]:
@@ -273,6 +263,8 @@ def _convolution(families: tuple[str, str], space: int) -> list[str]:
     patterns = {
         ("conv", "conv"): f"o i {spatial} -> {spatial} i o",
         ("conv_transpose", "conv_transpose"): f"i o {spatial} -> {spatial} o i",
+        ("conv_transpose", "conv"): f"i o {spatial} -> {spatial} i o",
+        ("conv", "conv_transpose"): f"o i {spatial} -> {spatial} o i",
         ("conv", "depthwise"): f"(c m) 1 {spatial} -> {spatial} c m",
     }
     return [patterns[families]] if families in patterns else []

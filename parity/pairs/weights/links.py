@@ -113,8 +113,7 @@ def _single(torch: Unit, keras: Unit) -> Choices:
     moves = [
         {"rearrange": text, "sizes": layouts.flattened(text, torch.image)} for text in _patterns_to_try(torch, keras)
     ]
-    moves = [*layouts.further_moves(torch, keras), *moves]
-    main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], moves)
+    main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], [*layouts.turned(torch, keras), *moves])
     roles = [role for role in torch.weights if role != "weight"]
     return [
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
