@@ -141,6 +141,7 @@ ROWS = [
     Row("a kernel turned around", "Turned", PATCHES | {"outputs.y.keras_layout": LAST}, assumed="order 8 7 6 5"),
     Row("a cell of one's own", "Cell", SEQUENCE, assumed="order 1 0 2"),
     Row("a cell with torch's order of gates", "Cell", SEQUENCE | keras_kwargs(order="rzn"), assumed="order 0 1 2"),
+    Row("a cell of both frameworks", "Cell", SEQUENCE, keras="Framework"),
     Row("a cell that resets before the product", "Cell", SEQUENCE | keras_kwargs(after=False), "diverged"),
 ]  # fmt: skip
 

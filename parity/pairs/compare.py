@@ -33,7 +33,7 @@ from parity.pairs.suggest import INHERENT, inherent, layout, loading, order_of_a
 from parity.pairs.untested import constants, gradients, not_run, schedules, unnamed, unused
 from parity.pairs.vary.causes import later_batch, pair_on, take_causes
 from parity.pairs.vary.compare import vary
-from parity.results import CaseResult, error_kind, failed
+from parity.results import CaseResult, Divergence, Verdict, error_kind, failed
 from parity.runtime import resources
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker, both
@@ -158,11 +158,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
     if experiment and not permuted:
         _ask(experiment, examination)
-    left = left_over(examination, pair.expect, evidence)
-    if not left and (known := inherent(result.causes)):
-        behind = left_over(examination, [*pair.expect, *known], evidence)
-        left = behind if behind and behind[0] == "diverged" else None  # else what is inherent makes the verdict
-    if left:
+    if left := _left_over(examination, pair, evidence):
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
         if experiment:
             _ask(experiment, examination)
@@ -181,6 +177,18 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
         for key, axes in permuted.items():
             name_layout(result, key, axes)
     return result
+
+
+def _left_over(examination: Examined, pair: Pair, evidence: Evidence) -> tuple[Verdict, Divergence] | None:
+    """Return what is left once all that is accepted is taken away, and else what is inherent too.
+
+    What float32 does not see is none of the latter: the inherent differences make the verdict then.
+    """
+    if accepted := left_over(examination, pair.expect, evidence):
+        return accepted
+    known = inherent(examination.result.causes)
+    beyond = left_over(examination, [*pair.expect, *known], evidence) if known else None
+    return beyond if beyond and beyond[0] == "diverged" else None
 
 
 def _ask(experiment: Experiment, examination: Examined) -> None:

@@ -270,3 +270,17 @@ class Turned(keras.Model):
 
     def call(self, x):
         return self.c(ops.tanh(self.turned(x)))
+
+
+class Framework(keras.Model):
+    """The cell of `Cell` as Keras has it, with both biases in one variable."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = layers.GRUCell(8), layers.Dense(3)
+
+    def call(self, x):
+        h = ops.zeros((x.shape[0], 8), x.dtype)
+        for t in range(x.shape[1]):
+            h, _ = self.cell(x[:, t], [h])
+        return self.head(h)

@@ -74,20 +74,20 @@ def match(
     told = {each.torch.partition("#")[0] for each in matches if each.inputs is not None} | reordered
     distances = {pair.torch.key: pair.fit.distance for pair in state.matched.values()}
     distances |= {each.torch: _apart(torch_values[each.torch], keras_values[each.keras]) for each in output_matches}
-
-    def within(limit: float) -> list[str]:
-        return [key for key, distance in distances.items() if distance <= limit]
-
     return Matching(
         matches=[*matches, *output_matches],
         torch_alone=[output.key for output in state.torch if output.number not in state.matched],
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
         fed=list(fed(state, torch.arguments, keras.arguments, told)),
-        equal=within(EQUAL),
-        hidden=within(HIDDEN),
+        equal=_within(distances, EQUAL),
+        hidden=_within(distances, HIDDEN),
         not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
     )
+
+
+def _within(distances: dict[str, float], limit: float) -> list[str]:
+    return [key for key, distance in distances.items() if distance <= limit]
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:

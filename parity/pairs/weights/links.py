@@ -105,7 +105,8 @@ def _single(torch: Unit, keras: Unit) -> Choices:
     if torch.family in RECURRENT or keras.family in RECURRENT:
         if torch.family != keras.family:
             return []
-        return [_recurrent(torch, keras)] if torch.certain and keras.certain else _gated(torch, keras)
+        in_any_order = [] if torch.certain and keras.certain else _gated(torch, keras)
+        return in_any_order or [_recurrent(torch, keras)]
     if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
         return [_scaleless(torch, keras)]
     if "weight" not in torch.weights or "weight" not in keras.weights or _are_other_vectors(torch, keras):

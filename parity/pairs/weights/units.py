@@ -270,10 +270,12 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
         role = ROLES.get(match[1] if match else weight.role, weight.role)
         parts.setdefault(part, {})[role] = weight
     label, chosen, family = _label(module), _chosen(module), _family(module.kind)
+    # A cell of torch's goes by the name of its class, as somebody's own does, but its weights go by torch's names.
+    is_certain = bool(CERTAIN.fullmatch(module.kind)) or any(weight.role == "weight_ih" for weight in weights)
     return [
         Unit(
-            label=label + part, module=module.path, chosen=chosen + part, family=family,
-            certain=bool(CERTAIN.fullmatch(module.kind)), facts=module.facts, weights=roles,
+            label=label + part, module=module.path, chosen=chosen + part, family=family, certain=is_certain,
+            facts=module.facts, weights=roles,
         )
         for part, roles in parts.items()
     ]  # fmt: skip
