@@ -78,39 +78,32 @@ SAMPLES = {
 }
 
 
-# Tables of many rows of a kind: of what is marked slow there, each day's run has a third, and --whole has all.
-TABLES = (
-    "keras_impl/test_strategies.py", "public/test_public.py", "soundness/test_soundness.py", "soundness/test_truth.py",
-    "soundness/users/test_users.py", "soundness/users/test_users_truth.py", "test_advise_traffic.py",
-    "test_by_hand.py", "test_doctor_programs.py", "test_known_bugs.py", "test_pair_accepting.py", "test_pair_axes.py",
-    "test_pair_later.py", "test_pair_tables.py", "test_pairs.py", "test_pairs_choices.py", "test_pairs_telling.py",
-    "test_repair.py", "test_strategies.py", "torch_impl/test_strategies.py",
-)  # fmt: skip
-TURNS = 3
+# Of what is marked slow each day's run has another part, so that a week has all; --whole has all at once.
+TURNS = 7
 # All workers of a run have one day, also if it ends meanwhile.
 DAY = int(os.environ.setdefault("PARITY_TESTS_DAY", str(date.today().toordinal())))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--whole", action="store_true", help="run the tables' rows of all days, not a third of them")
+    parser.addoption("--whole", action="store_true", help="run what is marked slow whole, not the part of the day")
 
 
 def _is_of_another_day(item: pytest.Item) -> bool:
-    is_row = item.path.relative_to(TESTS).as_posix() in TABLES and item.get_closest_marker("slow") is not None
-    return is_row and zlib.crc32(item.name.encode()) % TURNS != DAY % TURNS
+    is_slow = item.get_closest_marker("slow") is not None
+    return is_slow and zlib.crc32(item.nodeid.encode()) % TURNS != DAY % TURNS
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what is not in its file's sample, leave out what is another day's, and begin with what takes longest.
 
-    A worker takes a file at a time.
+    A worker takes a file at a time. Tests that are asked for by name are run on any day.
     """
     for item in items:
         sample = SAMPLES.get(item.path.relative_to(TESTS).as_posix(), ("",))
         if not any(part in item.name for part in sample):
             item.add_marker(pytest.mark.slow)
-    if not config.getoption("whole"):
+    if not config.getoption("whole") and not any("::" in argument for argument in config.args):
         config.hook.pytest_deselected(items=list(filter(_is_of_another_day, items)))
         items[:] = itertools.filterfalse(_is_of_another_day, items)
     places = {TESTS / name: place for place, name in enumerate(LONG)}
