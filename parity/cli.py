@@ -27,7 +27,6 @@ from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE
 from parity.runtime.hardware import available
 
-CASE_HELP = "cases to run, e.g. 'transformer/*' (repeatable)"
 UNREAD = 141  # 128 + SIGPIPE: what a shell reports for a program whose output pipe was closed by its reader
 
 
@@ -47,11 +46,17 @@ class Parser(argparse_flags.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{hint}; --help lists the flags\n")
 
 
+def add_cases(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose built-in cases."""
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--case", action="append", default=[], type=_glob, metavar="GLOB", help="e.g. 'transformer/*' (repeatable)")
+    add("--all", action="store_true", help="all built-in cases")
+
+
 def add_subjects(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose what is run: built-in cases, and files that describe a user's own two models."""
-    add = parser.add_argument
-    add("--case", action="append", default=[], type=_glob, metavar="GLOB", help=CASE_HELP)
-    add(
+    add_cases(parser)
+    parser.add_argument(
         "--pair",
         action="append",
         default=[],
@@ -148,14 +153,19 @@ def pythons(args: argparse.Namespace) -> dict[str, str]:
     return {backend: backends[backend]} if backend else backends
 
 
+def globs(args: argparse.Namespace) -> list[str]:
+    """Return the globs of the built-in cases that the flags ask for; empty if they ask for none."""
+    return ["*"] if args.all else args.case
+
+
 def chosen_cases(args: argparse.Namespace, on: Devices) -> list[schema.Case]:
     """Return the built-in cases that the flags choose.
 
-    Without `--case` these are all built-in cases, or none where the flags name a pair. Raises UsageError.
+    Without `--case` and `--all` these are the default ones, or none where the flags name a pair. Raises UsageError.
     """
-    if not args.case and (getattr(args, "pair", []) or getattr(args, "torch", "")):
+    if not globs(args) and (getattr(args, "pair", []) or getattr(args, "torch", "")):
         return []
-    return cases.select(args.case, args.set, **_fields(args, on))
+    return cases.select(globs(args), args.set, **_fields(args, on))
 
 
 def _fields(args: argparse.Namespace, on: Devices) -> dict[str, Any]:

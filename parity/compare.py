@@ -1,7 +1,8 @@
 """Compare a model in PyTorch with the same model in Keras, and report where and why they differ.
 
-Without arguments, runs every built-in case in both frameworks and compares the recorded traces. With --pair,
-compares your own two models. With two folders, compares the traces that were recorded there.
+Without arguments, runs built-in cases, of every model and every strategy, in both frameworks and compares the recorded
+traces; with --all, all of them. With --pair, compares your own two models. With two folders, compares the traces that
+were recorded there.
 """
 
 from parity.core import signals
@@ -151,7 +152,17 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
 
 def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     """Exit with status 2 if flags contradict each other or one lacks another that it needs."""
-    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
+    chooses = [
+        args.case,
+        args.all or None,
+        args.set,
+        args.keep,
+        args.precision,
+        args.steps,
+        args.every,
+        args.seed,
+        args.devices,
+    ]
     chooses += [args.pair, args.torch or None, args.keras or None, args.input]
     if flags := [flag for trace in args.traces if not os.path.isdir(trace) and (flag := cli.pair_flag(str(trace)))]:
         given = " ".join(map(str, args.traces))

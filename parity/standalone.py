@@ -101,7 +101,7 @@ def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[st
     epilog = "Exit status: 0 everything was recorded; 2 a flag or config is wrong; 3 the backend failed."
     parser = cli.Parser(prog=package, description=__doc__, epilog=epilog)
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
-    parser.add_argument("--case", action="append", default=[], metavar="GLOB", help=cli.CASE_HELP)
+    cli.add_cases(parser)
     cli.add_training_flags(parser)
     args = parser.parse_args(argv)
     cli.make_folder("--out", args.out)

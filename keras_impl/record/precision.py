@@ -23,3 +23,14 @@ def policy(at: str) -> Iterator[None]:
     finally:
         keras.config.set_floatx(previous[0])
         keras.config.set_dtype_policy(previous[1])
+
+
+@contextmanager
+def eagerly(on: bool = True) -> Iterator[None]:
+    """Run tf.functions op by op within the block if `on`, so that nothing is traced and all values can be seen."""
+    was_eager = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(on or was_eager)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(was_eager)

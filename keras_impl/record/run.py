@@ -45,7 +45,9 @@ def run(run: Run) -> Account:
     case = run.case
     strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     keras.utils.clear_session()
-    with precision.policy(run.at), faults.planted(run.fault, run.at):
+    # To trace a graph takes longer than to run the few steps op by op. The run whose layout is watched must be traced.
+    is_graph = run.watch or case.graph or case.distribution.fit
+    with precision.policy(run.at), precision.eagerly(not is_graph), faults.planted(run.fault, run.at):
         build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
         make_model = functools.partial(build, case.model)
         make_optimizer = functools.partial(optimizers.build, case)

@@ -74,7 +74,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     cli.add_pythons(parser)
     cli.add_timeout(parser)
     args = parser.parse_args(argv)
-    if not args.case and not args.pair:
+    if not cli.globs(args) and not args.pair:
         parser.error("expected what to advise on: --case=GLOB or --pair=FILE.toml")
     output.check(args)
     return args
@@ -90,7 +90,7 @@ def _advisers(args: argparse.Namespace, group: devices.Group) -> Iterator[Advise
         raise UsageError(f"--check measures devices of this machine, received --devices={group}; leave one of them out")
     if args.check and args.pair:
         raise UsageError("--check trains by every strategy, and pairs are trained on one device only; leave it out")
-    chosen = cases.select(args.case, args.set, **fields) if args.case else []
+    chosen = cases.select(cli.globs(args), args.set, **fields) if cli.globs(args) else []
     files = [load(path, args.set, **fields) for path in args.pair]
     for case in chosen:
         yield Adviser(case, describe(case), here)

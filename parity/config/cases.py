@@ -1,7 +1,8 @@
 """The built-in cases: read from cases/*.toml, chosen by glob, changed by `--set`.
 
-Each file is for one model: fields common to its cases, and a table [cases] with one entry per case, merged over
-the common fields. The key of an entry is `strategy` or `strategy@variant`; the case is named FILE/KEY.
+Each file is for one model: fields common to its cases, and two tables with one entry per case, merged over the common
+fields: [cases], which are run unless others are asked for, and [further]. The key of an entry is `strategy` or
+`strategy@variant`; the case is named FILE/KEY.
 """
 
 import fnmatch
@@ -27,14 +28,19 @@ def names() -> list[str]:
     return list(_tables())
 
 
+def default() -> list[str]:
+    """Return the names of the cases that are run where none is asked for: each model and each strategy among them."""
+    return [name for name, (_, is_default) in _tables().items() if is_default]
+
+
 def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any) -> list[schema.Case]:
-    """Return the built-in cases that match any of the globs (all cases if there is no glob), with changes applied.
+    """Return the built-in cases that match any of the globs (the default ones without a glob), with changes applied.
 
     `overrides` are strings `a.b=value`, the value in TOML or a bare string. `fields` are top-level fields to set;
     None leaves a field as it is. Raises UsageError for a glob that matches nothing, an unknown field or a wrong type.
     """
     changes = [override(text) for text in overrides]
-    chosen = {name for pattern in patterns or ["*"] for name in _matching(pattern)}
+    chosen = {name for pattern in patterns for name in _matching(pattern)} if patterns else set(default())
     given = {key: value for key, value in fields.items() if value is not None}
     return [resolve(name, *changes, given) for name in names() if name in chosen]
 
@@ -44,7 +50,7 @@ def resolve(name: str, *changes: Table) -> schema.Case:
     change: Table = functools.reduce(merge, changes, {})
     if "name" in change:
         raise UsageError(f"case {name!r}: the name of a case cannot be changed, received {change['name']!r}")
-    return convert({**merge(_tables()[name], change), "name": name})
+    return convert({**merge(_tables()[name][0], change), "name": name})
 
 
 def convert(table: Table, where: str = "") -> schema.Case:
@@ -83,13 +89,15 @@ def _finite(case: schema.Case) -> bool:
 
 
 @functools.cache
-def _tables() -> dict[str, Table]:
+def _tables() -> dict[str, tuple[Table, bool]]:
+    """Return each case's fields, and whether it is run by default, by its name."""
     tables = {}
     for file in sorted(resources.files("parity.config").joinpath("cases").iterdir(), key=lambda f: f.name):
         base = tomllib.loads(file.read_text(encoding="utf-8"))
-        for key, change in base.pop("cases").items():
-            table = merge(base, change)
-            tables[f"{file.name.removesuffix('.toml')}/{key}"] = table | {"strategy": key.partition("@")[0]}
+        default, further = base.pop("cases"), base.pop("further")
+        for key, change in (default | further).items():
+            table = merge(base, change) | {"strategy": key.partition("@")[0]}
+            tables[f"{file.name.removesuffix('.toml')}/{key}"] = table, key in default
     return tables
 
 

@@ -123,6 +123,7 @@ class Case(Frozen, frozen=True):
     workers: bool = False  # ddp: Keras, too, runs one process per device (MultiWorkerMirroredStrategy)
     distribute_dataset: bool = False  # ddp: Keras splits the batches with experimental_distribute_dataset
     fit: bool = False  # Keras trains with compile and fit instead of a training loop
+    graph: bool = False  # Keras's float64 run is traced to a graph, as its run at `precision` is, not run op by op
     steps: Positive = 5
     every: Positive = 1  # between the first and the last step, record losses and gradients every so many steps
     seed: Count = 0

@@ -79,7 +79,14 @@ def test_globs_choose_what_they_match_in_order(pattern: str) -> None:
 def test_globs_add_up_without_repeats() -> None:
     both = [case.name for case in cases.select(["transformer/single", "linear_stack/*", "linear_stack/single"])]
     assert both == [name for name in ALL if name.startswith("linear_stack/") or name == "transformer/single"]
-    assert [case.name for case in cases.select([])] == ALL
+
+
+def test_without_a_glob_the_default_cases_have_every_model_and_every_strategy() -> None:
+    chosen, every = cases.select([]), cases.select(["*"])
+    assert [case.name for case in chosen] == [name for name in ALL if name in cases.default()]
+    assert len(chosen) < len(every) / 2
+    assert {type(case.model) for case in chosen} == {type(case.model) for case in every}
+    assert {case.strategy for case in chosen} == {case.strategy for case in every}
 
 
 def test_a_glob_without_a_match_names_the_nearest_case() -> None:

@@ -62,7 +62,10 @@ def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool | 
     takes = isinstance(model, keras.Layer) or "training" in inspect.signature(_function(model)).parameters
     if takes and training is not None:
         kwargs.setdefault("training", training)
-    with user_errors(f"keras={pair.keras} cannot be called"), nullcontext() if training is None else eagerly():
+    with (
+        user_errors(f"keras={pair.keras} cannot be called"),
+        nullcontext() if training is None else precision.eagerly(),
+    ):
         return model(*args, **kwargs)
 
 
@@ -127,17 +130,6 @@ def user_errors(what: str) -> Iterator[None]:
     finally:
         if filtered:
             keras.config.enable_traceback_filtering()
-
-
-@contextmanager
-def eagerly() -> Iterator[None]:
-    """Run tf.functions eagerly within the block, so that values within them can be seen too."""
-    was_eager = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(was_eager)
 
 
 def _function(model: Any) -> Any:

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from keras_impl.record import calls
+from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import made
 from keras_impl.record.pair.step_observer import Gradients, StepObserver
@@ -171,7 +171,7 @@ class Training:
 
     def run(self, batch: Batch) -> Any:
         """Run a training step op by op, and return what the step does."""
-        with build.eagerly(), self._observed():
+        with precision.eagerly(), self._observed():
             return self._run(batch)
 
     def _run(self, batch: Batch) -> Any:
