@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from parity.core.random import GOLDEN32, MIX32, WORD
+from torch_impl.instruments.dtensors import is_dtensor
 
 
 class Key(NamedTuple):
@@ -34,8 +33,8 @@ def dropout(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> to
     """
     scale = 0.0 if rate == 1.0 else 1.0 / (1.0 - rate)
     factors = keep(numbers, rate, key).to(x.dtype) * torch.full((), scale, dtype=x.dtype, device=numbers.device)
-    if isinstance(x, DTensor):
-        factors = DTensor.from_local(factors, x.device_mesh, x.placements, shape=x.shape, stride=x.stride())
+    if is_dtensor(x):
+        factors = type(x).from_local(factors, x.device_mesh, x.placements, shape=x.shape, stride=x.stride())
     return x * factors
 
 
@@ -50,8 +49,10 @@ def number(x: torch.Tensor) -> torch.Tensor:
 
     For a DTensor: the numbers of the local elements, counted in the whole tensor.
     """
-    if not isinstance(x, DTensor):
+    if not is_dtensor(x):
         return torch.arange(x.numel(), device=x.device).view(x.shape)
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # takes long to import
+
     shape, start = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
     return _part(shape, start, x.shape, x.to_local().device)
 

@@ -1,15 +1,15 @@
 """Runs one job: trains a built-in case's model (or hands over to a user's pair), and records it."""
 
-import contextlib
 import functools
 import importlib
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest import mock
 
 import keras
 import tensorflow as tf
 
-from keras_impl import faults, losses, models, optimizers
+from keras_impl import losses, models, optimizers
 from keras_impl.instruments import devices
 from keras_impl.instruments.devices import rank
 from keras_impl.record import data, precision, specimen, weights
@@ -47,7 +47,7 @@ def run(run: Run) -> Account:
     keras.utils.clear_session()
     # To trace a graph takes longer than to run the few steps op by op. The run whose layout is watched must be traced.
     is_graph = run.watch or case.graph or case.distribution.fit
-    with precision.policy(run.at), precision.eagerly(not is_graph), faults.planted(run.fault, run.at):
+    with precision.policy(run.at), precision.eagerly(not is_graph), _planted(run):
         build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
         make_model = functools.partial(build, case.model)
         make_optimizer = functools.partial(optimizers.build, case)
@@ -79,6 +79,15 @@ def run(run: Run) -> Account:
         strategy.evaluate(model, data.evaluation(run))
         probe.on_step()
     return Account(layout_recorder.layout(case, replicas.values()), probe.modules, classes=probe.classes)
+
+
+def _planted(run: Run) -> AbstractContextManager[None]:
+    """Return the context in which the run's faults are planted; their modules import every strategy's."""
+    if not run.fault:
+        return nullcontext()
+    from keras_impl import faults
+
+    return faults.planted(run.fault, run.at)
 
 
 def options(case: schema.Case) -> dict[str, Any]:
@@ -115,5 +124,5 @@ def _own_reduction(strategy: Any, probe: Probe) -> Any:
     Does nothing for a strategy without one, whose reduction is inside the optimizer.
     """
     if not hasattr(strategy, "all_reduce"):
-        return contextlib.nullcontext()
+        return nullcontext()
     return mock.patch.object(strategy, "all_reduce", probe.reduction(strategy.all_reduce))

@@ -8,14 +8,13 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import InPlace, NotFinite
 from parity.doctor.evidence.training import Cut
-from torch_impl.instruments import source, values
+from torch_impl.instruments import dtensors, source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK
 from torch_impl.instruments.origins import Origins, tensors
@@ -81,7 +80,7 @@ class AtenObserver(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if any(issubclass(kind, DTensor) for kind in types):
+        if any(map(dtensors.is_class, types)):
             return NotImplemented  # DTensor then turns the op into local ops and collectives
         if self.calls.phase == "update":
             return func(*args, **kwargs)

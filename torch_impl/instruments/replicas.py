@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.replicas import Change, Comparable, Numbers
 from torch_impl.instruments import devices, source, values
+from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.origins import tensors
 
 
@@ -73,7 +73,7 @@ class Replicas:
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the parameters that are to be trained and whole on this rank, which a DTensor need not be."""
         for name, parameter in self.model.named_parameters():
-            if parameter.requires_grad and not is_lazy(parameter) and not isinstance(parameter, DTensor):
+            if parameter.requires_grad and not is_lazy(parameter) and not is_dtensor(parameter):
                 yield name, parameter
 
 

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 
 from parity.doctor.evidence.replicas import Numbers
+from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.virtual_devices import VirtualTensor
 
 State = Literal["none", "zero", "finite", "not_finite"]
@@ -28,7 +28,7 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor that holds the numbers: of a virtual device, of this rank's shard, of a sparse tensor."""
     if isinstance(tensor, VirtualTensor):
         return real(tensor.inner)
-    if isinstance(tensor, DTensor):
+    if is_dtensor(tensor):
         return real(tensor.to_local())
     return tensor.detach()._values() if tensor.layout == torch.sparse_coo else tensor
 

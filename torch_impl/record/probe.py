@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from parity.core.names import INPUT, MODEL
 from parity.runtime.drive import Run
 from parity.trace import keys
 from parity.trace.recorder import FORWARD, Recorder
+from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.record import calls, kinds, tree, weights
 from torch_impl.record.calls import Call
 from torch_impl.record.layout_recorder import LayoutRecorder
@@ -148,7 +148,7 @@ class Probe:
             return
         if call.path:
             self.modules[call.path] = self._kinds[call.path]
-        if isinstance(outputs, DTensor):
+        if is_dtensor(outputs):
             shard = outputs.to_local()
             if shard.numel():
                 self._add("activation", f"{call.path}@shard{self.replicas.rank}", self.replicas.first, shard)

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from parity.config import schema, strategies
 from parity.runtime.drive import Account, Run
 from parity.runtime.environment import threads
 from parity.trace.layout import Layout
-from torch_impl import faults, losses, models, optimizers
+from torch_impl import losses, models, optimizers
 from torch_impl.instruments import devices
 from torch_impl.instruments.devices import Machine, rank
 from torch_impl.record import data, precision, specimen, tree, weights
@@ -40,7 +41,7 @@ def run(run: Run) -> Account:
         return pair.run(run)
     machine = devices.find(run.case)
     layout_recorder = LayoutRecorder(machine, run.case.replicas)
-    with precision.policy(run.at), machine.available(), faults.planted(run.fault, run.at):
+    with precision.policy(run.at), machine.available(), _planted(run):
         try:
             return _train(run, machine, layout_recorder)
         finally:
@@ -85,6 +86,15 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
         strategy.evaluate(model, data.evaluation(run))
     probe.on_step()
     return Account(layouts[0], probe.modules, classes=probe.classes)
+
+
+def _planted(run: Run) -> AbstractContextManager[None]:
+    """Return the context in which the run's faults are planted; their modules import every strategy's."""
+    if not run.fault:
+        return nullcontext()
+    from torch_impl import faults
+
+    return faults.planted(run.fault, run.at)
 
 
 def options(run: Run) -> dict[str, Any]:

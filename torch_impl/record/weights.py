@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from ml_dtypes import bfloat16
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from parity.core.arrays import Floats
 from parity.trace.tensorfile import CODES
+from torch_impl.instruments.dtensors import is_dtensor
 
 Named = Iterator[tuple[str, np.ndarray]]
 # From canonical names to the parts of each parameter, in the order in which they form the whole.
@@ -128,7 +128,7 @@ def array(tensor: torch.Tensor, *further: torch.Tensor) -> np.ndarray:
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor on the CPU whole, dense and real, with at least 16 bits for a float."""
-    tensor = (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+    tensor = (tensor.full_tensor() if is_dtensor(tensor) else tensor).detach()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_complex():
