@@ -9,7 +9,7 @@ free and several of its jobs wait, as Keras's do when torch has finished.
 import contextlib
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -85,9 +85,9 @@ class Side:
         except Exception as error:  # of this job alone: the others are still run
             return Answer(status="error", message=f"{self.name}: {type(error).__name__}: {error}")
 
-    def can_take(self, waiting: int) -> bool:
-        """Return whether a process is idle, or may start because `waiting` jobs of this side wait."""
-        return bool(self.idle) or (waiting > QUEUE and len(self.backends) < self._most)
+    def may_grow(self, waiting: int) -> bool:
+        """Return whether another process may start because `waiting` jobs of this side wait."""
+        return waiting > QUEUE and len(self.backends) < self._most
 
     def take(self) -> Backend:
         """Return an idle process, which is busy from now on, or a further one."""
@@ -178,10 +178,13 @@ class _Turns:
         return [request.job.case.name for request in self._running if request.side is side and request.job.case]
 
     def _is_next(self, request: _Request) -> bool:
-        """Return whether a job may run now: of the jobs whose side can take one, it has waited for the longest."""
+        """Return whether a job may run now: it has waited for the longest of those for which a process is idle.
+
+        Where none is idle, it is one for which another process may start: those that are there are used first.
+        """
         if len(self._running) >= self._most:
             return False
-        for other in self._waiting:
-            if other.side.can_take(sum(waiting.side is other.side for waiting in self._waiting)):
-                return other is request
-        return False
+        jobs = Counter(id(waiting.side) for waiting in self._waiting)
+        able = [waiting for waiting in self._waiting if waiting.side.idle]
+        able = able or [waiting for waiting in self._waiting if waiting.side.may_grow(jobs[id(waiting.side)])]
+        return bool(able) and able[0] is request
