@@ -36,7 +36,14 @@ LONG = (
 # everything that the file is about. The others are marked slow.
 SAMPLES = {
     "keras_impl/test_inputs.py": ("residual_block/single]", "kind"),
-    "keras_impl/test_strategies.py": ("-3]", "hybrid-two_linear", "replicas", "replica_0_unless", "orders", "shards"),
+    "keras_impl/test_strategies.py": (
+        "[ddp-simple",
+        "[hybrid-two_linear",
+        "replicas",
+        "replica_0_unless",
+        "orders",
+        "shards",
+    ),
     "test_advise_traffic.py": ("keras-", "torch-residual_block/send_recv"),
     "test_by_hand.py": (),
     "test_catalogue.py": (),
@@ -73,7 +80,7 @@ SAMPLES = {
     "test_standalone.py": ("wrong_number",),
     "test_variations.py": ("masked", "clamped", "dropping-", "that_a_variation_reaches", "json", "is_told"),
     "torch_impl/test_inputs.py": ("single]", "in_place", "kind"),
-    "torch_impl/test_strategies.py": ("[3-", "variant", "local", "drift", "shards"),
+    "torch_impl/test_strategies.py": ("[3-simple", "variant", "local", "drift", "shards"),
     "test_strategies.py": ("simple_block/tensor_parallel-1",),
 }
 

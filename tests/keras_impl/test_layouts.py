@@ -41,7 +41,7 @@ def test_a_single_device_does_everything(record):
 
 
 @pytest.mark.parametrize("strategy", ["data_parallel", "ddp", "all_reduce"])
-@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("devices", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_replicas_hold_copies_and_reduce_the_gradients(record, strategy, devices):
     found = layout(record, "simple_block", strategy=strategy, devices=devices, **SIZES, **ADAM)
     everywhere = list(range(devices))
@@ -81,6 +81,7 @@ def test_stages_hand_activations_on_and_gradients_back(record, changes):
     )
 
 
+@pytest.mark.slow
 def test_hybrid_has_a_pipeline_in_each_replica(record):
     found = layout(record, "simple_block", strategy="hybrid", devices=4, **SIZES)
     assert found.compute == found.backward == {"linear1": [0, 2], "relu": [0, 2], "linear2": [1, 3]}
@@ -115,6 +116,7 @@ def test_projections_run_beside_each_other(record):
     assert found.transfers == moved(*ways)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 3])
 def test_a_pair_is_split_over_the_devices(record, devices):
     found = layout(record, "simple_block", strategy="tensor_parallel", devices=devices, **SIZES)
@@ -136,6 +138,7 @@ def test_a_moved_layer_is_seen(record):
     assert found.parameters["linear2.bias"] == found.compute["linear2"] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "strategy", "sizes", "module"),
     [

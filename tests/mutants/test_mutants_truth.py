@@ -82,6 +82,7 @@ def line_of(text: str) -> str:
     return str(next(number for number, line in enumerate(SOURCE.splitlines(), 1) if text in line))
 
 
+@pytest.mark.slow
 def test_a_port_tells_what_its_lines_have_to_do_with_layers(small):
     lines = small[2]["lines"]["small_keras.py"]
     assert set(lines[line_of("layers.Dense(width)")]["makes"]) == {"block/dense", "block/dense_1"}
@@ -91,6 +92,7 @@ def test_a_port_tells_what_its_lines_have_to_do_with_layers(small):
     assert line_of("import keras") not in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "where"),
     [
@@ -153,6 +155,7 @@ keras = "a"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("train", "where"), [("", {"gradients"}), ("[train]\n", set())])
 def test_in_training_the_gradients_of_its_loss_count(truth, tmp_path, train, where):
     """Without a loss of the user's that is made of the first output alone."""

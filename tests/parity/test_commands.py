@@ -57,6 +57,7 @@ def test_a_mistake_is_one_line_and_status_2(arguments: list[str], said: str) -> 
     assert ended.stderr.startswith(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_the_flags_that_it_has_by_itself(name: str) -> None:
     """And is called as it was started."""

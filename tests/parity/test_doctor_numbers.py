@@ -48,6 +48,7 @@ def replaced(value: Any, kind: Any, number: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [*FLOATS, *INTEGERS], ids=str)
 @pytest.mark.parametrize("seen", SEEN, ids=[f"{name}-{place}" for place, (name, _) in enumerate(ROWS)])
 def test_no_number_breaks_the_evidence_the_rules_or_what_is_written(seen: Evidence, number: Any, tmp_path: Path):

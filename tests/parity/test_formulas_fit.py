@@ -113,6 +113,7 @@ def examples() -> Iterator[tuple[str, Formula[Any], Any]]:
 EXAMPLES = {name: (formula, observation) for name, formula, observation in examples()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_formula_predicts_or_does_not_fit(name: str) -> None:

@@ -104,6 +104,7 @@ def shaded(part: Any, left: int) -> tuple[bool, bool]:
     return tuple(bool((abs(picture[:, end] - middle) > 20).mean() > 0.5) for end in (4, -6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_is_wider_than_a_phone_is_shaded_where_more_of_it_is(scheme: str, browser: Any, page_file: Path) -> None:
     with opened(browser, page_file, viewport=size(390), color_scheme=scheme) as page:
@@ -126,6 +127,7 @@ def test_the_first_screen_shows_verdict_place_cause_and_command(browser: Any, pa
             assert page.get_by_text(words).first.bounding_box()["y"] < 900, words
 
 
+@pytest.mark.slow
 def test_texts_of_a_drawing_do_not_overlap(browser: Any, page_file: Path) -> None:
     overlapping = """drawing => {
       const texts = [...drawing.querySelectorAll("text")];
@@ -184,6 +186,7 @@ def test_everything_is_reached_by_keyboard(browser: Any, page_file: Path) -> Non
         assert {"overview A", "case-1 SUMMARY", "case-1 DIV", "case-2 INPUT"} <= reached
 
 
+@pytest.mark.slow
 def test_without_script_the_page_is_complete(browser: Any, page_file: Path) -> None:
     with opened(browser, page_file, viewport=size(1280), java_script_enabled=False) as page:
         assert page.get_by_text("First to look at").is_visible()
@@ -196,6 +199,7 @@ def test_without_script_the_page_is_complete(browser: Any, page_file: Path) -> N
         assert download.value.suggested_filename == "report.json.gz"
 
 
+@pytest.mark.slow
 def test_on_paper_every_fold_is_open_in_black_on_white(browser: Any, page_file: Path) -> None:
     with opened(browser, page_file, viewport=size(794), color_scheme="dark") as page:
         page.emulate_media(media="print", color_scheme="dark")

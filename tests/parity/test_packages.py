@@ -62,6 +62,7 @@ def test_extras_hold_each_other() -> None:
     assert f"{NAME}[test]" in PROJECT["optional-dependencies"]["dev"]
 
 
+@pytest.mark.slow
 def test_without_a_framework_every_module_can_be_imported(python: Callable[..., str]) -> None:
     """All but the pytest plugin, the edits of --repair, and the random cases of the self-test."""
     code = (
@@ -147,6 +148,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", COMMANDS)
 def test_a_missing_framework_is_one_line_that_names_the_extra(
     what: str, python: Callable[..., str], tmp_path: Path
@@ -166,6 +168,7 @@ def test_of_two_sides_the_doctor_examines_the_one_that_can_be_run(python: Callab
     assert ended.stderr == f"parity.doctor: {said(python('torch'), 'keras')}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", FRAMEWORKS)
 def test_by_hand_a_missing_framework_is_one_line_too(side: str, python: Callable[..., str], tmp_path: Path) -> None:
     ended = run(python(), "-m", f"{side}_impl", BLOCK, "--out=out", folder=tmp_path)
@@ -173,6 +176,7 @@ def test_by_hand_a_missing_framework_is_one_line_too(side: str, python: Callable
     assert ended.stderr == f"{side}_impl: {said(python(), side).removeprefix(f'{side}: ')}"
 
 
+@pytest.mark.slow
 def test_the_report_says_it_too(python: Callable[..., str], tmp_path: Path) -> None:
     ended = run(python("torch"), "-m", "parity.compare", BLOCK, "--json=-", folder=tmp_path)
     assert ended.returncode == 3
