@@ -59,7 +59,6 @@ EXCEPTIONS = {
     },
     "record/pair/build.py": {
         "ready": "a torch model is moved, cast and promoted after it is built",
-        "eagerly": "a torch model runs op by op",
         "fitted": "fit gives a Keras model its inputs as one structure",
         "Given": "a Keras model takes its inputs as one structure, or by other names",
         "tensor": "Keras's inputs may have another axis order",
@@ -130,6 +129,7 @@ EXCEPTIONS = {
         "OrderedMasks": "torch's Masks can go by order; Keras's own are drawn in a graph that is traced once",
     },
     "record/precision.py": {
+        "eagerly": "torch runs op by op",
         "cast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
         "autocast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
     },

@@ -69,6 +69,7 @@ class Experiment(NamedTuple):
                 (found,) = filter(None, named.values())
                 known = {cause["id"] for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
+            examined.result.causes = _each_once(examined.result.causes)
             self._describe(_asked(asked, self._left(asked, unknown, named, examined), plain), examined.result)
             self._add_lines(asked, examined)
         except BackendError as error:
@@ -260,6 +261,14 @@ def _asked(
 def _explains(found: Sequence[Cause]) -> bool:
     """Return whether what is found is one change, and not that the other side is given another mask."""
     return len(found) == 1 and all(change["after"] != THEIRS for change in found[0]["changes"])
+
+
+def _each_once(found: Sequence[Cause]) -> list[Cause]:
+    """Return the causes without those that are the very change of an earlier one, found again from a later module."""
+    changes = [cause.get("changes") for cause in found]
+    return [
+        cause for number, cause in enumerate(found) if not changes[number] or changes.index(changes[number]) == number
+    ]
 
 
 def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:

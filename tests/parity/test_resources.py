@@ -17,7 +17,7 @@ from parity.trace.survey import Module, Seen, Survey, Weight
 
 ROOT = Path(__file__).parents[2]
 Usage = namedtuple("Usage", "total used free")
-BIG = cases.resolve("linear_stack/single", {"model": {"layers": 2, "width": 4096}, "data": {"batch": 2048}})
+BIG = cases.resolve("linear_stack/single", {"model": {"layers": 2, "width": 4096}, "data": {"batch": 2048}, "steps": 5})
 
 
 def free(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

@@ -30,6 +30,7 @@ FLAT = [
     "workers",
     "distribute_dataset",
     "fit",
+    "graph",
     "steps",
     "every",
     "seed",
@@ -42,8 +43,8 @@ RECORDED = (
     '"strategy":"ddp","devices":3,"data":{"source":"diabetes","batch":32,"length":10,"size":32,"scale":1.0},'
     '"loss":{"kind":"mse","reduction":"mean","target":"zeros"},"optimizer":{"kind":"sgd","learning_rate":0.01,'
     '"momentum":0.9,"nesterov":false,"weight_decay":0.0},"schedule":null,"clip_norm":null,"accumulate":2,'
-    '"pipeline":"gpipe","stage_blocks":[],"local_buffers":false,"workers":false,"distribute_dataset":true,"fit":false,"steps":5,'
-    '"every":1,"seed":0,"precision":"float32","weight_scale":{}}'
+    '"pipeline":"gpipe","stage_blocks":[],"local_buffers":false,"workers":false,"distribute_dataset":true,"fit":false,'
+    '"graph":false,"steps":5,"every":1,"seed":0,"precision":"float32","weight_scale":{}}'
 )
 
 

@@ -7,6 +7,7 @@ process, never in a file, and is put back after the call.
 
 import contextlib
 import enum
+import inspect
 import re
 import types
 from collections import Counter
@@ -52,6 +53,7 @@ class Knob(NamedTuple):
         of: the kind of the module that has it, "" where it is in the code.
         path: the path of that module.
         is_size: whether it may be the size of a weight, which is the same on both sides.
+        defaults: what it is where the class is made without the argument of its name; none if it has no such argument.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Knob(NamedTuple):
     of: str = ""
     path: str = ""
     is_size: bool = False
+    defaults: tuple[Any, ...] = ()
 
 
 def is_setting(value: Any) -> bool:
@@ -88,7 +91,19 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
             change = assignment(own, name)
             what = "callable" if isinstance(value, FUNCTIONS) else "attribute"
             setting, is_size = name.lstrip("_"), type(value) is int and value in owner.sizes
-            yield Knob(setting, kind.__name__, "", value, what, change, class_words, owner.kind, owner.path, is_size)
+            place = owner.kind, owner.path
+            yield Knob(
+                setting, kind.__name__, "", value, what, change, class_words, *place, is_size, _default(kind, name)
+            )
+
+
+def _default(kind: type, name: str) -> tuple[Any, ...]:
+    """Return the default of the argument of that name with which a class is made, if it is a setting."""
+    try:
+        argument = inspect.signature(kind).parameters.get(name)
+    except (TypeError, ValueError):  # a class of a C extension tells no signature
+        return ()
+    return (argument.default,) if argument and is_setting(argument.default) else ()
 
 
 def configured(owner: Owner) -> Iterator[float]:

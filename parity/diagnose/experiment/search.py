@@ -86,7 +86,7 @@ class Search:
         self._call, self._target, self._values, self._attempts = call, target, values, attempts
         self._seconds, self._end, self._calls, self._endless = seconds, 0.0, 0, 0
         self._may_solve = may_solve
-        self._last = time.process_time() + MOST
+        self._last = self._until = time.process_time() + MOST
         self._longest = math.inf
         start = time.monotonic()
         self._left = self._missed(self._under(()))
@@ -107,8 +107,9 @@ class Search:
         effective: list[tuple[float, Trial]] = []
         if base and self.reproduced(base):
             return []  # what is left then is no evidence for anything else
-        for group in groups:
-            self._begin(least if group is groups[0] and pairs else min(least, FEWER))
+        there = [group for group in groups if group]
+        for number, group in enumerate(there):
+            self._begin(least if group is groups[0] and pairs else min(least, FEWER), len(there) - number + pairs)
             if found := [self._found(trials) for trials in self._singles(group, base, effective)]:
                 return found
         if not pairs:
@@ -164,14 +165,19 @@ class Search:
                         return
                     yield each
 
-    def _begin(self, least: int) -> None:
-        """Begin a part of the search, in which so many calls are made unless that takes more time than there is."""
-        self._end, self._calls = time.process_time() + self._seconds, -least
+    def _begin(self, least: int, parts: int = 1) -> None:
+        """Begin a part of the search, in which so many calls are made unless that takes more than its part of the time.
+
+        `parts`: how many parts there are yet, this one among them; where calls take long, each has as much time.
+        """
+        now = time.process_time()
+        self._end, self._calls = now + self._seconds, -least
+        self._until = now + (self._last - now) / parts
 
     def _is_over(self) -> bool:
-        """Return whether the part's time has passed and its least number of calls is made, or all time has passed."""
+        """Return whether the part's time has passed and its least number of calls is made, or all of its time has."""
         now = time.process_time()
-        return now > self._last or (now > self._end and self._calls >= 0)
+        return now > self._until or (now > self._end and self._calls >= 0)
 
     def _try(self, tries: Tries, base: tuple[Trial, ...], start: Array | None) -> None:
         """Try the next value of a setting."""
@@ -288,6 +294,7 @@ class Search:
             self._endless += 1
             if self._endless <= MOST_ENDLESS:
                 self._end, self._last = self._end + self._longest, self._last + self._longest
+                self._until += self._longest
             return None
         except Exception:  # a value that the code does not take
             return None

@@ -206,7 +206,10 @@ def _tried(question: Question, live: Live, known: _Known) -> Callable[[Knob], Se
 
     def values(knob: Knob) -> Sequence[Any]:
         likely = [*(word for word in words if word in knob.words), *knob.words, *words, *around]
-        first = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named)]
+        # The first values are tried of all settings. A setting that a port gives may have been left to its default.
+        usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
+        usual = [each for each in usual if each != knob.value]
+        first = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named), *usual]
         return [*first, *(each for each in _values(knob, theirs, likely, live.functions) if each not in first)]
 
     return values
