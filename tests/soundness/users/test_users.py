@@ -16,15 +16,12 @@ from parity.results import CaseResult
 SAMPLE = {
     # same
     "fit_documented",
-    "scale_dynamic",
     "mask_mean",
     # differs
     "fit_halved",
     "loss_mask",
     "default_training",
     "count_attribute",
-    "seeds_same",
-    "table_first_base",
 }
 
 
