@@ -42,7 +42,13 @@ def optimizers(torch: str, keras: str) -> dict[str, Any]:
     return {"train.torch_optimizer": f"later_torch:{torch}", "train.keras_optimizer": f"later_keras:{keras}"}
 
 
+def steps(torch: str, keras: str) -> dict[str, Any]:
+    return {"train.torch_step": f"later_torch:{torch}", "train.keras_step": f"later_keras:{keras}"}
+
+
+TOGETHER, EACH = "all parameters, at 0.05", "each parameter, at 0.05"
 FAITHFUL = {
+    "step": steps("step", "step"),
     "loss": losses("loss", "loss"),
     "optimizer": optimizers("own", "own"),
     "momentum": optimizers("momentum", "momentum"),  # whose forms differ only under a schedule
@@ -93,6 +99,11 @@ ROWS = {
     "rmsprop": Row(
         optimizers("rmsprop", "rmsprop"), "rmsprop.epsilon_placement", "outside the root", "inside the root"
     ),
+    "clipped each": Row(steps("together_step", "each_step"), "clip.scope", TOGETHER, EACH),
+    "clipped in keras": Row(steps("step", "together_step"), "clip.scope", "none", TOGETHER),
+    "clipped in torch": Row(steps("together_step", "step"), "clip.scope", TOGETHER, "none"),
+    "clipped each in keras": Row(steps("step", "each_step"), "clip.scope", "none", EACH),
+    "clipped together": Row(steps("together_step", "together_step"), "clip.epsilon", "1e-06", "0"),
     "clipped": Row(optimizers("sgd", "clipped_sgd"), "code.constant", 0.0, 0.01, "later_keras.py"),
 }
 

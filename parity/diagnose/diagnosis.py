@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from parity.config.pair import UNKNOWN
-from parity.diagnose import entries, explain, gradients, place, placement
+from parity.diagnose import clipping, entries, explain, gradients, place, placement
 from parity.diagnose.entries import COMMON, Cause
 from parity.diagnose.explain import Explained
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
@@ -180,6 +180,8 @@ def _named(answers: list[Answer], sides: Sides) -> ByKind:
     for kind, causes in (("gradient", gradients.missing(sides)), ("activation", _low_causes(sides, names))):
         for cause in causes:
             named.setdefault(kind, []).append(cause)
+    if clipped := list(clipping.causes(sides)):
+        named["gradient"] = clipped  # a gradient for itself is only scaled, by another number than the next
     return named
 
 

@@ -57,7 +57,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     Only where the forward pass agrees: else the gradients differ because of that.
     """
     differing = sides.of("gradient")
-    if not differing or any(_precedes(tensor, differing[0]) for tensor in sides.unequal):
+    if not differing or any(precedes(tensor, differing[0]) for tensor in sides.unequal):
         return
     first = [tensor for tensor in differing if tensor.step == differing[0].step]
     local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
@@ -99,17 +99,20 @@ def missing(sides: Sides) -> Iterator[dict[str, Any]]:
 def without_followers(
     causes: Sequence[Cause], unequal: Collection[Unequal], accepted: Collection[Cause]
 ) -> list[Cause]:
-    """Return causes without the missing gradients of parameters where the forward pass differs for a known reason.
+    """Return causes without those that follow: missing gradients where the forward pass differs for a known reason.
 
     A pair's gradient of zeros counts as missing, and what a layer is given decides whether its gradient is zero: a mask
     that leaves one key to see, a result that is used no more. Whether such a gradient has a fault of its own shows once
-    the forward pass is mended, or the cause of its difference accepted.
+    the forward pass is mended, or the cause of its difference accepted. And where one side leaves a dropout out, the
+    masks that come after it have other numbers.
     """
     forward = [plain(tensor.name) for tensor in unequal if tensor.step == 0 and tensor.kind in FORWARD]
     known = {(cause["id"], plain(str(cause["where"]))) for cause in causes if cause["id"] not in (*UNNAMED, MISSING)}
     known -= {(cause.get("id"), plain(str(cause["where"]))) for cause in accepted}
     is_known = any(where == MODEL or f"{name}.".startswith(f"{where}.") for _, where in known for name in forward)
-    return [cause for cause in causes if cause["id"] != MISSING or not is_known]
+    is_left_out = any(cause["id"] == "dropout.rate" and None in (cause["torch"], cause["keras"]) for cause in causes)
+    followers = {MISSING: is_known, "dropout.order": is_left_out}
+    return [cause for cause in causes if not followers.get(cause["id"])]
 
 
 def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
@@ -137,7 +140,7 @@ def _is_reduced(sides: Sides, tensor: Unequal) -> bool:
     return observe_reduction(sides.reference, tensor.name, tensor.step or 0, tensor.replica) is not None
 
 
-def _precedes(tensor: Unequal, gradient: Unequal) -> bool:
+def precedes(tensor: Unequal, gradient: Unequal) -> bool:
     """Return whether a tensor comes before the backward pass that made a gradient."""
     step = -1 if tensor.step is None else tensor.step
     return step < (gradient.step or 0) or (step == gradient.step and tensor.kind in BEFORE_BACKWARD)

@@ -22,7 +22,9 @@ FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
 # Parts of this project's packages that are not examined ("" is the whole package).
 # The rest of these packages, models and strategies, is treated like a user's program.
 BUILT_IN = ("torch_impl", "keras_impl")
-MACHINERY = ("doctor", "experiment", "faults", "record", "instruments", "bench.py", "__init__.py", "__main__.py")
+MACHINERY = (
+    "doctor", "experiment", "faults", "record", "instruments", "bench.py", "dropout.py", "__init__.py", "__main__.py",
+)  # fmt: skip
 OWN = {"parity": ("",), **dict.fromkeys(BUILT_IN, MACHINERY)}
 SITES = ("site-packages", "dist-packages")
 

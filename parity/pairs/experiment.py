@@ -69,7 +69,7 @@ class Experiment(NamedTuple):
                 (found,) = filter(None, named.values())
                 known = {cause["id"] for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
-            examined.result.causes = _each_once(examined.result.causes)
+            examined.result.causes = each_once(examined.result.causes)
             self._describe(_asked(asked, self._left(asked, unknown, named, examined), plain), examined.result)
             self._add_lines(asked, examined)
         except BackendError as error:
@@ -263,7 +263,7 @@ def _explains(found: Sequence[Cause]) -> bool:
     return len(found) == 1 and all(change["after"] != THEIRS for change in found[0]["changes"])
 
 
-def _each_once(found: Sequence[Cause]) -> list[Cause]:
+def each_once(found: Sequence[Cause]) -> list[Cause]:
     """Return the causes without those that are the very change of an earlier one, found again from a later module."""
     changes = [cause.get("changes") for cause in found]
     return [

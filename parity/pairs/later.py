@@ -11,7 +11,7 @@ from parity.diagnose.experiment import later
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.later import Parted
 from parity.diagnose.experiment.later_words import difference
-from parity.pairs.experiment import MOST_ALIKE, Experiment
+from parity.pairs.experiment import MOST_ALIKE, Experiment, each_once
 from parity.pairs.one_sided import has_own_optimizer
 from parity.trace import keys
 from parity.trace.experiment import Question
@@ -44,6 +44,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             result.causes += alike
         if words:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
+    result.causes = each_once(result.causes)
 
 
 def _is_replayed(examined: Examined, name: str) -> bool:

@@ -27,6 +27,8 @@ INHERENT = {
     "op.precision": "an op of the framework computes in float32, whatever it is given, and has no argument for it",
     "rmsprop.epsilon_placement": "Keras's RMSprop has its epsilon within the root, torch's beside it, and neither has "
     "an argument for the other",
+    "clip.epsilon": "torch's clip_grad_norm_ divides by the norm plus 1e-6, tf.clip_by_global_norm by the norm, and "
+    "neither has an argument for it",
     "sgd.momentum_form": "Keras's SGD has the learning rate within its momentum, torch's has not, and neither has an "
     "argument for the other; without a schedule they are the same",
 }

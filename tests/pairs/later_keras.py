@@ -215,3 +215,23 @@ class Nudged(Model):
 
     def call(self, ids):
         return self.out(ops.tanh(self.outer(self.nudge(ops.tanh(self.inner(self.table(ids)))))))
+
+
+def step(model, optimizer, batch):
+    return stepped(model, optimizer, batch, lambda gradients: gradients)
+
+
+def together_step(model, optimizer, batch):
+    return stepped(model, optimizer, batch, lambda gradients: tf.clip_by_global_norm(gradients, 0.05)[0])
+
+
+def each_step(model, optimizer, batch):
+    return stepped(model, optimizer, batch, lambda gradients: [tf.clip_by_norm(each, 0.05) for each in gradients])
+
+
+def stepped(model, optimizer, batch, clip):
+    with tf.GradientTape() as tape:
+        value = loss(model(batch["ids"], training=True), batch["target"])
+    gradients = [tf.convert_to_tensor(each) for each in tape.gradient(value, model.trainable_variables)]
+    optimizer.apply(clip(gradients), model.trainable_variables)
+    return value

@@ -211,3 +211,20 @@ class Padded(Model):
     def forward(self, ids):
         x = self.table(ids).masked_fill((ids == 3)[..., None], 0.0)
         return self.out(torch.tanh(self.outer(torch.tanh(self.inner(x)))))
+
+
+def step(model, optimizer, batch):
+    return stepped(model, optimizer, batch, lambda weights: None)
+
+
+def together_step(model, optimizer, batch):
+    return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_norm_(weights, 0.05))
+
+
+def stepped(model, optimizer, batch, clip):
+    optimizer.zero_grad()
+    value = loss(model(batch["ids"]), batch["target"])
+    value.backward()
+    clip(list(model.parameters()))
+    optimizer.step()
+    return value

@@ -60,7 +60,10 @@ def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
 def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) -> Parted | None:
     where, is_unknown = str(cause["where"]), cause["id"] == UNKNOWN
     moved = [tensor for tensor in unequal if tensor.kind in STATE and tensor.kind != "optimizer_state"]
-    if first and first.step is not None and (cause["id"] in COARSE or (is_unknown and where == first.name)):
+    gradients = [first.name] if first else []
+    if first and first.kind == "gradient":  # a diagnosis tells the most informative one, which need not be the first
+        gradients += [tensor.name for tensor in unequal if (tensor.kind, tensor.step) == (first.kind, first.step)]
+    if first and first.step is not None and (cause["id"] in COARSE or (is_unknown and where in gradients)):
         kind = keys.UPDATE if first.kind in STATE else first.kind
         if kind in LATER:
             return Parted(where if is_unknown else first.name, kind, first.name, first.step)

@@ -150,7 +150,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if is_exchanged and search.before >= NEEDED:
         return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
-        return _later(question, search, known)
+        return _later(question, search, known, live)
     return _forward(question, search, known, live.operations())
 
 
@@ -261,7 +261,7 @@ def _besides(question: Question, search: Search, known: _Known, further: Sequenc
     return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
 
 
-def _later(question: Question, search: Search, known: _Known) -> Outcome:
+def _later(question: Question, search: Search, known: _Known, live: Live) -> Outcome:
     """Answer a question about what comes after the forward pass."""
     settings, named, in_code = known.settings, known.named, known.in_code
     if search.before >= NEEDED:
@@ -269,10 +269,20 @@ def _later(question: Question, search: Search, known: _Known) -> Outcome:
     if question.given:
         return Outcome(settings=settings, same=_suffices(question.given, search, known))
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
+    if question.tensor.kind == "loss":
+        groups = [_of_loss(known, live), *groups]
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
     return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
+
+
+def _of_loss(known: _Known, live: Live) -> list[Knob]:
+    """Return what is no part of the model, whose outputs agree: the settings of the loss and of what it calls."""
+    whole = live.arguments()[1]
+    parts = [whole.module, *(owner.module for owner in live.owners() if owner.path)]
+    classes = {type(module).__name__ for module in parts}
+    return [knob for knob in known.all if not knob.path and knob.owner.partition(".")[0] not in classes]
 
 
 def _suffices(given: Sequence[Change], search: Search, known: _Known) -> bool:
