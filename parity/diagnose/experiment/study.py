@@ -349,7 +349,7 @@ def _values(
 
 
 def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
-    """Return the values with which a term of a loss, a gradient or an update is left out; an axis is exchanged first."""
+    """Return the values with which a term of a loss, a gradient or an update is left out; first comes another axis."""
     value = knob.value
     other_axis = (1 - value,) if knob.kind == "constant" and type(value) is int and value in (0, 1) else ()
     return (*other_axis, *SWITCHED_OFF.get(type(value), ())) if kind in LATER else ()
