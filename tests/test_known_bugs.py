@@ -90,7 +90,7 @@ def test_the_page_admits_what_is_not_seen(bug, scratch):
 
 @pytest.mark.parametrize("repaired", [False, True])
 def test_a_wrong_backward_pass_is_seen_by_comparison(repaired, backends, tmp_path):
-    """Its gradients are the first that differ, and no cause is made up for them."""
+    """Its gradients are the first that differ, and the cause is the switch by which the program is repaired."""
     changes = ["pair.torch_kwargs.repaired=true"] if repaired else []
     result = compared(file.load(PROGRAMS / "ring.toml", changes), backends, tmp_path / "ring", False)
     if repaired:
@@ -98,7 +98,9 @@ def test_a_wrong_backward_pass_is_seen_by_comparison(repaired, backends, tmp_pat
     else:
         first = result.first_divergence
         assert result.verdict == "diverged" and (first.step, first.kind) == (0, "gradient")
-        assert {cause["id"] for cause in result.causes} == {"unknown"}
+        assert [(cause["id"], cause["torch"], cause["keras"]) for cause in result.causes] == [
+            ("block.repaired", False, True)
+        ]
 
 
 def rows(bug: KnownBug) -> list[str]:

@@ -20,7 +20,8 @@ Owner = Literal["user", "own", "standard", "installed"]
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
 # Parts of this project's packages that are not examined ("" is the whole package).
-# The rest of these packages, models and strategies, is treated like a user's program.
+# The rest of these packages, models and strategies, is treated like a user's program. dropout.py draws the masks of
+# users' models as well, and is no part of them.
 BUILT_IN = ("torch_impl", "keras_impl")
 MACHINERY = (
     "doctor", "experiment", "faults", "record", "instruments", "bench.py", "dropout.py", "__init__.py", "__main__.py",
