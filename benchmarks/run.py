@@ -40,6 +40,7 @@ def main() -> int:
 def _round(args: argparse.Namespace) -> float:
     seconds, recorded = _compare(args)
     floor, trained = _floor(args)
+    recorded = {name: sides for name, sides in recorded.items() if name in trained}
     print(f"{'case':34}{'torch':>8}{'bare':>8}{'keras':>8}{'bare':>8}")
     for name, sides in recorded.items():
         columns = [sides["torch"], trained[name]["torch"], sides["keras"], trained[name]["keras"]]
@@ -65,7 +66,8 @@ def _compare(args: argparse.Namespace) -> tuple[float, Seconds]:
 def _floor(args: argparse.Namespace) -> tuple[float, Seconds]:
     """Return the seconds of all that the cases need, run bare, and of each case's own training."""
     devices = parse(args.devices)
-    chosen = [case for case in cases.select(args.case, devices=devices.number) if not obstacle(case)]
+    able = [case for case in cases.select(args.case, devices=devices.number) if not obstacle(case)]
+    chosen = [case for case in able if not case.distribution.side_obstacle("keras")]
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         plan = Plan(chosen, Path(folder), None)
         start = time.perf_counter()
@@ -89,7 +91,9 @@ def _sum(trained: Seconds, side: str) -> float:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", action="append", default=[], help="globs; default all built-in cases")
+    parser.add_argument(
+        "--case", action="append", default=[], help="globs; default those that parity.compare runs by default"
+    )
     parser.add_argument("--devices", default="cpu:2")
     parser.add_argument("--rounds", type=int, default=1)
     return parser.parse_args()
