@@ -46,16 +46,16 @@ class Parser(argparse_flags.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{hint}; --help lists the flags\n")
 
 
-def add_cases(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that choose built-in cases."""
+def add_cases(parser: argparse.ArgumentParser, glob: Callable[[str], str] = str) -> None:
+    """Add the flags that choose built-in cases; `glob` parses a value of --case."""
     add = parser.add_mutually_exclusive_group().add_argument
-    add("--case", action="append", default=[], type=_glob, metavar="GLOB", help="e.g. 'transformer/*' (repeatable)")
+    add("--case", action="append", default=[], type=glob, metavar="GLOB", help="e.g. 'transformer/*' (repeatable)")
     add("--all", action="store_true", help="all built-in cases")
 
 
 def add_subjects(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose what is run: built-in cases, and files that describe a user's own two models."""
-    add_cases(parser)
+    add_cases(parser, _glob)
     parser.add_argument(
         "--pair",
         action="append",

@@ -103,7 +103,7 @@ ROWS = {
     "clipped in keras": Row(steps("step", "together_step"), "clip.scope", "none", TOGETHER),
     "clipped in torch": Row(steps("together_step", "step"), "clip.scope", TOGETHER, "none"),
     "clipped each in keras": Row(steps("step", "each_step"), "clip.scope", "none", EACH),
-    "clipped together": Row(steps("together_step", "together_step"), "clip.epsilon", "1e-06", "0"),
+    "clipped together": Row(steps("together_step", "together_step"), "clip.epsilon", 1e-6, 0.0),
     "clipped": Row(optimizers("sgd", "clipped_sgd"), "code.constant", 0.0, 0.01, "later_keras.py"),
 }
 

@@ -28,12 +28,14 @@ class Clipped(NamedTuple):
     """A cause, by its id, and how the two sides have clipped."""
 
     id: str
-    first: str
-    second: str
+    first: str | float
+    second: str | float
 
 
 def causes(sides: Sides) -> Iterator[dict[str, Any]]:
     """Yield the cause of gradients that differ as clipping makes them, where the forward pass agrees to float32."""
+    if not any(side.trace.manifest.training.own_step for side in sides.both):
+        return
     differing = [tensor for tensor in sides.of("gradient") if tensor.verdict == "diverged"]
     visible = [tensor for tensor in sides.unequal if tensor.verdict == "diverged"]
     if not differing or any(precedes(tensor, differing[0]) for tensor in visible):
@@ -83,7 +85,7 @@ def _of_one_factor(factor: float, mine: float, theirs: float) -> Clipped | None:
     """Return how both sides have clipped where all gradients differ by one factor; `mine`, `theirs`: norms of all."""
     if 1 - ROOM * 10 < factor < 1 and _is_round(mine, ROUNDED):
         norm = ADDED * factor / (1 - factor)  # before it was clipped
-        return Clipped(EPSILON, "0", f"{ADDED:g}") if norm > mine else None
+        return Clipped(EPSILON, 0.0, ADDED) if norm > mine else None
     return Clipped(SCOPE, UNCLIPPED, _rule(TOGETHER, theirs)) if factor < 1 - EXACT and _is_round(theirs) else None
 
 

@@ -174,14 +174,16 @@ def _named(answers: list[Answer], sides: Sides) -> ByKind:
     """Return the causes that have a name."""
     named: ByKind = {}
     names = (sides.reference.name, sides.candidate.name)
+    clipped = list(clipping.causes(sides))
     for ask, answer in answers:
+        if clipped and ask.kind == "gradient":
+            continue  # for itself each gradient is only scaled, by another number than the next
         if _is_reported(ask, answer, answers):
             named.setdefault(ask.kind, []).extend(entries.cause(ask, change, names) for change in answer.changes)
-    for kind, causes in (("gradient", gradients.missing(sides)), ("activation", _low_causes(sides, names))):
+    of_gradients = [*clipped, *gradients.missing(sides)]
+    for kind, causes in (("gradient", of_gradients), ("activation", _low_causes(sides, names))):
         for cause in causes:
             named.setdefault(kind, []).append(cause)
-    if clipped := list(clipping.causes(sides)):
-        named["gradient"] = clipped  # a gradient for itself is only scaled, by another number than the next
     return named
 
 
