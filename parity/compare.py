@@ -152,18 +152,8 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
 
 def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     """Exit with status 2 if flags contradict each other or one lacks another that it needs."""
-    chooses = [
-        args.case,
-        args.all or None,
-        args.set,
-        args.keep,
-        args.precision,
-        args.steps,
-        args.every,
-        args.seed,
-        args.devices,
-    ]
-    chooses += [args.pair, args.torch or None, args.keras or None, args.input]
+    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
+    chooses += [args.all or None, args.pair, args.torch or None, args.keras or None, args.input]
     if flags := [flag for trace in args.traces if not os.path.isdir(trace) and (flag := cli.pair_flag(str(trace)))]:
         given = " ".join(map(str, args.traces))
         parser.error(f"received {given}, expected folders of traces; for a pair's file, write {' '.join(flags)}")

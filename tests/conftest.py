@@ -60,7 +60,6 @@ SAMPLES = {
     "test_pair_behind.py": ("[inference", "mse-scaled"),
     "test_pair_constants.py": ("[order]", "[table_trained]", "at_random", "at_one", "users_loads", "no_difference"),
     "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_wants", "flags_make_a_pair"),
-    "test_pair_later.py": ("same_matches", "[padding", "[rmsprop", "uncorrected", "[clipped each]"),
     "test_pair_tables.py": ("cls_first", "cls_base", "pretrained]", "reads"),
     "test_pairs.py": ("_pair[mlp", "_pair[attention]", "[mlp-activation=elu", "[convmap]"),
     "test_pairs_choices.py": ("behind the gate", "slice", "unequal", "projections by", "scale", "mistake"),

@@ -270,7 +270,8 @@ def _later(question: Question, search: Search, known: _Known, live: Live) -> Out
         return Outcome(settings=settings, same=_suffices(question.given, search, known))
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
-        groups = [_of_loss(known, live), *groups]
+        own = _of_loss(known, live)
+        groups = [own, *([knob for knob in each if knob not in own] for each in groups)]
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
