@@ -172,7 +172,6 @@ def test_a_loss_that_differs_with_a_later_batch_is_explained_by_the_forward_pass
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_what_no_change_explains_is_described(judge: Judge):
     (cause,) = judge(losses("loss", "squared_loss")).causes
     assert (cause["id"], cause["where"]) == ("unknown", "loss")
