@@ -41,20 +41,24 @@ def stopping() -> Iterator[None]:
 
     After one has, signals are ignored behind the block too: none changes the status while the interpreter ends.
     """
-    raised = -TIDYING
+    raised, stop = -TIDYING, None
 
     def handler(number: int, frame: FrameType | None) -> None:
-        nonlocal raised
+        nonlocal raised, stop
         if time.monotonic() - raised > TIDYING:
-            raised = time.monotonic()
-            raise Stopped(number)
+            raised, stop = time.monotonic(), Stopped(number)
+            raise stop
 
     before = _handle(handler)
     try:
         yield
+    except Exception:
+        if stop:  # raised while a lock was waited for, it leaves threading with "release unlocked lock"
+            raise stop from None
+        raise
     finally:
         for number, old in before.items():
-            signal.signal(number, old if raised == -TIDYING else signal.SIG_IGN)
+            signal.signal(number, old if stop is None else signal.SIG_IGN)
 
 
 def _handle(handler: Callable[[int, FrameType | None], object]) -> dict[signal.Signals, signal.Handlers]:

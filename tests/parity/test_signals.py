@@ -86,12 +86,13 @@ def test_a_second_signal_does_not_disturb_the_tidying(hanging: Path, tmp_path: P
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_a_signal_after_the_tidying_does_not_change_the_status() -> None:
-    """While the interpreter ends, it would take the signal's default."""
+@pytest.mark.parametrize("lost", ["", "finally: raise RuntimeError('release unlocked lock')"])
+def test_a_signal_after_the_tidying_does_not_change_the_status(lost: str) -> None:
+    """While the interpreter ends, it would take the signal's default. Where a lock is awaited, Python loses Stopped."""
     kill = "os.kill(os.getpid(), signal.{})"
     code = (
         "import os, signal\nfrom parity.core import signals\n"
-        f"try:\n    with signals.stopping():\n        {kill.format('SIGTERM')}\n"
+        f"try:\n    with signals.stopping():\n        try: {kill.format('SIGTERM')}\n        {lost or 'finally: pass'}\n"
         f"except signals.Stopped as stop:\n    {kill.format('SIGINT')}\n    raise SystemExit(stop.status)\n"
     )
     with started("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:

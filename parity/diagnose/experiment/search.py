@@ -1,5 +1,6 @@
 """Search for the fewest changes of settings under which a live module computes what the other side has recorded."""
 
+import bisect
 import math
 import signal
 import threading
@@ -37,9 +38,12 @@ SHARE: Final = 0.05  # of the difference that a step must promise to take away; 
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
 FEWER: Final = 80  # calls in each further part, and around the module
-# Seconds of a processor for one search in all: calls of a large model take long. A quarter has been enough for all that
+# Seconds of calls for one search in all: calls of a large model take long. A quarter has been enough for all that
 # was found in the pairs of tests/public; two layers of bidirectional LSTMs of Keras take up to 18 on a slow machine.
 MOST: Final = 20.0
+# Times the shorter calls (their lower quartile) that one counts at most: what other programs add to it is not counted,
+# so that a busy machine finds the same as an idle one.
+BUSY: Final = 2.0
 LONGEST_CALL: Final = 2.0  # seconds, and as many times longer than as it is; with another number a loop may never end
 SLOWER: Final = 10
 MOST_ENDLESS: Final = 4  # calls that never end whose time is not counted
@@ -69,7 +73,7 @@ class Search:
         call: calls the module and returns what it is to reproduce the other side's value with.
         target: the other side's value, and its noise.
         values: gives the values to try for a setting.
-        seconds: how much time of a processor each part of the search may take.
+        seconds: how much time the calls of each part of the search may take.
         attempts: where what is tried is noted.
         may_solve: whether any number may be searched for; some number always meets a target that is a single one.
     """
@@ -86,7 +90,7 @@ class Search:
         self._call, self._target, self._values, self._attempts = call, target, values, attempts
         self._seconds, self._end, self._calls, self._endless = seconds, 0.0, 0, 0
         self._may_solve = may_solve
-        self._last = self._until = time.process_time() + MOST
+        self._spent, self._until, self._times = 0.0, MOST, list[float]()
         self._longest = math.inf
         start = time.monotonic()
         self._left = self._missed(self._under(()))
@@ -143,7 +147,7 @@ class Search:
                 each.found = UNSET if number is None else number
             if each.found is not UNSET:
                 yield (*base, (each.knob, each.found))
-                self._end, self._calls = min(self._end, time.process_time() + FURTHER), 0
+                self._end, self._calls = min(self._end, self._spent + FURTHER), 0
         tries = [each for each in tries if each.found is UNSET]
         for each in tries:
             left, value = min(each.trials, key=lambda trial: (trial[0], trial[1] is None), default=(np.inf, None))
@@ -170,14 +174,12 @@ class Search:
 
         `parts`: how many parts there are yet, this one among them; where calls take long, each has as much time.
         """
-        now = time.process_time()
-        self._end, self._calls = now + self._seconds, -least
-        self._until = now + (self._last - now) / parts
+        self._end, self._calls = self._spent + self._seconds, -least
+        self._until = self._spent + (MOST - self._spent) / parts
 
     def _is_over(self) -> bool:
         """Return whether the part's time has passed and its least number of calls is made, or all of its time has."""
-        now = time.process_time()
-        return now > self._until or (now > self._end and self._calls >= 0)
+        return self._spent > self._until or (self._spent > self._end and self._calls >= 0)
 
     def _try(self, tries: Tries, base: tuple[Trial, ...], start: Array | None) -> None:
         """Try the next value of a setting."""
@@ -289,15 +291,25 @@ class Search:
                 stack.enter_context(self._attempts.noted(trials))
                 stack.enter_context(_limited(self._longest))
                 self._calls += 1
-                return self._call()
+                return self._timed()
         except TimeoutError:  # a value with which the code never ends
             self._endless += 1
-            if self._endless <= MOST_ENDLESS:
-                self._end, self._last = self._end + self._longest, self._last + self._longest
-                self._until += self._longest
+            if self._endless > MOST_ENDLESS:
+                self._spent += self._longest
             return None
         except Exception:  # a value that the code does not take
             return None
+
+    def _timed(self) -> Array:
+        """Call the module, and count the time that it takes."""
+        start = time.process_time()
+        try:
+            value = self._call()
+            bisect.insort(self._times, time.process_time() - start)
+            return value
+        finally:  # a call that fails counts too, but says nothing on how long one takes
+            most = BUSY * self._times[len(self._times) // 4] if self._times else math.inf
+            self._spent += min(time.process_time() - start, most)
 
     def _missed(self, value: Array | None) -> float:
         """Return by how much a value misses the other side's, infinity if it is of another shape."""
