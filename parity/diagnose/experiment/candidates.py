@@ -144,6 +144,8 @@ def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
     axes = [several for several in _axes(counts) if value in several or value + MOST_AXES in several]
     near = [value + 1, value - 1, -value, 2 * value, value // 2, 0, 1, -1, 2, 3]
     large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
+    if large:  # PyTorch's are often floats
+        large[:0] = [int(other) for other in theirs if isinstance(other, float) and other in LARGE]
     switched = [1 - value] if value in (0, 1) else []
     both = itertools.zip_longest(list(dict.fromkeys(numbers))[:MOST_INTEGERS], near)
     return [*switched, *large, *(other for pair in both for other in pair if other is not None), *axes]

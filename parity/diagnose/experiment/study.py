@@ -13,7 +13,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, masks, ops
 from parity.diagnose.experiment.attempts import Attempts
-from parity.diagnose.experiment.candidates import EQUATION, STOPS, alternatives, candidates
+from parity.diagnose.experiment.candidates import EQUATION, STOPS, alternatives, candidates, is_number
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
 from parity.diagnose.experiment.operations import LEFT_OUT
@@ -123,6 +123,14 @@ class _Known(NamedTuple):
         """Return the settings of both kinds."""
         return [*self.named, *self.in_code]
 
+    def beside(self, theirs: Sequence[Any]) -> "_Known":
+        """Return the settings, first the numbers that are none of the other side's: one of them is likelier wrong."""
+
+        def is_shared(knob: Knob) -> bool:
+            return not is_number(knob.value) or plain(knob.value) in theirs
+
+        return self._replace(named=sorted(self.named, key=is_shared), in_code=sorted(self.in_code, key=is_shared))
+
 
 def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     recorded = evidence(question)
@@ -138,6 +146,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if question.settings is None:
         return Outcome(settings=known.settings, masks=list(masks.told(live.arguments()[0], live.array)))
     assert recorded.other
+    known = known.beside(question.settings)
     theirs, is_forward = recorded.other.value, question.tensor.kind not in LATER
     is_number = is_forward and theirs.size == 1 and bool(theirs.any())
     if is_forward and not is_number and np.ptp(theirs) == 0:
@@ -200,7 +209,8 @@ def _known(question: Question, live: Live) -> _Known:
 
 def _tried(question: Question, live: Live, known: _Known) -> Callable[[Knob], Sequence[Any]]:
     """Return the function that returns the values to try for a setting."""
-    theirs = question.settings or []
+    # What the other side alone has is the likeliest.
+    theirs = sorted(question.settings or [], key=known.settings.__contains__)
     words = [text for text in theirs if isinstance(text, str)]
     around = [word for each in known.run for word in knobs.words(each.function.__code__)]
 
