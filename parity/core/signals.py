@@ -41,7 +41,8 @@ def stopping() -> Iterator[None]:
 
     After one has, signals are ignored behind the block too: none changes the status while the interpreter ends.
     """
-    raised, stop = -TIDYING, None
+    raised = -TIDYING
+    stop: Stopped | None = None
 
     def handler(number: int, frame: FrameType | None) -> None:
         nonlocal raised, stop

@@ -92,7 +92,8 @@ def test_a_signal_after_the_tidying_does_not_change_the_status(lost: str) -> Non
     kill = "os.kill(os.getpid(), signal.{})"
     code = (
         "import os, signal\nfrom parity.core import signals\n"
-        f"try:\n    with signals.stopping():\n        try: {kill.format('SIGTERM')}\n        {lost or 'finally: pass'}\n"
+        "try:\n    with signals.stopping():\n"
+        f"        try: {kill.format('SIGTERM')}\n        {lost or 'finally: pass'}\n"
         f"except signals.Stopped as stop:\n    {kill.format('SIGINT')}\n    raise SystemExit(stop.status)\n"
     )
     with started("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:
