@@ -411,18 +411,31 @@ def test_none_remains_where_it_switches_something_off() -> None:
 
 def test_a_search_ends_however_long_each_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "MOST", 0.2)
-    model, ends = SimpleNamespace(width=2), []
+    model, ends = SimpleNamespace(width=2), [0.0]
+    monkeypatch.setattr(time, "process_time", lambda: ends[-1])
 
     def call() -> np.ndarray:
-        end = time.process_time() + 0.02
-        while time.process_time() < end:
-            pass
-        ends.append(end)
+        ends.append(ends[-1] + 0.02)
         return np.full(3, float(model.width))
 
     search = searching(call, seen(np.array([1.0, 2.0, 4.0])), lambda each: range(1000), 0.1)
     assert not search.found(list(knobs.attributes(Owner("", "model", model), {"width"}, object)))
     assert 5 < len(ends) < 50
+
+
+def test_what_a_busy_machine_adds_to_calls_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "MOST", 1.0)
+    model, clock = SimpleNamespace(form="plain"), [0.0]
+    monkeypatch.setattr(time, "process_time", lambda: clock[-1])
+
+    def call() -> np.ndarray:
+        clock.append(clock[-1] + (0.01 if len(clock) % 3 else 1.0))
+        return np.full(3, float(len(model.form)))
+
+    words = ["a" * number for number in range(1, 21)]
+    search = searching(call, seen(np.full(3, 20.0)), lambda each: words, 60.0)
+    (found,) = search.found(list(knobs.attributes(Owner("", "model", model), {"form"}, object)))
+    assert found.changes[0][1] == words[-1]
 
 
 def test_a_setting_by_which_a_process_has_ended_is_tried_no_more(tmp_path: Path) -> None:
@@ -557,6 +570,7 @@ def test_candidates_are_given_once_and_the_other_sides_come_first() -> None:
     assert found[:2] == [None, 1e-6]
     assert len(found) == len({repr(each) for each in found})
     assert candidates((1, 2), [[3, 4], (5,)], [], {})[0] == (3, 4)
+    assert candidates(10_000, [2, 0.5, 1e6], [], {})[0] == 1_000_000
     assert math.inf not in found
 
 
