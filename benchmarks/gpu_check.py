@@ -6,9 +6,10 @@ Every strategy on real devices: PyTorch against Keras (verdict, bits, layout) in
 as always, float64; with TF32 allowed on one side, which the precision finding must see; the GPU against
 the CPU of the same framework; seconds. DIR gets report.json, report.html and the traces, which are small.
 
-With one framework installed its traces are recorded and compared with its CPU's alone; carried away, they
+A framework that sees no GPU runs on the CPU, and is compared with the other's GPU. With one framework
+installed its traces are recorded and compared with its CPU's alone; carried away, they
 can be compared with the other's: python -m parity.compare DIR/traces/torch/... DIR/traces/keras/...
-Exits 0 if all is as expected, 1 if not, 3 if nothing could be run.
+Exits 0 if all is as expected, 1 if not or if a framework cannot be imported, 3 if nothing could be run.
 """
 
 import argparse
@@ -81,14 +82,15 @@ class Row(msgspec.Struct):
 def main() -> int:
     args = _parse()
     present = {name: count for name in PACKAGES if (count := _gpus(name)) is not None}
-    gpus = min(present.values(), default=0)
+    gpus = min(filter(None, present.values()), default=0)
     devices = parse(args.devices) if args.devices else Devices("gpu", gpus)
     if not present or (not gpus and devices.kind == "gpu"):
-        print(f"gpu_check: no GPU that {' and '.join(present) or 'any framework'} sees", file=sys.stderr)
+        print(f"gpu_check: no GPU that {' or '.join(present) or 'any framework'} sees", file=sys.stderr)
         return 3
+    kinds = {side: _kinds(devices, count) for side, count in present.items()}
     deadline = time.monotonic() + 60 * args.minutes
     rows = []
-    for row in _rows(list(present), devices, args, deadline):
+    for row in _rows(kinds, devices, args, deadline):
         print(f"{row.check:48} {row.sides:18} {row.verdict:13} {'' if row.expected else 'NOT AS EXPECTED'}", flush=True)
         rows.append(row)
     _write(args.out, rows, present, devices)
@@ -109,33 +111,40 @@ def _checks(patterns: list[str], devices: Devices, sides: list[str]) -> Iterator
         yield Check(case, "float32", tf32=side)
 
 
-def _rows(sides: list[str], devices: Devices, args: argparse.Namespace, deadline: float) -> Iterator[Row]:
-    checks = list(_checks(args.case, devices, sides))
-    kinds: list[Kind] = list(dict.fromkeys([devices.kind, "cpu"]))
+def _kinds(devices: Devices, gpus: int) -> list[Kind]:
+    """Return the kinds of devices that a framework's runs are on, the one to be checked first."""
+    return ["gpu", "cpu"] if devices.kind == "gpu" and gpus else ["cpu"]
+
+
+def _rows(kinds: dict[str, list[Kind]], devices: Devices, args: argparse.Namespace, deadline: float) -> Iterator[Row]:
+    checks = list(_checks(args.case, devices, [side for side in kinds if kinds[side][0] == devices.kind]))
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        on = {kind: [Backend(side, "", _folder(scratch, kind, side), kind) for side in sides] for kind in kinds}
+        on: dict[Kind, list[Backend]] = {}
+        for side, its_kinds in kinds.items():
+            for kind in its_kinds:
+                on.setdefault(kind, []).append(Backend(side, "", _folder(scratch, kind, side), kind))
         with running([backend for backends in on.values() for backend in backends]):
             for check in checks:
                 if time.monotonic() > deadline:
                     yield Row(check.name, "-", "skipped", True, reason=f"{args.minutes} minutes are over")
                     continue
-                yield from _row(check, on, args.out / "traces")
+                yield from _row(check, kinds, on, args.out / "traces")
 
 
-def _row(check: Check, on: dict[str, list[Backend]], out: Path) -> Iterator[Row]:
-    """Compare a check on the GPU, side against side; then each side's GPU against its CPU."""
+def _row(check: Check, kinds: dict[str, list[Kind]], on: dict[Kind, list[Backend]], out: Path) -> Iterator[Row]:
+    """Compare a check side against side, each on its GPU if it has one; then each side's GPU against its CPU."""
     answers = {(kind, side): answer for kind in on for side, answer in _record(check, on[kind], out / kind).items()}
     failed = {place: answer for place, answer in answers.items() if answer.status != "done"}
     for (kind, side), answer in failed.items():
         yield Row(check.name, f"{side} {kind}", "error", False, reason=answer.message)
     traces = {place: Trace(out / place[0] / check.name / place[1]) for place in answers if place not in failed}
-    main, *others = on
-    pairs = [("torch", main, "keras", main), *((side, other, side, main) for side in PACKAGES for other in others)]
     seconds = {f"{side} {kind}": round(answer.seconds, 2) for (kind, side), answer in answers.items()}
-    for one, here, other, there in pairs:
-        if (here, one) in traces and (there, other) in traces:
-            sides = f"{one} {here}, {other} {there}"
-            yield _judged(check, sides, compare(traces[here, one], traces[there, other]), seconds)
+    pairs = [tuple((kinds[side][0], side) for side in PACKAGES if side in kinds)]
+    pairs += [tuple((kind, side) for kind in reversed(kinds[side])) for side in kinds]
+    for pair in pairs:
+        if len(pair) == 2 and traces.keys() >= set(pair):
+            sides = ", ".join(f"{side} {kind}" for kind, side in pair)
+            yield _judged(check, sides, compare(*(traces[place] for place in pair)), seconds)
 
 
 def _judged(check: Check, sides: str, result: results.CaseResult, seconds: dict[str, float]) -> Row:
@@ -168,6 +177,7 @@ def _record(check: Check, backends: list[Backend], out: Path) -> dict[str, Answe
                 fault=TF32 if check.tf32 == backend.name and backend.kind == "gpu" else "",
             )
             for backend in backends
+            if not check.case.distribution.side_obstacle(backend.name)
         }
     )
 
@@ -179,7 +189,9 @@ def _gpus(backend: str) -> int | None:
     if shutil.which("nvidia-smi") is None:  # without a driver there is none; to ask the framework takes seconds
         return 0
     ended = subprocess.run([sys.executable, "-c", COUNT[backend]], capture_output=True, text=True)
-    return int(ended.stdout.split()[-1]) if ended.returncode == 0 else None
+    if ended.returncode:
+        sys.exit(f"gpu_check: {backend} is installed but cannot be imported: {ended.stderr.strip().splitlines()[-1]}")
+    return int(ended.stdout.split()[-1])
 
 
 def _write(out: Path, rows: list[Row], present: dict[str, int], devices: Devices) -> None:

@@ -7,6 +7,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 from parity.config import schema
+from torch_impl.instruments.dtensors import is_dtensor
 
 
 def build(case: schema.Case, parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -28,8 +29,9 @@ def clip_by_global_norm(parameters: Iterable[nn.Parameter], max_norm: float) -> 
 
 def _optimizer(config: schema.Optimizer, parameters: list[nn.Parameter]) -> Optimizer:
     """Return torch's optimizer with the settings of `config`."""
-    # In a group of its own, because torch.optim refuses an empty list, which a stage with nothing but a ReLU gives.
-    groups = [{"params": parameters}]
+    # DTensors apart from tensors: on GPUs torch.optim updates a group by one call, which takes no mixture of them. And
+    # groups at all because torch.optim refuses an empty list, which a stage with nothing but a ReLU gives.
+    groups = [{"params": [one for one in parameters if is_dtensor(one) == is_one]} for is_one in (False, True)]
     match config:
         case schema.SGD():
             return SGD(

@@ -1,5 +1,6 @@
 """Tensors that are read block by block, by several threads, so that memory stays at a few blocks for any size."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,8 +59,9 @@ def stream(
         dtype: what the blocks are converted to.
     """
     size = max(tensor.size for tensor in tensors if tensor is not None)
-    threads = THREADS if size >= THREADED else 1
-    step = min((BLOCK if threads == 1 else THREAD_BLOCK) // dtype.itemsize, max(size, 1))
+    is_threaded = THREADS > 1 and size >= THREADED
+    step = min((THREAD_BLOCK if is_threaded else BLOCK) // dtype.itemsize, max(size, 1))
+    threads = min(THREADS, math.ceil(size / step)) if is_threaded else 1
     turns = [range(first * step, size, threads * step) for first in range(threads)]
     reductions = [make(step, dtype) for _ in turns]
     walk = partial(_walk, tensors, step, dtype)

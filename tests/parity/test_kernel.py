@@ -168,8 +168,10 @@ def test_a_difference_beyond_the_largest_number_is_infinite() -> None:
     assert difference(np.array([1.5e308]), np.array([-1.5e308])) == (math.inf, math.inf, 1.5e308, True)
 
 
-def test_the_sum_of_squares_in_float32_keeps_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("threads", [1, 2, 8])  # of the last, more than there are blocks
+def test_the_sum_of_squares_in_float32_keeps_its_digits(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     monkeypatch.undo()
+    monkeypatch.setattr(stream, "THREADS", threads)
     a = np.full(3_000_000, 0.1, np.float32)
     assert difference(a, np.zeros_like(a)).squares == pytest.approx(3e6 * float(a[0]) ** 2, rel=1e-6)
 

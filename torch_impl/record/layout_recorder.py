@@ -125,6 +125,8 @@ class LayoutRecorder(TorchDispatchMode):
         given = args[1] if name in OUTPUT_FIRST else args[0]
         size = sum(map(_bytes, filter(torch.is_floating_point, _tensors(given))))
         if name == "send":
+            if not given[0].dim():
+                return  # no activation: before the first step, PyTorch before 2.13 sends the number of a stage
             source, target = dist.get_rank(), dist.get_global_rank(dist.ProcessGroup.unbox(args[1]), args[2])
             # Stages have the order of their ranks, so activations go up and gradients down.
             self._note("activation" if target > source else "gradient", source, target, size)

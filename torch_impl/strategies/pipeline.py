@@ -7,24 +7,40 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.pipelining.microbatch import TensorChunkSpec
+from torch.func import functional_call
 from torch.optim import Optimizer
 
 from torch_impl.losses import Loss
-from torch_impl.models.block import Stage, as_tuple, stages
+from torch_impl.models.block import Stage, Tensors, as_tuple, stages
 from torch_impl.strategies import send_recv
 from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
+class SamplesFirst(nn.Module):
+    """The first stage, for inputs whose axis of samples, `dim`, stands first, where a schedule splits them.
+
+    A schedule also splits along other axes, but into views that are not contiguous, and PyTorch before 2.13 refuses
+    these.
+    """
+
+    def __init__(self, module: Stage, dim: int):
+        super().__init__()
+        self.module, self.dim = module, dim
+
+    def forward(self, *inputs: torch.Tensor) -> Tensors:
+        return self.module(*(tensor.movedim(0, self.dim).contiguous() for tensor in inputs))
+
+
 class Pipeline:
     """This rank's stage, and the schedule of the micro-batches; `dim` is the axis of the samples."""
 
-    def __init__(self, stage: PipelineStage, schedule: str, dim: int):
-        self.stage, self.module = stage, stage.submod
+    def __init__(self, stage: PipelineStage, module: Stage, schedule: str, dim: int):
+        self.stage, self.module = stage, module
         self.kind, self.dim = SCHEDULES[schedule], dim
         self.schedule: ScheduleGPipe | Schedule1F1B | None = None
 
@@ -37,11 +53,10 @@ class Pipeline:
                 self.stage,
                 len(micro_batches),
                 self._weighted_loss,
-                args_chunk_spec=(TensorChunkSpec(self.dim),) * len(micro_batches[0][0]),
                 scale_grads=False,
             )
         inputs = zip(*(inputs for inputs, _, _ in micro_batches), strict=True)
-        whole = [torch.cat(parts, self.dim).to(self.stage.device) for parts in inputs]
+        whole = [samples_first(torch.cat(parts, self.dim), self.dim).to(self.stage.device) for parts in inputs]
         numbers = torch.arange(len(micro_batches))
         self.schedule.step(*(whole if self.stage.is_first else ()), target=numbers, return_outputs=False)
 
@@ -72,24 +87,33 @@ def place(
     """
     index, count = dist.get_rank(group), dist.get_world_size(group)
     parts = stages(make_model().blocks(), count, stage_blocks)
-    shapes = boundaries(parts, example)
     device = devices[dist.get_rank()]
     module = parts[index].place(device)
-    stage = PipelineStage(module, index, count, device, shapes[index], shapes[index + 1], group=group)
-    return Pipeline(stage, schedule, dim), make_optimizer(module.parameters())
+    modules = [SamplesFirst(parts[0], dim), *parts[1:]]
+    shapes = boundaries(modules, tuple(samples_first(tensor, dim) for tensor in example), device)
+    stage = PipelineStage(modules[index], index, count, device, shapes[index], shapes[index + 1], group=group)
+    return Pipeline(stage, module, schedule, dim), make_optimizer(module.parameters())
 
 
-def boundaries(parts: list[Stage], example: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+def samples_first(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return a contiguous tensor whose axis `dim` stands first."""
+    return tensor.movedim(dim, 0).contiguous()
+
+
+def boundaries(
+    modules: Sequence[nn.Module], example: tuple[torch.Tensor, ...], device: torch.device
+) -> list[tuple[torch.Tensor, ...]]:
     """Return the tensors that enter the first stage, pass from each stage to the next, and leave the last one.
 
-    They are fake tensors: they have shape and dtype, and nothing is computed.
+    They are fake tensors: they have shape and dtype, and nothing is computed. They and the parameters are on `device`,
+    because autocast applies to the ops of one kind of device.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-        tensors = tuple(fake.from_tensor(tensor) for tensor in example)
-        passed = [tensors]
-        for part in parts:
-            tensors = as_tuple(part(*tensors))
-            passed.append(tensors)
+    with FakeTensorMode() as fake:
+        passed = [tuple(fake.from_tensor(tensor).to(device) for tensor in example)]
+        for module in modules:
+            held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            state = {name: fake.from_tensor(tensor).to(device) for name, tensor in held.items()}
+            passed.append(as_tuple(functional_call(module, state, passed[-1])))
     return passed
 
 
