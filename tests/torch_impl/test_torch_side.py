@@ -10,6 +10,7 @@ from torch_impl import models, optimizers
 from torch_impl.models.block import as_tuple, stages
 from torch_impl.record import specimen
 from torch_impl.record import weights as state
+from torch_impl.strategies import pipeline
 
 MODELS = ["linear_stack/single", "simple_block/single", "residual_block/single", "transformer/single"]
 
@@ -106,3 +107,22 @@ def test_the_blocks_compute_what_the_model_computes(name):
     uneven = stages(model.blocks(), 2, [1, len(model.blocks()) - 1])
     assert [len(stage.blocks) for stage in uneven] == [1, len(model.blocks()) - 1]
     assert {id(p) for stage in chain for p in stage.parameters()} == {id(p) for p in model.parameters()}
+
+
+def test_dtensors_are_updated_apart_from_tensors(monkeypatch):
+    """On a GPU torch.optim updates a group by one call, which takes no mixture; an empty group is allowed."""
+    tensor, dtensor = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
+    monkeypatch.setattr(optimizers, "is_dtensor", lambda parameter: parameter is dtensor)
+    groups = optimizers.build(cases.resolve("simple_block/single"), [tensor, dtensor]).param_groups
+    assert [group["params"] for group in groups] == [[tensor], [dtensor]]
+    optimizers.build(cases.resolve("simple_block/single"), []).step()
+
+
+def test_the_shapes_between_stages_are_those_on_their_device():
+    """Autocast applies to one kind of device, so where there is a GPU the shapes are told for it."""
+    first, second = stages(models.build(cases.resolve("transformer/single").model).blocks(), 2)
+    ids = torch.zeros(3, 5, dtype=torch.int64)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    given, between, last = pipeline.boundaries([pipeline.SamplesFirst(first, 1), second], (ids, ids), device)
+    assert {tensor.device.type for tensor in (*given, *between, *last)} == {device.type}
+    assert [tuple(tensor.shape[:2]) for tensor in (*given, *between, *last)] == [(3, 5)] * 2 + [(5, 3)] * 3
