@@ -77,8 +77,8 @@ SAMPLES = {
 }
 
 
-# Of what is marked slow each day's run has another part, so that a week has all; --whole has all at once.
-TURNS = 7
+# Of what is marked slow each day's run has another part, so that four weeks have all; --whole has all at once.
+TURNS = 28
 # All workers of a run have one day, also if it ends meanwhile.
 DAY = int(os.environ.setdefault("PARITY_TESTS_DAY", str(date.today().toordinal())))
 
