@@ -35,7 +35,7 @@ def _with(kind: type[msgspec.Struct], **types: Any) -> type[msgspec.Struct]:
 
 def main() -> None:
     """Write the file."""
-    PAGE.write_bytes(msgspec.json.format(msgspec.json.encode(schema()), indent=2) + b"\n")
+    PAGE.write_bytes(msgspec.json.format(msgspec.json.encode(schema()), indent=1) + b"\n")
 
 
 if __name__ == "__main__":

@@ -107,10 +107,8 @@ def test_a_mutant_has_what_it_calls_and_its_lines_stay():
     source = function("y = block(x)")
     stopped = next(each.source() for each in found(source) if each.site.kind == "stopped gradient")
     assert stopped.splitlines()[2] == source.splitlines()[2]
-    namespace: dict = {}
     assert stopped.rstrip().endswith("import keras")
     compile(stopped, "mutant", "exec", dont_inherit=True)
-    assert "keras" not in namespace
 
 
 def test_a_seed_draws_the_same_mutants_and_each_kind_alike():

@@ -16,7 +16,7 @@ from ml_dtypes import bfloat16
 from synthetic import same
 
 from parity.core.arrays import Array
-from parity.core.errors import TraceError, UsageError
+from parity.core.errors import TraceError
 from parity.trace.tensorfile import DTYPES, TensorFile, Writer
 
 MODEST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -120,7 +120,7 @@ def test_dtypes_that_the_format_lacks_are_refused(dtype: Any, tmp_path: Path) ->
 def test_a_key_that_was_written_already_does_not_spoil_the_file(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "a", 64)
     writer.add("kind/name", np.zeros(2))
-    with contextlib.suppress(UsageError, ValueError):  # refused, or both kept, but nothing lost
+    with pytest.raises(TraceError, match="kind/name: written twice in one step"):
         writer.add("kind/name", np.ones(3))
     writer.close()
     assert same(TensorFile(tmp_path / "a")["kind/name"], np.zeros(2))
