@@ -50,7 +50,7 @@ def test_a_rank_that_fails_ends_its_case_alone(tmp_path, fault, said):
 
 
 def test_a_worker_of_tensorflow_that_dies_ends_its_case(tmp_path):
-    backend = Backend("keras", "", tmp_path, patience=60.0)
+    backend = Backend("keras", "", tmp_path)
     case = cases.resolve("simple_block/ddp@workers", {"steps": 2})
     with running([backend]):
         failed = backend.do(Job(case=case, runs=["low"], folder=str(tmp_path / "failed"), fault="rank.exits"))

@@ -25,8 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def torch_backend(tmp_path_factory) -> Iterator[Backend]:
-    """A backend whose jobs count as hung after a minute."""
-    backend = Backend("torch", "", tmp_path_factory.mktemp("torch"), patience=60.0)
+    """A backend."""
+    backend = Backend("torch", "", tmp_path_factory.mktemp("torch"))
     with running([backend]):
         yield backend
 
