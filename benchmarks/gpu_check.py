@@ -144,7 +144,8 @@ def _row(check: Check, kinds: dict[str, list[Kind]], on: dict[Kind, list[Backend
     for pair in pairs:
         if len(pair) == 2 and traces.keys() >= set(pair):
             sides = ", ".join(f"{side} {kind}" for kind, side in pair)
-            yield _judged(check, sides, compare(*(traces[place] for place in pair)), seconds)
+            reference, candidate = (traces[place] for place in pair)
+            yield _judged(check, sides, compare(reference, candidate), seconds)
 
 
 def _judged(check: Check, sides: str, result: results.CaseResult, seconds: dict[str, float]) -> Row:

@@ -111,7 +111,7 @@ def boundaries(
     with FakeTensorMode() as fake:
         passed = [tuple(fake.from_tensor(tensor).to(device) for tensor in example)]
         for module in modules:
-            held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            held: dict[str, torch.Tensor] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             state = {name: fake.from_tensor(tensor).to(device) for name, tensor in held.items()}
             passed.append(as_tuple(functional_call(module, state, passed[-1])))
     return passed
