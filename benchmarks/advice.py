@@ -3,8 +3,7 @@
     python benchmarks/advice.py [--case='*/single' ...] [--devices=1,2,3,4] [--seconds=1] [--write]
 
 For each case and each number of CPU devices, `python -m parity.advise --check` predicts all strategies in both
-frameworks, and measures them in the same run. Prints a row for each case, number of devices and framework: the median
-and the worst error of both, and at the end those over all. --write puts the table into docs/advise.md.
+frameworks, and measures them. Prints for each case and framework the range of the median errors, and the worst ones.
 """
 
 import argparse
@@ -73,11 +72,10 @@ def checked(name: str, devices: int, seconds: str) -> Iterator[Row]:
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of the table, and below it the errors over all strategies, cases and numbers of devices."""
-    yield "\n| case | devices | framework | step: median | worst | memory: median | worst |\n"
-    yield "|---|---|---|---|---|---|---|\n"
-    for row in rows:
-        step, memory = _summary(row.step), _summary(row.memory)
-        yield f"| {row.case} | {row.devices} | {row.side} | {step} | {memory} |\n"
+    yield "\n| case | framework | step: medians | worst | memory: medians | worst |\n|---|---|---|---|---|---|\n"
+    for case, side in dict.fromkeys((row.case, row.side) for row in rows):
+        chosen = [row for row in rows if (row.case, row.side) == (case, side)]
+        yield f"| {case} | {side} | {' | '.join(_summary(chosen, what) for what in GOALS)} |\n"
     for what, goal in GOALS.items():
         errors = [abs(error) for row in rows for error in getattr(row, what).values()]
         within = sum(error <= goal for error in errors)
@@ -88,9 +86,11 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     yield f"\nMeasured on {_processor()}, {processors()} processors.\n\n"
 
 
-def _summary(errors: dict[str, float]) -> str:
-    worst = max(errors, key=lambda strategy: abs(errors[strategy]))
-    return f"{statistics.median(map(abs, errors.values())):.0%} | {errors[worst]:+.0%} ({worst})"
+def _summary(rows: Sequence[Row], what: str) -> str:
+    errors = {(strategy, row.devices): error for row in rows for strategy, error in getattr(row, what).items()}
+    medians = [statistics.median(map(abs, getattr(row, what).values())) for row in rows]
+    worst = max(errors, key=lambda place: abs(errors[place]))
+    return f"{min(medians):.0%} to {max(medians):.0%} | {errors[worst]:+.0%} ({worst[0]}, {worst[1]})"
 
 
 def _processor() -> str:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "public"))
 
 from mutating.campaign import Campaign, Line  # noqa: E402
-from mutating.page import goals, page  # noqa: E402
+from mutating.page import page, summary  # noqa: E402
 from mutating.score import scored  # noqa: E402
 from public_pair import FOLDER  # noqa: E402
 from public_table import PAIRS  # noqa: E402
@@ -47,8 +47,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted: the table is of what is finished", file=sys.stderr)
     lines = list(read(flags.lines).values())
-    flags.out.write_text(page(lines))
-    print(goals(lines))
+    flags.out.write_text(summary(lines))
+    print(page(lines))
     return 0
 
 

@@ -63,15 +63,14 @@ class Answer:
         self.rules = _rules(row.name)
 
     @property
-    def line(self) -> str:
-        """Return the pair's row of the page."""
+    def told(self) -> tuple[str, ...]:
+        """Return the cells of the page's row that the pair can have in common with others."""
         row = self.row
-        right = "yes" if self.is_right else f"**no**: {row.wrong or self.verdict}"
         causes = ", ".join(f"`{cause}`" for cause in sorted(self.ids)) or "-"
-        named = "-" if not row.causes else "yes" if self.is_named else "**no**"
+        right = "" if self.is_right else f"; **wrong: {row.wrong or self.verdict}**"
+        named = "" if self.is_named or not row.causes else "; **not named**"
         begins = f" ({row.begins})" if row.begins else ""
-        cells = (row.name, f"{row.verdict}{begins}", row.truth, self.verdict, right, causes, named, self.rules or "-")
-        return "| " + " | ".join(map(str, (*cells, f"{self.seconds:.0f}" if self.seconds else "-"))) + " |"
+        return f"{row.verdict}{begins}", row.difference or "nothing", row.source or "-", f"{causes}{right}{named}"
 
 
 def _fits(row: PublicPair, cause: str) -> bool:
@@ -118,48 +117,34 @@ def _share(told: list[bool]) -> str:
 
 def _page(answers: list[Answer]) -> str:
     """Return docs/public.md."""
-    head = "| pair | truth (begins) | established by | said | right | causes said | named | rules | s |"
-    different = [answer.row for answer in answers if answer.row.difference]
-    return "\n".join(
-        [
-            INTRODUCTION,
-            _goals(answers),
-            "",
-            "## The pairs",
-            "",
-            HOW_TO_READ,
-            head,
-            "|---|---|---|---|---|---|---|---|---|",
-            *(answer.line for answer in answers),
-            "",
-            "## What truly differs",
-            "",
-            "| pair | difference | source |",
-            "|---|---|---|",
-            *(f"| {row.name} | {row.difference} | {row.source} |" for row in different),
-            "",
-        ]
-    )
+    lines = []
+    for told in dict.fromkeys(answer.told for answer in answers):
+        names = ", ".join(answer.row.name for answer in answers if answer.told == told)
+        lines.append(f"| {' | '.join((names, *told))} |")
+    return "\n".join([INTRODUCTION, _goals(answers), "", HOW_TO_READ, *lines, ""])
 
 
 INTRODUCTION = """# Public pairs
 
-The same model, as two teams published it, once in PyTorch and once in Keras: KerasHub's backbones and
-keras.applications against Hugging Face's classes, and networks of well-known tutorials ported by hand, all small and
-with random weights. Each is compared forward, in its gradients and through three training steps, on the inputs of its
-file alone. This page is written by `python benchmarks/public.py`; the truths stand in `tests/public/public_table.py`,
-and tests hold the verdicts to them (`pytest -m "slow or not slow" --whole tests/public`). What is answered wrongly
-today stands here as wrong.
+How often is the answer right for models that others published? These pairs are the same model in PyTorch and in Keras:
+KerasHub's backbones and keras.applications against Hugging Face's classes, and networks of well-known tutorials that
+were ported by hand. All are small and have random weights. Each is compared in its forward pass, its gradients and
+three training steps, on the inputs of its file alone.
 
-Five more pairs of this kind (Hugging Face's GPT-2, Llama, ViT and ResNet) are in `tests/pairs/`.
+`python benchmarks/public.py` compares them and writes this page; `pytest -m "slow or not slow" --whole tests/public`
+holds the verdicts to the truths in `tests/public/public_table.py`. Five more pairs of this kind (Hugging Face's GPT-2,
+Llama, ViT and ResNet) are in `tests/pairs/`.
 """
 
-HOW_TO_READ = """"Truth" is the right verdict, and where the two first differ by that much. "Established by" says how
-this was found without this project: "converter" carried the weights over by KerasHub's own converter, "by hand" by a
-script written for it; the figure behind is the largest difference of the outputs in float64, relative to the largest
-value. "Source" is what reading the sources says. "Rules" counts the `[[weights]]` and the patterns in `[ignore]` that
-the pair's file needs. Seconds are those of both sides together.
-"""
+HOW_TO_READ = """## The pairs
+
+The truth was established without this project: the weights were carried over by KerasHub's converter or by hand, both
+models were run in float64, and the sources were read where the outputs differ. For a few pairs only the sources were
+read; the table in `tests/public/` says how it was done for each. Behind a truth stands what differs first: the forward
+pass, the gradients or the training. An answer that is wrong or names no cause today is marked in bold.
+
+| pairs | truth | what differs | source | causes reported |
+|---|---|---|---|---|"""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests" / "soundness"))
 
 from rows import Row, pair, speaks  # noqa: E402
-from table import THEMES  # noqa: E402
+from table import ROWS  # noqa: E402
 
 PAGE = ROOT / "docs" / "soundness.md"
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -33,7 +33,6 @@ LONGEST = 160  # characters of a reason
 class Said(NamedTuple):
     """What was said of a row at a precision."""
 
-    theme: str
     row: Row
     precision: str
     verdict: str
@@ -72,12 +71,12 @@ def main() -> int:
 def judged(precision: str, glob: str) -> Iterator[Said]:
     """Every row of the table at a precision, on one pair of backends."""
     session = Session()
-    for theme, row in ((theme, row) for theme, rows in THEMES.items() for row in rows if fnmatchcase(row.name, glob)):
+    for row in (row for row in ROWS if fnmatchcase(row.name, glob)):
         try:
             result = session.compared(pair(row, session.folder, precision))
         except Exception as error:  # one row must not end the others
             result = CaseResult(case=row.name, verdict="error", reason=f"{type(error).__name__}: {error}")
-        found = Said(theme, row, precision, result.verdict, reason(result), speaks(row, result))
+        found = Said(row, precision, result.verdict, reason(result), speaks(row, result))
         print(f"{'right' if found.right else 'WRONG'} {found.line}", file=sys.stderr, flush=True)
         yield found
     session.close()
@@ -91,30 +90,21 @@ def reason(result: CaseResult) -> str:
 
 
 def text(found: list[Said], minutes: float) -> str:
-    """Return the figures, and the rows that are not as they should be."""
+    """Return the figures of each precision, as a table."""
     date = datetime.date.today().isoformat()
-    wrong = [one.line for one in found if not one.right] or ["(none)"]
     head = f"Of {date}, version {__version__}, {len(found)} comparisons in {minutes:.0f} minutes."
-    return "\n".join([head, "", *_figures(found), "", "Not as it should be:", "", "```text", *wrong, "```"])
+    precisions = dict.fromkeys(one.precision for one in found)
+    figures = [_figure(name, [one for one in found if one.precision == name]) for name in precisions]
+    columns = "| precision | rows | differ | false matches | identical | alarms | otherwise wrong |"
+    return "\n".join([head, "", columns, "|---|---|---|---|---|---|---|", *figures])
 
 
-def _figures(found: list[Said]) -> Iterator[str]:
-    yield "| theme | precision | rows | differ | false matches | identical | alarms | otherwise wrong |"
-    yield "|---|---|---|---|---|---|---|---|"
-    themes = dict.fromkeys(one.theme for one in found)
-    for precision in dict.fromkeys(one.precision for one in found):
-        here = [one for one in found if one.precision == precision]
-        for theme in themes:
-            yield _figure(theme, precision, [one for one in here if one.theme == theme])
-        yield _figure("**all**", precision, here)
-
-
-def _figure(name: str, precision: str, rows: list[Said]) -> str:
+def _figure(precision: str, rows: list[Said]) -> str:
     identical = sum(one.row.truth in IDENTICAL for one in rows)
     false, alarms = sum(one.is_false_match for one in rows), sum(one.is_alarm for one in rows)
     other = sum(not one.right for one in rows) - false - alarms
     counts = [len(rows), len(rows) - identical, false, identical, alarms, other]
-    return f"| {name} | {precision} | {' | '.join(map(str, counts))} |"
+    return f"| {precision} | {' | '.join(map(str, counts))} |"
 
 
 if __name__ == "__main__":

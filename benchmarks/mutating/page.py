@@ -13,51 +13,51 @@ LONGEST = 110  # characters of a side of a mutation
 
 INTRODUCTION = """# Mutants
 
-Faults that nobody has planted by hand. The ports of the [public pairs](public.md) are mutated at random: numbers,
-switches and words among arguments, an argument left out, constants, operators, axes, the order of two calls, a residual
-or another summand that is dropped, an inverted mask, a cast to a smaller type, a stopped gradient, a missing
-activation, another reduction. Each mutant has one fault. The pairs are those whose truth is a match, or a difference
-that float32 hides. What a library publishes is copied first, as if its user had taken it into their project, so that a
-fault in KerasHub's or keras.applications' code is one in the user's code.
+How many faults that nobody planted by hand are caught and named? The ports of the [public pairs](public.md) are mutated
+at random, with one fault in each mutant: another number, switch or word among arguments, an argument left out, another
+constant, operator, axis or reduction, two calls in the other order, a dropped summand (such as a residual), an inverted
+mask, a cast to a smaller type, a stopped gradient, a missing activation. The pairs are those whose truth is a match, or
+a difference that float32 hides. KerasHub's and keras.applications' code is mutated as if it were the user's own.
 
-Only lines that are executed are mutated. A mutant that cannot be built or run is *broken*. One that computes the same
-is *equivalent*; this is found by Keras alone, without anything of this project's comparison: port and mutant in float64
-with the same random weights, what they return, their gradients, losses and the state after a pass of training equal to
-1e-12 on several draws of the inputs, with masks that end early and other batch sizes and lengths among them. Neither
-counts. All others are compared with PyTorch's side as `python -m parity.compare --pair` does (on varied inputs where
-the given ones show nothing), and scored without anybody looking:
+Only lines that are executed are mutated. A mutant that cannot be built or run is *broken*; one that computes the same
+is *equivalent*. Keras alone decides that, without this project's comparison: with the same random weights in float64,
+outputs, gradients, losses and the state after a pass of training equal the port's to 1e-12, on several draws of the
+inputs, with masks that end early and with other batch sizes and lengths among them. All others are *real*: they are
+compared with PyTorch's side as `python -m parity.compare --pair` does (on varied inputs where the given ones show
+nothing), and counted by the rules of `benchmarks/mutating/score.py`:
 
-- *caught*: the verdict is another than the clean port's (where both are `subprecision`: another place or cause);
-- *placed*: the first place is the layer that the mutated line makes, calls next or stands within, or the one directly
-  around it (in a flat model that is the whole model), or the attention that gets a mutated mask; or the report tells
-  the line itself;
-- *named*: a cause other than `unknown` tells the setting, by its name, value, line, what the mutated function or class
-  makes by its name (such as a mask), or the family of ids that belongs to this kind of mutation (where weights cannot
-  be mapped: the report lists one of the mutated layers' weights);
-- *false*: a named cause that tells nothing of the mutation, and that the clean port does not have;
-- *repaired*: of a sample, `--repair` reaches the clean verdict.
+- *caught*: the verdict is not the clean port's (where both are `subprecision`: another place or cause is reported);
+- *placed*: the first place is the layer that the mutated line makes, calls next or stands within, the layer (or, in a
+  flat model, the model) directly around it, or the attention that gets a mutated mask; or the report names the line;
+- *named*: a cause other than `unknown` fits the mutation by the setting's name, a value, the line, the name of what the
+  mutated function or class makes, or an id for this kind of mutation (where weights cannot be mapped: the report lists
+  a weight of the mutated layers);
+- *false cause*: a cause other than `unknown` that does not fit the mutation, and that the clean port does not have;
+- *repaired*: `--repair` reaches the clean port's verdict (tried on a sample).
 
-The rules stand in `benchmarks/mutating/score.py`. This page is written by `python benchmarks/mutants.py --seed 12
---count 300 --jobs 2 --lines mutants.jsonl`, and the same with `--seed 13 --count 150`, `--seed 14 --count 70`,
-`--seed 15 --count 100` and `--seed 16 --count 100` (`--pairs=` for some of the pairs), which draws the same mutants for
-the same seed and goes on where it was interrupted; the tables are of what is finished. They are the first figures of
-these seeds: nothing had been mended for a seed's faults when they were counted. Each seed was drawn when those of the
-seeds before it had been mended, so that the last one tells what to expect now. (Five of seed 16 were run twice: the
-processes of two were killed from outside, and three got no answer at that time.)
+`python benchmarks/mutants.py --seed 16 --count 100 --jobs 2 --lines mutants.jsonl` runs 100 mutants, writes this page
+from all lines of the file, and prints every mutant that was missed or named wrongly. The same seed draws the same
+mutants; a run that was interrupted goes on where it stopped; `--pairs` chooses pairs.
 
-What is listed below as missed may have been mended since. The 43 mutants of the seeds 12 to 15 that were not caught,
-not placed, not named or named wrongly were run again on 2026-11-23, without their lines in the file; one of them was
-found to be equivalent. With them instead, of 291 real mutants 291 are caught, 285 placed, 285 named, and 3 (1.0%) have
-a false cause. All others were not run again.
+The figures are the first ones of each seed: no fault of a seed had been mended when they were counted. Each seed was
+drawn after the faults of the seeds before it had been mended, so the last seed shows what to expect now. (Five mutants
+of seed 16 were run twice: two processes had been killed, three got no answer.) The 43 mutants of seeds 12 to 15 that
+were not caught, placed or named, or that had a false cause, were run again on 2026-11-23, and one turned out
+equivalent: of these seeds' 291 real mutants all are caught then, 285 placed, 285 named, and 3 have a false cause. The
+others were not run again.
 """
 
 
-def page(lines: Sequence[Line]) -> str:
+def summary(lines: Sequence[Line]) -> str:
     """Return docs/mutants.md."""
     parts = [INTRODUCTION, goals(lines), "", "## By seed", "", *_table(lines, "seed", sorted(_all(lines, "seed")))]
     parts += ["", "## By kind of mutation", "", *_table(lines, "kind", KINDS)]
-    parts += ["", "## By pair", "", *_table(lines, "pair", sorted(_all(lines, "pair")))]
-    parts += ["", "## Not caught", "", *_listed(lines, lambda line: not line["caught"], _missed)]
+    return "\n".join([*parts, "", "## Not caught", "", *_listed(lines, lambda line: not line["caught"], _missed), ""])
+
+
+def page(lines: Sequence[Line]) -> str:
+    """Return docs/mutants.md with what is only printed: the table by pair, and all that was misplaced or misnamed."""
+    parts = [summary(lines), "## By pair", "", *_table(lines, "pair", sorted(_all(lines, "pair")))]
     parts += ["", "## Named wrongly", "", *_listed(lines, lambda line: bool(line["false"]), _false)]
     parts += ["", "## Not named", "", *_listed(lines, lambda line: line["caught"] and not line["named"], _misplaced)]
     parts += ["", "## Not placed", "", *_listed(lines, lambda line: line["caught"] and not line["placed"], _misplaced)]
