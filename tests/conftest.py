@@ -32,51 +32,6 @@ LONG = (
     "public/test_public.py", "test_strategies.py", "test_doctor_programs.py", "soundness/test_truth.py",
     "test_catalogue.py", "parity/test_packages.py",
 )  # fmt: skip
-# Of files that take minutes the default run has only those tests whose names have one of these parts: something of
-# everything that the file is about. The others are marked slow.
-SAMPLES = {
-    "keras_impl/test_inputs.py": ("residual_block/single]", "kind"),
-    "keras_impl/test_strategies.py": (
-        "[ddp-simple",
-        "[hybrid-two_linear",
-        "replicas",
-        "replica_0_unless",
-        "orders",
-        "shards",
-    ),
-    "test_advise_traffic.py": ("keras-", "torch-residual_block/send_recv"),
-    "test_by_hand.py": (),
-    "test_catalogue.py": (),
-    "test_doctor_cases.py": ("simple_block/single]", "two_linear/send_recv]"),
-    "test_doctor_installed.py": ("keras_places",),
-    "test_doctor_programs.py": ("torch-lopsided", "torch-loss_by_hand", "clean[keras-loss_by_hand"),
-    "test_gpu.py": ("without_a_gpu",),
-    "test_honest.py": ("simple_block", "clipping", "class", "micro-batches"),
-    "test_isolation.py": ("imports_no_framework", "report/terminal"),
-    "test_known_bugs.py": ("where_it_is[router_apart]", "said[eval_dropout]", "by_comparison", "the_page_says"),
-    "test_pair_accepting.py": ("layout", "not_looked_at"),
-    "test_pair_alarms.py": ("right_ports[calls", "may_be_wrong"),
-    "test_pair_axes.py": ("[conv-32",),
-    "test_pair_behind.py": ("[inference", "mse-scaled"),
-    "test_pair_constants.py": ("[order]", "[table_trained]", "at_random", "at_one", "users_loads", "no_difference"),
-    "test_pair_commands.py": ("a_mistake_in_the_file", "refused", "accept_wants", "flags_make_a_pair"),
-    "test_pair_tables.py": ("cls_first", "cls_base", "pretrained]", "reads"),
-    "test_pairs.py": ("_pair[mlp", "_pair[attention]", "[mlp-activation=elu", "[convmap]"),
-    "test_pairs_choices.py": ("behind the gate", "slice", "unequal", "projections by", "scale", "mistake"),
-    "test_pairs_telling.py": ("Glu-pair.keras_kwargs.exchanged=True]", "held=False]", "Scores", "only_order"),
-    "test_processes.py": ("rank.raises",),
-    "public/test_public.py": ("[dcgan_d", "every_pair", "is_told", "truth_s", "its_id"),
-    "test_recorded.py": (),
-    "test_repair.py": ("pair_s_file", "two_faults"),
-    "test_reproduce.py": (),
-    "test_standalone.py": ("wrong_number",),
-    "test_variations.py": ("masked", "clamped", "dropping-", "that_a_variation_reaches", "json", "is_told"),
-    "torch_impl/test_inputs.py": ("single]", "in_place", "kind"),
-    "torch_impl/test_strategies.py": ("[3-simple", "variant", "local", "drift", "shards"),
-    "test_strategies.py": ("simple_block/tensor_parallel-1",),
-}
-
-
 # Of what is marked slow each day's run has another part, so that four weeks have all; --whole has all at once.
 TURNS = 28
 # All workers of a run have one day, also if it ends meanwhile.
@@ -95,14 +50,10 @@ def _is_of_another_day(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is not in its file's sample, leave out what is another day's, and begin with what takes longest.
+    """Leave out what is slow and another day's, and begin with what takes longest.
 
     A worker takes a file at a time. Tests that are asked for by name are run on any day.
     """
-    for item in items:
-        sample = SAMPLES.get(item.path.relative_to(TESTS).as_posix(), ("",))
-        if not any(part in item.name for part in sample):
-            item.add_marker(pytest.mark.slow)
     if not config.getoption("whole") and not any("::" in argument for argument in config.args):
         config.hook.pytest_deselected(items=list(filter(_is_of_another_day, items)))
         items[:] = itertools.filterfalse(_is_of_another_day, items)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "strategies.py"
 
 

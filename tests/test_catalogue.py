@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 # Some of every room of the catalogue, on few cases.
 FAULTS = [
     "*:layer_norm.epsilon",
@@ -26,6 +28,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 def test_planted_faults_are_caught_placed_and_named_and_clean_runs_are_not():
     command = [sys.executable, "-m", "parity.selftest", "--clean=6", *(f"--fault={fault}" for fault in FAULTS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

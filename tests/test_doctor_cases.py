@@ -23,6 +23,7 @@ CASES = [
     "two_linear/pipeline@1f1b",
     "simple_block/tensor_parallel",
 ]
+SAMPLE = ["simple_block/single", "two_linear/send_recv"]
 
 
 def examination(name: str, **fields: Any) -> DoctorJob:
@@ -30,6 +31,7 @@ def examination(name: str, **fields: Any) -> DoctorJob:
     return DoctorJob(case=case, devices=1 if case.strategy == "single" else 2, **fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1], ids=["torch", "keras"])
 def test_a_profile_is_what_perfetto_reads(number: int, backends: list[Backend], tmp_path):
     (tmp_path / "profile").mkdir()
@@ -43,7 +45,10 @@ def test_a_profile_is_what_perfetto_reads(number: int, backends: list[Backend], 
 
 @pytest.mark.parametrize(
     ("number", "name"),
-    [*itertools.product((0, 1), CASES), (0, "simple_block/fsdp")],
+    [
+        pytest.param(number, name, marks=[] if name in SAMPLE else pytest.mark.slow)
+        for number, name in [*itertools.product((0, 1), CASES), (0, "simple_block/fsdp")]
+    ],
     ids=lambda value: ("torch", "keras")[value] if isinstance(value, int) else value,
 )
 def test_a_clean_case_has_no_findings(name: str, number: int, backends: list[Backend], tmp_path):

@@ -128,6 +128,7 @@ def findings(site: Path, folder: Path, *flags: str) -> list[dict]:
     return json.loads(ended.stdout)["findings"]
 
 
+@pytest.mark.slow
 def test_torch_places_are_the_users(site, tmp_path):
     (tmp_path / "train.py").write_text(SCALED)
     assert findings(site, tmp_path, "--torch=train:build", "--step=train:step") == []
@@ -136,6 +137,7 @@ def test_torch_places_are_the_users(site, tmp_path):
     assert places == {"learning.not_cleared": "train.py:23", "sync.item": "train.py:25"}
 
 
+@pytest.mark.slow
 def test_a_program_that_is_installed_itself_is_the_users(site, tmp_path):
     package = site / "their_training"
     package.mkdir()
@@ -153,6 +155,7 @@ def test_keras_places_are_the_users(site, tmp_path):
     assert {place.partition(":")[0] for place in places.values()} == {"train.py"}
 
 
+@pytest.mark.slow
 def test_a_pairs_error_names_the_users_line(site, tmp_path):
     (tmp_path / "torch_net.py").write_text(PAIR)
     (tmp_path / "keras_net.py").write_text(KERAS)

@@ -21,6 +21,7 @@ def check(out: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment(out, SEEN.kind), capture_output=True, text=True, timeout=540)
 
 
+@pytest.mark.slow
 def test_a_rehearsal_on_the_cpu(tmp_path):
     ended = check(tmp_path, "--devices=cpu:2", "--case=two_linear/ddp")
     assert ended.returncode == os.EX_OK, ended.stdout + ended.stderr
@@ -39,6 +40,7 @@ def test_without_a_gpu_nothing_is_called_done(tmp_path):
     assert ended.stderr.startswith("gpu_check: no GPU that")
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.skipif(SEEN.kind == "cpu", reason="no GPU here that both frameworks see")
 def test_on_gpus(tmp_path):

@@ -43,7 +43,11 @@ def test_a_package_imports_no_framework_of_the_other_side(package):
 
 
 @pytest.mark.parametrize(
-    ("package", "file", "module"), [("parity", "report/terminal.py", "torch"), ("torch_impl", "losses.py", "keras")]
+    ("package", "file", "module"),
+    [
+        ("parity", "report/terminal.py", "torch"),
+        pytest.param("torch_impl", "losses.py", "keras", marks=pytest.mark.slow),
+    ],
 )
 def test_a_planted_import_is_seen(tmp_path, package, file, module):
     for name in FORBIDDEN:
@@ -54,6 +58,7 @@ def test_a_planted_import_is_seen(tmp_path, package, file, module):
     assert module in imported(package, tmp_path)
 
 
+@pytest.mark.slow
 def test_keras_starts_without_scikit_learn_and_leaves_it_to_programs(tmp_path):
     script = (
         "import sys; from keras_impl.__main__ import load; load(); import keras\n"

@@ -204,7 +204,13 @@ def pasted(text: str, result: CaseResult) -> str:
 
 
 @pytest.mark.parametrize(
-    "text", [BATCHNORM, LSTM, TRANSPOSED, TAGGER], ids=["batch norm", "lstm", "layout", "several of a kind"]
+    "text",
+    [
+        pytest.param(BATCHNORM, id="batch norm", marks=pytest.mark.slow),
+        pytest.param(LSTM, id="lstm", marks=pytest.mark.slow),
+        pytest.param(TRANSPOSED, id="layout"),
+        pytest.param(TAGGER, id="several of a kind", marks=pytest.mark.slow),
+    ],
 )
 def test_the_printed_lines_make_a_right_port_match(text, judge, tmp_path):
     first = judge(text)
@@ -218,6 +224,7 @@ def test_the_printed_lines_make_a_right_port_match(text, judge, tmp_path):
     assert file.load(path).case.model == file.load(tmp_path / "pair.toml").case.model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "fault", "cause"),
     [
@@ -232,6 +239,7 @@ def test_no_other_fault_passes_with_them(text, fault, cause, judge):
     assert cause in [each["id"] for each in result.causes]
 
 
+@pytest.mark.slow
 def test_what_float32_cannot_see_is_named_where_all_that_it_sees_is_accepted(judge):
     text = normed("rounded")
     first = judge(text)
@@ -244,6 +252,7 @@ def test_what_float32_cannot_see_is_named_where_all_that_it_sees_is_accepted(jud
     assert judge(lines, approximate=True).verdict == "diverged"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "cause", "place"),
     [({"epsilon": 1e-3}, "batch_norm.epsilon", "norm"), ({"faulty": True}, "summed.faulty", "(model)")],
@@ -258,11 +267,13 @@ def test_a_fault_between_accepted_causes_is_named_and_placed(fault, cause, place
     assert wrong.first_divergence.name == place
 
 
+@pytest.mark.slow
 def test_a_fault_between_modules_in_inference_alone_does_not_follow_from_accepted_causes(judge):
     lines = pasted(TAGGER, judge(TAGGER))
     assert judge(lines, faulty=True).verdict == "diverged"
 
 
+@pytest.mark.slow
 def test_a_fault_in_inference_alone_does_not_follow_from_the_statistics_of_a_batch_norm(judge):
     text = normed("norm")
     lines = pasted(text, judge(text))
@@ -270,6 +281,7 @@ def test_a_fault_in_inference_alone_does_not_follow_from_the_statistics_of_a_bat
     assert judge(lines, faulty=True).verdict == "diverged"
 
 
+@pytest.mark.slow
 def test_an_unknown_difference_is_accepted_by_no_cause_and_by_no_small_size(judge):
     more = "keras_kwargs = { scaled = true }"
     with pytest.raises(UsageError, match="accepts any difference"):
@@ -293,6 +305,7 @@ def test_what_was_not_looked_at_is_said(judge):
     assert judge(PAIR.format(more="") + "[train]\nsteps = 1\n").not_compared == []
 
 
+@pytest.mark.slow
 def test_an_output_s_axes_are_known_from_its_layers_and_a_fault_is_placed(judge):
     text = (PAIRS / "convmap.toml").read_text()
     right = judge(text)

@@ -183,30 +183,47 @@ def judge(backends, tmp_path) -> Callable[..., CaseResult]:
     return judged
 
 
-@pytest.mark.parametrize("train", ["", MSE, OWN.format("Damped", "Damped")], ids=["inference", "mse", "own optimizer"])
+@pytest.mark.parametrize(
+    "train",
+    [
+        pytest.param("", id="inference"),
+        pytest.param(MSE, id="mse", marks=pytest.mark.slow),
+        pytest.param(OWN.format("Damped", "Damped"), id="own optimizer", marks=pytest.mark.slow),
+    ],
+)
 def test_a_right_port_matches(train, judge):
     result = judge(train, EPSILON)
     assert result.verdict == "match", result.reason
 
 
-@pytest.mark.parametrize("fault", ["scaled", "stopped"])
-@pytest.mark.parametrize("train", ["", MSE], ids=["inference", "mse"])
+@pytest.mark.parametrize(
+    ("train", "fault"),
+    [
+        pytest.param("", "scaled", id="inference-scaled"),
+        pytest.param("", "stopped", id="inference-stopped"),
+        pytest.param(MSE, "scaled", id="mse-scaled"),
+        pytest.param(MSE, "stopped", id="mse-stopped", marks=pytest.mark.slow),
+    ],
+)
 def test_a_fault_of_the_backward_pass_is_not_accepted_with_an_epsilon(train, fault, judge):
     result = judge(train, EPSILON, fault=fault)
     assert result.verdict == "inconclusive" and result.reason.startswith("gradient of parameter ")
 
 
+@pytest.mark.slow
 def test_a_fault_of_an_optimizer_without_a_formula_is_not_accepted_with_an_epsilon(judge):
     result = judge(OWN.format("Damped", "faulty"), EPSILON)
     assert result.verdict == "inconclusive" and result.reason.startswith("update of parameter `c.weight`")
 
 
+@pytest.mark.slow
 def test_a_cause_of_the_optimizer_is_one_of_all_parameters_that_its_formula_reproduces(judge):
     assert judge(OWN.format("sgd", "faster"), RATE, epsilon=1e-5).verdict == "match"
     result = judge(OWN.format("sgd", "faster_and_faulty"), RATE, epsilon=1e-5)
     assert result.verdict == "diverged" and "update of parameter `c.weight` does not follow" in result.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "cause", "verdict"),
     [
@@ -221,6 +238,7 @@ def test_a_cause_at_one_weight_says_nothing_of_weights_that_no_formula_reproduce
     assert verdict == "match" or "update of parameter `a.weight` does not follow" in result.reason
 
 
+@pytest.mark.slow
 def test_what_any_right_port_has_hides_no_fault(judge):
     alone = judge(MSE, {"model": "Statistics"})
     assert [each["id"] for each in alone.causes] == ["batch_norm.running_variance"]
@@ -230,6 +248,7 @@ def test_what_any_right_port_has_hides_no_fault(judge):
     assert result.causes[-1]["id"] == "batch_norm.running_variance"
 
 
+@pytest.mark.slow
 def test_what_float32_cannot_see_stays_so_behind_what_is_accepted(judge):
     statistics = {"model": "Resized", "cause": "batch_norm.running_variance", "where": "n"}
     result = judge(MSE, statistics)

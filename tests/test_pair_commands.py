@@ -99,6 +99,7 @@ def ended(folder: Path, *arguments: object, program: str = "compare") -> subproc
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_sides_are_recorded_apart_and_compared(pair, tmp_path):
     path = pair(more="[train]\nsteps = 2\n")
     early = ended(tmp_path, "--backend=keras", f"--pair={path}", "--out=apart", program="record")
@@ -123,6 +124,7 @@ def test_flags_make_a_pair_and_the_mapping_is_printed(pair, tmp_path):
     assert "[[weights]]" in found.stdout
 
 
+@pytest.mark.slow
 def test_a_pair_that_cannot_be_mapped_or_built_stops_no_other(pair, tmp_path):
     for name, torch in (("narrow", "narrow"), ("raising", "raising"), ("good", "build")):
         text = pair(torch).read_text().replace('name = "own"', f'name = "{name}"')
@@ -139,6 +141,7 @@ def test_a_pair_that_cannot_be_mapped_or_built_stops_no_other(pair, tmp_path):
     assert "weights of pair/good:\n0.weight: o i -> i o" in found.stdout
 
 
+@pytest.mark.slow
 def test_what_a_pair_sets_for_a_whole_process_does_not_reach_the_next(pair, tmp_path):
     names = ("setting", "normed")
     for name, torch in zip(names, ("setting", "build"), strict=True):
@@ -164,6 +167,7 @@ def test_a_mistake_in_the_file_is_said(torch, keras, more, said, pair, backends,
     assert said in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("torch", "keras", "said"),
     [("raising", "build", "no such checkpoint, at "), ("build", "failing", "not this way, at ")],
@@ -180,6 +184,7 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path):
         assert found.returncode == 2 and len(found.stderr.splitlines()) == 1, found.stderr
 
 
+@pytest.mark.slow
 def test_accept_writes_into_the_file_and_then_it_matches(tmp_path):
     for name in ("lstm_torch.py", "lstm_keras.py", "lstm_trained.toml"):
         shutil.copy(ROOT / "tests" / "pairs" / name, tmp_path)
@@ -204,6 +209,7 @@ def test_accept_wants_a_file_as_it_is(pair, tmp_path):
         assert refused.returncode == 2 and "--accept writes into a pair file" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_costs_no_other_pair_its_report(tmp_path):
     for name in ("lstm_torch.py", "lstm_keras.py", "lstm_trained.toml"):
         shutil.copy(ROOT / "tests" / "pairs" / name, tmp_path)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from judged import PAIR, PAIRS, Judge, causes, judge_of, passes_strict
+from slow import sampled
 
 from parity.pairs import disputed, file
 from parity.pairs.compare import judged, recorded
@@ -102,7 +103,7 @@ def judge(backends, tmp_path_factory) -> Judge:
     return judge_of("tables", backends, tmp_path_factory)
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", sampled(RIGHT, "cls_first", "pretrained"))
 def test_a_right_table_matches_and_what_is_torchs_is_told(name: str, judge: Judge):
     row = RIGHT[name]
     result = judge(row.model, row.shape, row.more, row.both, **row.keras)
@@ -110,13 +111,14 @@ def test_a_right_table_matches_and_what_is_torchs_is_told(name: str, judge: Judg
     assert row.expected in (result.assumptions or [None])
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", sampled(WRONG, "cls_base"))
 def test_a_wrong_table_is_named(name: str, judge: Judge):
     row = WRONG[name]
     result = judge(row.model, row.shape, row.more, row.both, **row.keras)
     assert result.verdict == "diverged" and row.expected in causes(result), result
 
 
+@pytest.mark.slow
 def test_both_distributions_are_told_and_a_rule_loads_torchs_values(judge: Judge):
     row = WRONG["fourier_2_pi"]
     result = judge(row.model, row.shape, **row.keras)
@@ -136,6 +138,7 @@ def test_computed_values_that_nothing_reads_may_differ_beside_a_random_row(judge
     assert used == RIGHT["cls_first"].expected
 
 
+@pytest.mark.slow
 def test_sides_that_are_recorded_apart(backends: Any, tmp_path: Path):
     row = WRONG["cls_embedding_base"]
     path = tmp_path / "tables.toml"
@@ -151,6 +154,7 @@ def test_sides_that_are_recorded_apart(backends: Any, tmp_path: Path):
         assert RIGHT["cls_embedding"].expected in result.assumptions
 
 
+@pytest.mark.slow
 def test_a_scale_that_makes_no_difference_is_told(judge: Judge):
     result = judge("Nearest", W)
     assert passes_strict(result)
@@ -158,6 +162,7 @@ def test_a_scale_that_makes_no_difference_is_told(judge: Judge):
     assert sentence.startswith("random are planes") and sentence.endswith(disputed.FREE)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_too_large_to_be_drawn_again_is_told(judge: Judge, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(disputed, "LARGEST", 31)
     result = judge("Fourier", F, factor=1.0)

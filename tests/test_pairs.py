@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from judged import passes_strict
 from pairs_table import FAULTS, PAIRS, PUBLISHED, PUBLISHED_FAULTS, Faithful, Planted
+from slow import sampled
 
 from parity.config.pair import INTERNAL_ERROR
 from parity.pairs import file
@@ -79,22 +80,24 @@ def check_planted(row: Planted, result: CaseResult) -> None:
     assert INTERNAL_ERROR not in [cause["id"] for cause in result.causes], result
 
 
-@pytest.mark.parametrize("row", named(PAIRS))
+@pytest.mark.parametrize("row", sampled(named(PAIRS), "mlp", "attention", "convmap"))
 def test_faithful_pair(row, judge):
     check_faithful(row, judge(row.name, []))
 
 
-@pytest.mark.parametrize("row", named(FAULTS))
+@pytest.mark.parametrize("row", sampled(named(FAULTS), "mlp-activation=elu"))
 def test_fault_of_a_port(row, judge):
     check_planted(row, judge(row.pair, overrides(row)))
 
 
+@pytest.mark.slow
 @needs_published
 @pytest.mark.parametrize("row", named(PUBLISHED))
 def test_published_pair(row, judge):
     check_faithful(row, judge(row.name, []))
 
 
+@pytest.mark.slow
 @needs_published
 @pytest.mark.parametrize("row", named(PUBLISHED_FAULTS))
 def test_fault_of_a_published_pair(row, judge):

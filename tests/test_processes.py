@@ -13,8 +13,8 @@ PATIENCE = 12.0  # seconds; the processes need about four to start
 # fault, what is said of rank 1
 FAILURES = [
     ("rank.raises", "RuntimeError"),
-    ("rank.exits", "the process ended with status 1"),
-    ("rank.hangs", f"no answer within {PATIENCE:.0f} s"),
+    pytest.param("rank.exits", "the process ended with status 1", marks=pytest.mark.slow),
+    pytest.param("rank.hangs", f"no answer within {PATIENCE:.0f} s", marks=pytest.mark.slow),
 ]
 
 
@@ -49,6 +49,7 @@ def test_a_rank_that_fails_ends_its_case_alone(tmp_path, fault, said):
     assert processes(str(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_a_worker_of_tensorflow_that_dies_ends_its_case(tmp_path):
     backend = Backend("keras", "", tmp_path)
     case = cases.resolve("simple_block/ddp@workers", {"steps": 2})

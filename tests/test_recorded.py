@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+pytestmark = pytest.mark.slow
 CASE = "residual_block/single@adam"
 SMALL = ["--set", "model.out_channels=4", "--set", "data.size=16", "--set", "data.batch=4", "--steps=3"]
 

@@ -199,6 +199,7 @@ def apply(done: Repaired) -> None:
     subprocess.run(["git", "apply", str(done.diff)], cwd=done.folder, check=True)
 
 
+@pytest.mark.slow
 def test_a_constant_that_is_right_elsewhere_is_left_and_the_argument_is_changed(repaired):
     done = repaired("norms", "shared", more="torch_kwargs = { second = 1e-3 }")
     assert done.refused == ["it brings in layer_norm.epsilon at 3"]
@@ -207,6 +208,7 @@ def test_a_constant_that_is_right_elsewhere_is_left_and_the_argument_is_changed(
     assert done.repair.verdict == "match" and not done.repair.left
 
 
+@pytest.mark.slow
 def test_a_value_from_a_config_is_changed_there_for_all(repaired):
     done = repaired("norms", "configured")
     assert done.accepted == [('CONFIG = {"epsilon": 1e-3, "units": 8}', 'CONFIG = {"epsilon": 1e-5, "units": 8}')]
@@ -236,11 +238,13 @@ def test_two_faults_at_once_are_repaired_in_one_run(repaired):
     ).read_text().replace("\n", "")
 
 
+@pytest.mark.slow
 def test_gelu_s_form_is_passed_as_a_function(repaired):
     done = repaired("gelu", "gelu")
     assert done.accepted[0][1].count("lambda x: keras.activations.gelu(x, approximate=True)") == 1
 
 
+@pytest.mark.slow
 def test_what_an_object_keeps_for_later_is_changed_where_it_was_given_and_the_rest_is_left(repaired):
     """The layer is made in build(), with what __init__ was given; the variance's form has no argument."""
     done = repaired("batch", "batch", train=SGD)
@@ -249,17 +253,20 @@ def test_what_an_object_keeps_for_later_is_changed_where_it_was_given_and_the_re
     assert done.repair.verdict == "diverged"
 
 
+@pytest.mark.slow
 def test_a_default_is_changed(repaired):
     done = repaired("dropout", "dropout", train=SGD)
     assert done.accepted == [("def dropout(rate=0.5):", "def dropout(rate=0.25):")]
 
 
+@pytest.mark.slow
 def test_an_argument_of_the_optimizer_is_added(repaired):
     done = repaired("linear", "linear", train=OWN)
     assert done.accepted[0][1] == "return keras.optimizers.SGD(learning_rate=0.0625)"
     assert done.repair.verdict == "match"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong", "repair"),
     [

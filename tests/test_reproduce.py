@@ -12,6 +12,7 @@ from parity.pairs import file
 from parity.pairs.compare import compared
 from parity.repair.reproduce import reproduce
 
+pytestmark = pytest.mark.slow
 PAIRS = Path(__file__).parent / "pairs"
 DIFFERENCE = re.compile(r"largest difference from what (torch|keras)'s module returned: (\S+)")
 

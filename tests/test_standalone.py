@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from parity.runtime.environment import environment
 from parity.runtime.ranks import variables
 
@@ -21,6 +23,7 @@ def start(command: list[str], variables: dict[str, str]) -> "subprocess.Popen[st
     return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_torchrun_and_tf_config_by_hand(tmp_path):
     shared = environment(tmp_path)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -55,7 +55,13 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "devices", "changes"), sorted(ROWS, key=lambda row: row[1]))
+@pytest.mark.parametrize(
+    ("name", "devices", "changes"),
+    [
+        pytest.param(*row, marks=[] if row[:2] == ("simple_block/tensor_parallel", 1) else pytest.mark.slow)
+        for row in sorted(ROWS, key=lambda row: row[1])
+    ],
+)
 def test_a_strategy_on_so_many_devices(run, name, devices, changes):
     result = run(name, {**changes, "devices": devices})
     assert passes_strict(result), result
@@ -80,6 +86,7 @@ def of_torch_alone(backends: list[Backend], folder: Path, fault: str = "") -> Ca
     return BuiltIn(case).compared(sides, Plan([case], folder, None), Report())
 
 
+@pytest.mark.slow
 def test_a_strategy_that_keras_does_not_have_is_compared_with_a_single_device(backends, tmp_path):
     result = of_torch_alone(backends, tmp_path)
     assert (result.verdict, list(result.devices)) == ("match", ["torch"])
@@ -89,6 +96,7 @@ def test_a_strategy_that_keras_does_not_have_is_compared_with_a_single_device(ba
     assert result.checks["layout"].sides["torch"].shards["linear1.weight"] == [100, 100]
 
 
+@pytest.mark.slow
 def test_a_fault_in_it_is_seen(backends, tmp_path):
     result = of_torch_alone(backends, tmp_path, "mse.reduction")
     assert (result.verdict, result.reason) == ("diverged", "step 0: loss: 0.0 bits")

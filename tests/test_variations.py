@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from slow import sampled
 
 from parity.pairs import file
 from parity.pairs.compare import compared
@@ -73,7 +74,7 @@ def judge(backends, tmp_path_factory) -> Compared:
     return judged
 
 
-@pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
+@pytest.mark.parametrize("port", sampled((pytest.param(port, id=port.name) for port in PORTS), "clamped", "masked"))
 def test_a_port_that_differs_off_its_inputs(port, judge):
     result = judge(port.name, f"{port.name}_wrong", port.inputs)
     verdicts = {one.name: one.verdict for one in result.variations}
@@ -90,6 +91,7 @@ def test_the_same_port_without_the_difference(name, judge):
     assert result.verdict == "match" and {one.verdict for one in result.variations} <= {"match", "skipped"}, result
 
 
+@pytest.mark.slow
 def test_without_variations_the_difference_is_not_reached_and_told(judge):
     result = judge("clamped", "clamped_wrong", SMALL, varied=False)
     assert result.verdict == "match" and result.variations == []
@@ -111,6 +113,7 @@ def test_a_clamp_that_no_variation_reaches_is_told(judge):
     assert result.verdict == "match" and "clamp.upper" in missed
 
 
+@pytest.mark.slow
 def test_statistics_are_as_they_were_behind_training_mode(judge):
     """Keras's biased variance would part the sides in all that follows."""
     result = judge("batch_norm", "batch_norm", "[inputs.x]\nshape = [4, 6]")
@@ -118,12 +121,14 @@ def test_statistics_are_as_they_were_behind_training_mode(judge):
     assert ("batch_norm.update", False) in {(one.branch, one.reached) for one in result.coverage.branches}
 
 
+@pytest.mark.slow
 def test_noise_that_is_not_shared_is_left_out(judge):
     result = judge("noisy", "noisy", SMALL)
     (training,) = [one for one in result.variations if one.name == "training mode"]
     assert result.verdict == "match" and training.verdict == "skipped" and "random" in training.skipped
 
 
+@pytest.mark.slow
 def test_masks_that_both_draw_but_cannot_share_are_left_out(judge):
     result = judge("channels", "dropping", SMALL)
     (training,) = [one for one in result.variations if one.name == "training mode"]
@@ -133,12 +138,12 @@ def test_masks_that_both_draw_but_cannot_share_are_left_out(judge):
 @pytest.mark.parametrize(
     ("torch", "keras", "says"),
     [
-        ("two_branches", "two_branches", "in another order"),
-        ("dropping_twice", "dropping_exchanged", "in another order"),
+        pytest.param("two_branches", "two_branches", "in another order", marks=pytest.mark.slow),
+        pytest.param("dropping_twice", "dropping_exchanged", "in another order", marks=pytest.mark.slow),
         ("dropping", "dropping_gauss", "GaussianDropout"),
-        ("fixed", "fixed_noisy", "GaussianNoise"),
-        ("channels", "dropping_wrong", "keras drops at the rates 0.5"),
-        ("channels", "plain", "keras drops at the rates nothing"),
+        pytest.param("fixed", "fixed_noisy", "GaussianNoise", marks=pytest.mark.slow),
+        pytest.param("channels", "dropping_wrong", "keras drops at the rates 0.5", marks=pytest.mark.slow),
+        pytest.param("channels", "plain", "keras drops at the rates nothing", marks=pytest.mark.slow),
     ],
 )
 def test_what_one_side_draws_and_the_other_does_not_is_inconclusive(torch, keras, says, judge):
@@ -148,6 +153,7 @@ def test_what_one_side_draws_and_the_other_does_not_is_inconclusive(torch, keras
     assert training.reason in result.reason and says in result.reason
 
 
+@pytest.mark.slow
 def test_what_the_reference_alone_refuses_is_left_out(judge):
     result = judge("limited", "fixed", "[inputs.x]\nshape = [4, 6]")
     (scaled,) = [one for one in result.variations if one.name == "scale 100"]
@@ -169,6 +175,7 @@ def test_nan_of_the_reference_is_told_and_fails_nothing(judge):
     assert result.verdict == "match"
 
 
+@pytest.mark.slow
 def test_a_pair_that_diverges_already_is_not_varied(judge):
     result = judge("clamped", "slanted", SMALL)
     assert result.verdict == "diverged" and result.variations == [] and result.coverage is None

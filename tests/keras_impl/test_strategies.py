@@ -56,7 +56,12 @@ ROWS = [
     ("tensor_parallel", "simple_block", BLOCK, {}, COUNTS),
     ("tensor_parallel", "transformer", TRANSFORMER, {}, (2, 4)),
 ]
-CASES = [(*row[:4], devices) for row in ROWS for devices in row[4]]
+SAMPLE = [("ddp", "simple_block"), ("hybrid", "two_linear")]
+CASES = [
+    pytest.param(*row[:4], devices, marks=[] if row[:2] in SAMPLE else pytest.mark.slow)
+    for row in ROWS
+    for devices in row[4]
+]
 
 
 def after(trace, step):
@@ -94,6 +99,7 @@ def test_replicas_draw_their_own_samples_and_share_the_update(record, strategy):
     assert np.allclose(sums, trace.open("high", "step-000000")["gradient/linear1.weight"], rtol=1e-13, atol=0)
 
 
+@pytest.mark.slow
 def test_the_loss_of_data_parallel_is_that_of_the_whole_batch(record):
     trace = record("simple_block", strategy="data_parallel", devices=3, steps=2, **BLOCK)
     reference = record("simple_block", steps=2, **BLOCK)
@@ -148,6 +154,7 @@ def test_batch_norm_starts_from_replica_0_unless_told_otherwise(record, local):
         assert np.allclose(step["buffer/bn1.running_mean"], expected, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_data_parallel_evaluates_by_replica_0s_statistics(record):
     trace = record("residual_block", strategy="data_parallel", devices=2, steps=2, **RESIDUAL)
     statistics = trace.open("high", "step-000001")
