@@ -112,7 +112,8 @@ def test_a_training_stops_where_a_burst_ends(tmp_path):
     assert place(given and msgspec.structs.replace(job, number=1), 0).exists()
 
 
-def test_energy_is_the_difference_of_two_readings(tmp_path):
+def test_energy_is_the_difference_of_two_readings(tmp_path, monkeypatch):
+    monkeypatch.setattr(energy, "_gpus", list)
     assert energy.joules(tmp_path) is None
     for number, value in enumerate(("5000000", "1500000")):
         (tmp_path / f"intel-rapl:{number}").mkdir()
