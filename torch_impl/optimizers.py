@@ -31,7 +31,8 @@ def _optimizer(config: schema.Optimizer, parameters: list[nn.Parameter]) -> Opti
     """Return torch's optimizer with the settings of `config`."""
     # DTensors apart from tensors: on GPUs torch.optim updates a group by one call, which takes no mixture of them. And
     # groups at all because torch.optim refuses an empty list, which a stage with nothing but a ReLU gives.
-    groups = [{"params": [one for one in parameters if is_dtensor(one) == is_one]} for is_one in (False, True)]
+    parts = [[one for one in parameters if is_dtensor(one) == is_one] for is_one in (False, True)]
+    groups = [{"params": part} for part in parts if part] or [{"params": parameters}]
     match config:
         case schema.SGD():
             return SGD(

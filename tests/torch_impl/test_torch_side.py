@@ -110,12 +110,12 @@ def test_the_blocks_compute_what_the_model_computes(name):
 
 
 def test_dtensors_are_updated_apart_from_tensors(monkeypatch):
-    """On a GPU torch.optim updates a group by one call, which takes no mixture; an empty group is allowed."""
+    """On a GPU torch.optim updates a group by one call, which takes no mixture."""
     tensor, dtensor = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
     monkeypatch.setattr(optimizers, "is_dtensor", lambda parameter: parameter is dtensor)
-    groups = optimizers.build(cases.resolve("simple_block/single"), [tensor, dtensor]).param_groups
-    assert [group["params"] for group in groups] == [[tensor], [dtensor]]
-    optimizers.build(cases.resolve("simple_block/single"), []).step()
+    case = cases.resolve("simple_block/single")
+    for parameters, groups in (([tensor, dtensor], [[tensor], [dtensor]]), ([tensor], [[tensor]]), ([], [[]])):
+        assert [group["params"] for group in optimizers.build(case, parameters).param_groups] == groups
 
 
 def test_the_shapes_between_stages_are_those_on_their_device():
