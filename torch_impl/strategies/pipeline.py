@@ -108,7 +108,7 @@ def boundaries(
     They are fake tensors: they have shape and dtype, and nothing is computed. They and the parameters are on `device`,
     because autocast applies to the ops of one kind of device.
     """
-    with FakeTensorMode() as fake:
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         passed = [tuple(fake.from_tensor(tensor).to(device) for tensor in example)]
         for module in modules:
             held: dict[str, torch.Tensor] = {**dict(module.named_parameters()), **dict(module.named_buffers())}
