@@ -3,7 +3,8 @@
     python benchmarks/advice.py [--case='*/single' ...] [--devices=1,2,3,4] [--seconds=1] [--write]
 
 For each case and each number of CPU devices, `python -m parity.advise --check` predicts all strategies in both
-frameworks, and measures them. Prints for each case and framework the range of the median errors, and the worst ones.
+frameworks, and measures them. Prints for each case and framework the range of the median errors and the worst ones,
+and at the end those over all. --write puts the table into docs/advise.md.
 """
 
 import argparse

@@ -7,8 +7,8 @@ as always, float64; with TF32 allowed on one side, which the precision finding m
 the CPU of the same framework; seconds. DIR gets report.json, report.html and the traces, which are small.
 
 A framework that sees no GPU runs on the CPU, and is compared with the other's GPU. With one framework
-installed its traces are recorded and compared with its CPU's alone; carried away, they
-can be compared with the other's: python -m parity.compare DIR/traces/torch/... DIR/traces/keras/...
+installed its traces are recorded and compared with its CPU's alone; carried away, they can be compared
+with the other's: python -m parity.compare DIR/traces/torch/... DIR/traces/keras/...
 Exits 0 if all is as expected, 1 if not or if a framework cannot be imported, 3 if nothing could be run.
 """
 
@@ -139,12 +139,12 @@ def _row(check: Check, kinds: dict[str, list[Kind]], on: dict[Kind, list[Backend
         yield Row(check.name, f"{side} {kind}", "error", False, reason=answer.message)
     traces = {place: Trace(out / place[0] / check.name / place[1]) for place in answers if place not in failed}
     seconds = {f"{side} {kind}": round(answer.seconds, 2) for (kind, side), answer in answers.items()}
-    pairs = [tuple((kinds[side][0], side) for side in PACKAGES if side in kinds)]
-    pairs += [tuple((kind, side) for kind in reversed(kinds[side])) for side in kinds]
-    for pair in pairs:
-        if len(pair) == 2 and traces.keys() >= set(pair):
-            sides = ", ".join(f"{side} {kind}" for kind, side in pair)
-            reference, candidate = (traces[place] for place in pair)
+    across = [(kinds[side][0], side) for side in kinds]
+    within = ([(kind, side) for kind in reversed(kinds[side])] for side in kinds)
+    for places in (across, *within):
+        if len(places) == 2 and traces.keys() >= set(places):
+            sides = ", ".join(f"{side} {kind}" for kind, side in places)
+            reference, candidate = (traces[place] for place in places)
             yield _judged(check, sides, compare(reference, candidate), seconds)
 
 

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def torch_backend(tmp_path_factory) -> Iterator[Backend]:
-    """A backend."""
+    """The side, with its processes."""
     backend = Backend("torch", "", tmp_path_factory.mktemp("torch"))
     with running([backend]):
         yield backend

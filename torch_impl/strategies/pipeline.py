@@ -49,12 +49,7 @@ class Pipeline:
         self.micro_batches, self.loss = micro_batches, loss
         if self.schedule is None:
             # scale_grads=False: the losses are weighted already, so their gradients must be summed, not averaged.
-            self.schedule = self.kind(
-                self.stage,
-                len(micro_batches),
-                self._weighted_loss,
-                scale_grads=False,
-            )
+            self.schedule = self.kind(self.stage, len(micro_batches), self._weighted_loss, scale_grads=False)
         inputs = zip(*(inputs for inputs, _, _ in micro_batches), strict=True)
         whole = [samples_first(torch.cat(parts, self.dim), self.dim).to(self.stage.device) for parts in inputs]
         numbers = torch.arange(len(micro_batches))
