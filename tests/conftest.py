@@ -1,7 +1,9 @@
 """Both backends, kept alive for the whole session; these tests import no framework into their own process."""
 
 import itertools
+import math
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -36,10 +38,13 @@ LONG = (
 TURNS = 28
 # All workers of a run have one day, also if it ends meanwhile.
 DAY = int(os.environ.setdefault("PARITY_TESTS_DAY", str(date.today().toordinal())))
+BEGUN = float(os.environ.setdefault("PARITY_TESTS_BEGUN", str(time.time())))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="run what is marked slow whole, not the part of the day")
+    within = "begin no test later than so many seconds after the start, and skip what is left"
+    parser.addoption("--within", type=float, default=math.inf, metavar="SECONDS", help=within)
 
 
 def _is_of_another_day(item: pytest.Item) -> bool:
@@ -52,13 +57,24 @@ def _is_of_another_day(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow and another day's, and begin with what takes longest.
 
-    A worker takes a file at a time. Tests that are asked for by name are run on any day.
+    A worker takes a file at a time. Tests that are asked for by name are run on any day. Where time may be over before
+    all have run, files come in another order each day, so that none is always the last.
     """
     if not config.getoption("whole") and not any("::" in argument for argument in config.args):
         config.hook.pytest_deselected(items=list(filter(_is_of_another_day, items)))
         items[:] = itertools.filterfalse(_is_of_another_day, items)
-    places = {TESTS / name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path, len(LONG)))
+    if config.getoption("within") < math.inf:
+        items.sort(key=lambda item: zlib.crc32(f"{DAY} {item.path.relative_to(TESTS)}".encode()))
+    else:
+        places = {TESTS / name: place for place, name in enumerate(LONG)}
+        items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    within = item.config.getoption("within")
+    if time.time() - BEGUN > within:
+        pytest.skip(f"not begun within {within:g} s")
 
 
 @pytest.fixture(scope="session")

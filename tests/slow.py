@@ -1,4 +1,4 @@
-"""Which cases of a test the default run has, where not all of them are slow."""
+"""What slowness asks of tests: cases that the default run leaves out, and patience with slow machines."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 PARAM = type(pytest.param())
+# Seconds for which a test waits for a process: machines differ in speed by a factor of fifty.
+WAIT = 900.0
 
 
 def sampled(cases: Iterable[Any], *kept: str) -> list[Any]:

@@ -13,6 +13,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from slow import WAIT
 
 ROOT = Path(__file__).parents[1]
 X = "--input=x=float32[8,16]"
@@ -119,7 +120,7 @@ def run(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProces
     """A command of the installed project, from the user's folder."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(site.parents[2] / "bin" / "python"), "-m", *arguments]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT)
 
 
 def findings(site: Path, folder: Path, *flags: str) -> list[dict]:

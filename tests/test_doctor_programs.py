@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from doctor_programs_table import CLEAN, HANGING, PROGRAMS, Clean, Faulty
-from slow import sampled
+from slow import WAIT, sampled
 
 from parity.core.inputs import parse
 from parity.doctor.evidence import Evidence
@@ -222,7 +222,7 @@ def test_the_command_line(name, right, tmp_path):
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WAIT,
     )
     found = [finding for finding in json.loads(ended.stdout)["findings"] if finding["severity"] != "note"]
     assert [finding["id"] for finding in found] == ([] if right else [program.finding]), ended.stderr

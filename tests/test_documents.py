@@ -37,8 +37,10 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 TIMES = re.compile(r"\d\S* (?:µs|ms|s)\b.*|, \d+% of the step's time")  # the doctor's
 LEFT_OUT = "..."
 # Commands that only CI runs (.ci/run), in environments of its own.
-CI = (ROOT / ".ci" / "run").read_text().splitlines() if (ROOT / ".ci").exists() else []
 IN_CI = ("pip install", "pytest", "ruff", "mypy")
+CI = (
+    re.findall(rf"\b((?:{'|'.join(IN_CI)})\b.*)", (ROOT / ".ci" / "run").read_text()) if (ROOT / ".ci").exists() else []
+)
 LONGEST_README = 150
 # What keeps a command short without changing what it shows.
 SHORT = {

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slow import WAIT
 
 from parity.runtime.environment import environment
 
@@ -32,7 +33,7 @@ print(",".join(name for name in forbidden if name in sys.modules))
 def imported(package: str, root: Path) -> set[str]:
     """The forbidden packages that importing all of `package` brings in."""
     arguments = [sys.executable, "-c", SCRIPT, package, ",".join(sorted(FORBIDDEN[package]))]
-    ended = subprocess.run(arguments, cwd=root, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(arguments, cwd=root, capture_output=True, text=True, timeout=WAIT)
     assert ended.returncode == 0, ended.stderr
     return set(filter(None, ended.stdout.strip().split(",")))
 
@@ -65,5 +66,5 @@ def test_keras_starts_without_scikit_learn_and_leaves_it_to_programs(tmp_path):
         "print('sklearn' in sys.modules); import sklearn.base; print(keras.__name__, sklearn.__name__)"
     )
     command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT)
     assert ended.stdout.splitlines() == ["False", "keras sklearn"], ended.stderr

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slow import WAIT
 
 from parity.core.errors import UsageError
 from parity.pairs.compare import compared
@@ -96,7 +97,7 @@ def pair(tmp_path):
 def ended(folder: Path, *arguments: object, program: str = "compare") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", f"parity.{program}", *map(str, arguments)]
     environment = {"PATH": "", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=WAIT)
 
 
 @pytest.mark.slow

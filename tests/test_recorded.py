@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from slow import WAIT
 
 pytestmark = pytest.mark.slow
 CASE = "residual_block/single@adam"
@@ -14,7 +15,9 @@ SMALL = ["--set", "model.out_channels=4", "--set", "data.size=16", "--set", "dat
 
 
 def program(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", f"parity.{name}", *flags], capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", f"parity.{name}", *flags], capture_output=True, text=True, timeout=WAIT
+    )
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slow import WAIT
 
 from parity.pairs import file
 from parity.pairs.compare import compared
@@ -38,7 +39,7 @@ def test_both_scripts_run_alone_and_show_the_difference(pair, arguments, backend
         text = script.read_text()
         assert len(text.splitlines()) <= 40 and not re.search(r"parity|_impl", text.partition('"""\n')[2])
         ended = subprocess.run(
-            [sys.executable, "-I", script.name], cwd=target, capture_output=True, text=True, timeout=300
+            [sys.executable, "-I", script.name], cwd=target, capture_output=True, text=True, timeout=WAIT
         )
         assert ended.returncode == 0, ended.stderr
         found = differences(ended.stdout)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slow import WAIT
 
 from parity.runtime.environment import environment
 from parity.runtime.ranks import variables
@@ -16,7 +17,7 @@ FLAGS = [f"--case={CASE}", "--devices=cpu:2", "--steps=2"]
 
 
 def ended(processes: list["subprocess.Popen[str]"]) -> list[tuple[int, str]]:
-    return [(process.wait(timeout=120), process.communicate()[1]) for process in processes]
+    return [(process.wait(timeout=WAIT), process.communicate()[1]) for process in processes]
 
 
 def start(command: list[str], variables: dict[str, str]) -> "subprocess.Popen[str]":
@@ -35,12 +36,12 @@ def test_torchrun_and_tf_config_by_hand(tmp_path):
     for status, errors in ended(started):
         assert status == os.EX_OK, errors
     compare = [sys.executable, "-m", "parity.compare", "--strict", str(tmp_path / "torch"), str(tmp_path / "keras")]
-    compared = subprocess.run(compare, capture_output=True, text=True, timeout=60)
+    compared = subprocess.run(compare, capture_output=True, text=True, timeout=WAIT)
     assert compared.returncode == os.EX_OK, compared.stdout + compared.stderr
 
 
 def test_the_wrong_number_of_processes_is_one_clear_line(tmp_path: Path):
     command = [sys.executable, "-m", "torch_impl", *FLAGS, f"--out={tmp_path}"]
-    refused = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    refused = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT)
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [f"torch_impl: {CASE} on cpu:2 needs 2 processes of torch_impl, received 1"]

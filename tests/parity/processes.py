@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from slow import WAIT
+
 SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Program = subprocess.Popen[str]
 
@@ -33,11 +35,11 @@ def started(*arguments: object, ignored: Collection[signal.Signals] = (), **opti
         finally:
             program.terminate()  # so that it ends its own; nothing where it has ended
             with contextlib.suppress(subprocess.TimeoutExpired):
-                program.wait(timeout=20)
+                program.wait(timeout=WAIT)
             program.kill()
 
 
-def until(condition: Callable[[], bool], program: Program, within: float = 60.0) -> None:
+def until(condition: Callable[[], bool], program: Program, within: float = WAIT) -> None:
     """Wait for a condition, which a running program brings about."""
     deadline = time.monotonic() + within
     while not condition():
@@ -46,7 +48,7 @@ def until(condition: Callable[[], bool], program: Program, within: float = 60.0)
         time.sleep(0.02)
 
 
-def ended(pid: int, within: float = 10.0) -> bool:
+def ended(pid: int, within: float = 60.0) -> bool:
     """Return whether a process is gone, or only waits to be reaped, within so many seconds."""
     deadline = time.monotonic() + within
     while True:

@@ -41,7 +41,7 @@ class Stage:
         path.chmod(0o755)
         return str(path)
 
-    def backend(self, code: str, patience: float = 20.0, name: str = "torch") -> Backend:
+    def backend(self, code: str, patience: float = 120.0, name: str = "torch") -> Backend:
         made = Backend(name, self.interpreter(code), self.folder, patience=patience)
         made.start = patience
         return made

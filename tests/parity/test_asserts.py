@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pairs_judged
 import pytest
+from slow import WAIT
 
 import parity
 from parity import asserts
@@ -118,7 +119,7 @@ for name in ("good", "good", "bad"):
     log = tmp_path / "log"
     command = [sys.executable, "-c", script]
     variables = {"PARITY_TEST_LOG": str(log), "PYTHONPATH": str(Path(parity.__file__).parents[1])}
-    ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=WAIT)
     assert "AssertionError: pair/bad: diverged" in ended.stderr
     assert [line.split()[:2] for line in log.read_text().splitlines()] == [
         ["began", "torch"], ["began", "keras"], ["ended", "torch"], ["ended", "keras"],
@@ -128,7 +129,7 @@ for name in ("good", "good", "bad"):
 def test_importing_the_package_and_the_plugin_is_light() -> None:
     """Every pytest of the environment loads the plugin, and every program that imports a part of the package this."""
     code = "import sys, parity, parity.pytest_plugin; print(sorted({'numpy', 'msgspec', 'rich'} & set(sys.modules)))"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT)
     assert ended.stdout.strip() == "[]", ended.stderr
     with pytest.raises(AttributeError, match="no attribute 'assert_mach'"):
         _ = parity.assert_mach

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slow import WAIT
 from synthetic import by_hand, record, small_case, whole
 
 from parity.config import cases
@@ -45,7 +46,7 @@ def interpreter(tmp_path: Path) -> Interpreter:
 
 def ended(program: str, *flags: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", f"parity.{program}", *map(str, flags)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT, cwd=ROOT)
 
 
 def report_of(path: Path) -> dict[str, Any]:

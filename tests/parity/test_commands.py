@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from slow import WAIT
 
 from parity.__main__ import COMMANDS
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def parity(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "parity", *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=WAIT)
 
 
 def test_the_commands_are_all_that_can_be_run() -> None:
@@ -67,7 +68,7 @@ def test_a_command_has_the_flags_that_it_has_by_itself(name: str) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT,
     )
     assert ended.returncode == alone.returncode == 0
     assert ended.stdout.startswith(f"usage: parity {name} [-h]")

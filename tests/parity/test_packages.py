@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from environments import NAME, PROJECT, ROOT, make, required
+from slow import WAIT
 from synthetic import record
 
 FRAMEWORKS = {"torch": "torch", "keras": "tensorflow"}  # of each backend, the extra
@@ -37,7 +38,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 def run(python: str, *arguments: object, folder: Path = ROOT) -> Ended:
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [python, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=WAIT)
 
 
 def frameworks(python: str) -> list[str]:

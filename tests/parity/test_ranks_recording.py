@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from slow import WAIT
 from stand_ins import job
 from synthetic import NumpySide, record_with, small_case
 
@@ -54,7 +55,7 @@ def together(sides: list[drive.Side], task: Job) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=WAIT)
         assert not thread.is_alive()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from slow import WAIT
 from synthetic import record, small_case
 
 from parity.config import cases
@@ -76,7 +77,7 @@ def test_what_does_not_fit_is_an_error_of_its_own_before_anything_runs(tmp_path:
     flags = ["--case=linear_stack/single", "--set", "model.width=9000000"]
     flags += [f"--{side}-python=/nonexistent/python" for side in ("torch", "keras")]
     command = [sys.executable, "-m", "parity.compare", *flags, "--json=-"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, cwd=ROOT)
     (case,) = json.loads(done.stdout)["cases"]
     assert (done.returncode, case["verdict"], case["error"]) == (2, "error", "usage")
     assert "its traces take at least" in case["reason"] and "TMPDIR" in case["reason"]

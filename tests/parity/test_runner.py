@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slow import WAIT
 
 from parity.config import cases
 from parity.core.errors import MissingError
@@ -53,7 +54,7 @@ def job(name: str) -> Job:
 
 
 def test_both_sides_work_at_the_same_time(tmp_path: Path) -> None:
-    meeting = threading.Barrier(2, timeout=60)
+    meeting = threading.Barrier(2, timeout=WAIT)
     with runner(tmp_path, torch=lambda _: meeting.wait(), keras=lambda _: meeting.wait()) as both_sides:
         answers = both({side: job(side.name) for side in both_sides.sides})
     assert {name: answer.message for name, answer in answers.items()} == {"torch": "torch", "keras": "keras"}

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from processes import ended, started, until
+from slow import WAIT
 
 from parity.config import cases
 from parity.config.pair import Pair, PairInput
@@ -181,7 +182,7 @@ def test_no_process_outlives_its_parent(interpreter, tmp_path, how, name, proces
     with started("-c", parent_code) as parent:
         until(lambda: pids.exists() and len(pids.read_text().split()) == processes, parent)
         parent.send_signal(how)
-        parent.wait(timeout=20)
+        parent.wait(timeout=WAIT)
     assert all(ended(int(pid)) for pid in pids.read_text().split())
 
 
@@ -237,7 +238,7 @@ def test_an_interrupted_comparison_leaves_nothing(interpreter, tmp_path, how, st
     with started("-m", "parity.compare", *flags, env={**os.environ, "TMPDIR": str(scratch)}) as program:
         until(lambda: pids.exists() and len(pids.read_text().split()) >= 2, program)
         program.send_signal(how)
-        errors = program.communicate(timeout=20)[1]
+        errors = program.communicate(timeout=WAIT)[1]
     assert program.returncode == status, errors
     assert "Traceback" not in errors
     assert list(scratch.iterdir()) == []
@@ -282,7 +283,7 @@ def test_the_timeout_is_a_flag(interpreter, tmp_path):
     path = interpreter(READY + "time.sleep(600)")
     flags = ["--case=simple_block/single", "--timeout=0.5", f"--torch-python={path}", f"--keras-python={path}"]
     command = [sys.executable, "-m", "parity.compare", *flags, f"--json={tmp_path / 'report'}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
     assert done.returncode == 3, done.stderr
     (case,) = json.loads((tmp_path / "report").read_text())["cases"]
     assert case["verdict"] == "error" and "no answer within 0.5 s" in case["reason"]

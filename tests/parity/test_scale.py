@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from slow import WAIT
 from synthetic import by_hand
 
 from parity.trace import keys, manifest, pages
@@ -60,7 +61,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def judged(*folders: Path) -> tuple[str, int, int]:
     """Verdict, resident and allocated bytes of a comparison in a process of its own."""
     command = [sys.executable, "-c", JUDGE, *map(str, folders)]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=WAIT, check=False)
     assert done.returncode == 0, done.stderr
     verdict, held, allocated = json.loads(done.stdout)
     return verdict, held, allocated

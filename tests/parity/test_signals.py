@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from processes import Program, ended, started, until
+from slow import WAIT
 
 ROOT = Path(__file__).parents[2]
 ENDS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")]
@@ -36,7 +37,7 @@ def test_while_modules_are_imported(how: signal.Signals, status: int, said: str,
     with run(name, PYTHONPATH=f"{tmp_path}:{ROOT}") as program:
         until((tmp_path / "begun").exists, program)
         program.send_signal(how)
-        out, err = program.communicate(timeout=20)
+        out, err = program.communicate(timeout=WAIT)
     assert (program.returncode, out, err) == (status, "", f"{name}: {said}\n")
 
 
@@ -67,8 +68,8 @@ def test_while_a_builder_hangs(
         until(lambda: pids.exists() and len(pids.read_text().split()) == (1 if what == "record" else 2), program)
         begun = time.monotonic()
         program.send_signal(how)
-        err = program.communicate(timeout=20)[1]
-        assert time.monotonic() - begun < 10.0
+        err = program.communicate(timeout=WAIT)[1]
+        assert time.monotonic() - begun < 60.0
     assert (program.returncode, err) == (status, f"{name}: {said}\n")
     assert list((tmp_path / "scratch").iterdir()) == []
     assert all(ended(int(pid), within=0.0) for pid in pids.read_text().split())
@@ -81,7 +82,7 @@ def test_a_second_signal_does_not_disturb_the_tidying(hanging: Path, tmp_path: P
         until((tmp_path / "pids").exists, program)
         for how in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
             program.send_signal(how)
-        err = program.communicate(timeout=20)[1]
+        err = program.communicate(timeout=WAIT)[1]
     assert program.returncode in (130, 143) and err.count("\n") == 1  # two that come at once have no order
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -97,7 +98,7 @@ def test_a_signal_after_the_tidying_does_not_change_the_status(lost: str) -> Non
         f"except signals.Stopped as stop:\n    {kill.format('SIGINT')}\n    raise SystemExit(stop.status)\n"
     )
     with started("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:
-        assert program.communicate(timeout=20) == ("", "")
+        assert program.communicate(timeout=WAIT) == ("", "")
     assert program.returncode == 143
 
 
@@ -112,6 +113,6 @@ def test_a_signal_that_is_ignored_stays_ignored(how: signal.Signals, hanging: Pa
         time.sleep(0.5)
         assert program.poll() is None
         program.send_signal(signal.SIGTERM)
-        assert program.communicate(timeout=20)[1] == "parity.compare: terminated\n"
+        assert program.communicate(timeout=WAIT)[1] == "parity.compare: terminated\n"
     assert program.returncode == 143
     assert all(ended(int(pid), within=0.0) for pid in pids.read_text().split())

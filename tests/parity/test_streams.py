@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from slow import WAIT
 from synthetic import by_hand, whole
 
 from parity.trace.layout import Layout
@@ -41,7 +42,7 @@ def shell(command: str, **environment: str) -> Ended:
     """What a shell makes of a command; `parity` stands for the program."""
     line = command.replace("parity", f"{sys.executable} -m parity.compare", 1)
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run(["bash", "-c", line], capture_output=True, env=variables, timeout=60)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, env=variables, timeout=WAIT)
     return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
