@@ -12,7 +12,8 @@ from processes import Program, ended, started, until
 from slow import WAIT
 
 ROOT = Path(__file__).parents[2]
-ENDS = [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")]
+INTERRUPT = (signal.SIGINT, 130, "interrupted")
+ENDS = [INTERRUPT, (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")]
 READY = 'print(\'{"status": "ready"}\', flush=True)\n'
 PAIR = '[pair]\ntorch = "a:b"\nkeras = "c:d"\n[inputs.x]\nshape = [2]\n'
 
@@ -25,15 +26,19 @@ def run(
 
 
 @pytest.mark.parametrize(
-    "name", ["parity.compare", "parity.record", "parity.doctor", "parity.selftest", "parity record"]
+    ("name", "end"),
+    [
+        *(("parity.compare", end) for end in ENDS),
+        *((name, INTERRUPT) for name in ("parity.record", "parity.doctor", "parity.selftest", "parity record")),
+    ],
 )
-@pytest.mark.parametrize(("how", "status", "said"), ENDS)
-def test_while_modules_are_imported(how: signal.Signals, status: int, said: str, name: str, tmp_path: Path) -> None:
+def test_while_modules_are_imported(name: str, end: tuple[signal.Signals, int, str], tmp_path: Path) -> None:
     """A package that is imported late takes for ever."""
     (tmp_path / "msgspec").mkdir()
     (tmp_path / "msgspec" / "__init__.py").write_text(
         f"import time\nopen({str(tmp_path / 'begun')!r}, 'w').close()\ntime.sleep(600)\n"
     )
+    how, status, said = end
     with run(name, PYTHONPATH=f"{tmp_path}:{ROOT}") as program:
         until((tmp_path / "begun").exists, program)
         program.send_signal(how)
@@ -51,11 +56,12 @@ def hanging(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("what", ["pair", "case", "golden", "record"])
-@pytest.mark.parametrize(("how", "status", "said"), ENDS)
-def test_while_a_builder_hangs(
-    how: signal.Signals, status: int, said: str, what: str, hanging: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("what", "end"),
+    [*(("pair", end) for end in ENDS), *((what, INTERRUPT) for what in ("case", "golden", "record"))],
+)
+def test_while_a_builder_hangs(what: str, end: tuple[signal.Signals, int, str], hanging: Path, tmp_path: Path) -> None:
+    how, status, said = end
     (tmp_path / "own.toml").write_text(PAIR)
     (tmp_path / "scratch").mkdir()
     chosen = f"--pair={tmp_path / 'own.toml'}" if what in ("pair", "record") else "--case=simple_block/single"
