@@ -35,7 +35,7 @@ def main() -> int:
         causes = explained(*_traces(Path(scratch))).causes
     added = statistics.median(diagnosed) - statistics.median(judged)
     whole = recorded + statistics.median(judged)
-    print(f"{name}, keras {fault}: {len(causes)} causes, {', '.join(sorted({cause['id'] for cause in causes}))}")
+    print(f"{name}, keras {fault}: {len(causes)} causes, {', '.join(sorted({cause.id for cause in causes}))}")
     print(f"recorded in {recorded:.1f} s, judged in {statistics.median(judged):.2f} s, diagnosed in {added:.2f} s more")
     print(f"ratio {added / whole:.3f}, goal {GOAL}")
     return int(added > GOAL * whole)

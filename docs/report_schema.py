@@ -9,21 +9,22 @@ from typing import Any, Literal
 
 import msgspec
 
-from parity.results import SCHEMA, CaseResult, Check, LayoutCheck, Report
+from parity.results import SCHEMA, CaseResult, Cause, Check, LayoutCheck, Report
 
 PAGE = Path(__file__).with_name("report.schema.json")
 
 
 def schema() -> dict[str, Any]:
-    """Return the schema of a whole report. Every field is required, because a report holds them all."""
+    """Return the schema of a whole report. It holds every field, but of a cause those that say something."""
     case = _with(CaseResult, checks=dict[str, Any])  # msgspec has no schema for a union of plain structs
     whole = _with(Report, cases=list[case], schema=Literal[SCHEMA])
     (report, *checks), parts = msgspec.json.schema_components(
         (whole, Check, LayoutCheck), ref_template="#/$defs/{name}"
     )
     parts["CaseResult"]["properties"]["checks"]["additionalProperties"] = {"anyOf": checks}
-    for part in parts.values():
-        part["required"] = list(part["properties"])
+    for name, part in parts.items():
+        if name != Cause.__name__:
+            part["required"] = list(part["properties"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **report, "$defs": parts}
 
 

@@ -100,7 +100,7 @@ def _properties(file: PairFile, result: CaseResult) -> Iterator[tuple[str, str]]
         yield "worst_bits", f"{max(bits, 0.0):z.1f}"
     yield "seconds", f"{sum(result.seconds.values()):.1f}"
     if result.causes:
-        yield "cause", ", ".join(dict.fromkeys(cause["id"] for cause in result.causes))
+        yield "cause", ", ".join(dict.fromkeys(cause.id for cause in result.causes))
 
 
 def _session(config: pytest.Config) -> Session:

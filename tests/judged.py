@@ -62,4 +62,4 @@ def judge_of(name: str, backends: Any, folders: pytest.TempPathFactory) -> Judge
 
 def causes(result: CaseResult) -> list[tuple[str, str]]:
     """Return id and place of each cause of a result."""
-    return [(cause["id"], cause["where"]) for cause in result.causes]
+    return [(cause.id, cause.where) for cause in result.causes]

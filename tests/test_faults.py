@@ -9,7 +9,7 @@ SMALL_BLOCK = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 16}}
 
 
 def named(result) -> set[tuple]:
-    return {(cause["id"], cause["where"], cause["torch"], cause["keras"]) for cause in result.causes}
+    return {(cause.id, cause.where, cause.torch, cause.keras) for cause in result.causes}
 
 
 def test_two_faults_at_once_are_both_listed(run):

@@ -100,9 +100,7 @@ def test_a_wrong_backward_pass_is_seen_by_comparison(repaired, backends, tmp_pat
     else:
         first = result.first_divergence
         assert result.verdict == "diverged" and (first.step, first.kind) == (0, "gradient")
-        assert [(cause["id"], cause["torch"], cause["keras"]) for cause in result.causes] == [
-            ("block.repaired", False, True)
-        ]
+        assert [(cause.id, cause.torch, cause.keras) for cause in result.causes] == [("block.repaired", False, True)]
 
 
 def rows(bug: KnownBug) -> list[str]:

@@ -236,18 +236,18 @@ def test_the_printed_lines_make_a_right_port_match(text, judge, tmp_path):
 def test_no_other_fault_passes_with_them(text, fault, cause, judge):
     result = judge(pasted(text, judge(text)), **fault)
     assert result.verdict == "diverged"
-    assert cause in [each["id"] for each in result.causes]
+    assert cause in [each.id for each in result.causes]
 
 
 @pytest.mark.slow
 def test_what_float32_cannot_see_is_named_where_all_that_it_sees_is_accepted(judge):
     text = normed("rounded")
     first = judge(text)
-    assert [each["id"] for each in first.causes] == ["batch_norm.running_variance"]
+    assert [each.id for each in first.causes] == ["batch_norm.running_variance"]
     lines = pasted(text, first)
     beneath = judge(lines)
     assert beneath.verdict == "subprecision" and len(beneath.expected) == 1
-    assert beneath.causes[-1]["id"] == "constant.precision" and beneath.first_divergence.name == "(model)"
+    assert beneath.causes[-1].id == "constant.precision" and beneath.first_divergence.name == "(model)"
     assert judge(pasted(lines, beneath)).verdict == "match"
     assert judge(lines, approximate=True).verdict == "diverged"
 
@@ -263,7 +263,7 @@ def test_a_fault_between_accepted_causes_is_named_and_placed(fault, cause, place
     lines = pasted(text, judge(text))
     assert judge(lines).verdict == "match"
     wrong = judge(lines, **fault)
-    assert wrong.verdict == "diverged" and cause in [each["id"] for each in wrong.causes]
+    assert wrong.verdict == "diverged" and cause in [each.id for each in wrong.causes]
     assert wrong.first_divergence.name == place
 
 
@@ -313,4 +313,4 @@ def test_an_output_s_axes_are_known_from_its_layers_and_a_fault_is_placed(judge)
     wrong = judge(text, epsilon=1e-3)
     assert (wrong.verdict, wrong.first_divergence.name) == ("diverged", "norm")
     trained = judge(text + '\n[train]\nloss = "mse"\nsteps = 1\n')
-    assert [each["id"] for each in trained.causes] == ["batch_norm.running_variance"]
+    assert [each.id for each in trained.causes] == ["batch_norm.running_variance"]

@@ -94,7 +94,7 @@ def test_what_is_given_under_several_names_is_one_tensor(judge):
     """The second norm's input is wrong; the sum that the block returns is of the same tensors as in torch."""
     result = judge("Blocks", SEQUENCES, both={"gelu": False}, fault="input")
     assert causes(result) == [("module.wiring", "second")]
-    assert result.causes[0]["keras"] == ["activation/first"]
+    assert result.causes[0].keras == ["activation/first"]
 
 
 @pytest.mark.slow
@@ -102,5 +102,5 @@ def test_a_dropout_too_many_is_told_by_the_masks_of_the_others(judge):
     assert judge("Dropouts", VECTORS, SGD).verdict == "match"
     result = judge("Dropouts", VECTORS, SGD, fault="extra")
     assert causes(result) == [("dropout.order", "first"), ("dropout.order", "second")]
-    sides = [(cause["torch"], cause["keras"]) for cause in result.causes]
+    sides = [(cause.torch, cause.keras) for cause in result.causes]
     assert sides == [tuple(f"mask {n} of the step for 512 elements" for n in each) for each in ((1, 2), (2, 3))]

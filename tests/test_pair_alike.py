@@ -108,5 +108,5 @@ def test_each_layer_is_judged_by_what_it_does(judge, changes: tuple[str, ...], p
     result = judge(*changes)
     assert result.verdict == ("diverged" if places else "match")
     assert causes(result) == [("bump.width", place) for place in places]
-    told = [float(cause["keras"]) for cause in result.causes]
+    told = [float(cause.keras) for cause in result.causes]
     assert told == [float(change.partition("=")[2]) for change in changes]

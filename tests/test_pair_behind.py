@@ -233,7 +233,7 @@ def test_a_cause_of_the_optimizer_is_one_of_all_parameters_that_its_formula_repr
 )
 def test_a_cause_at_one_weight_says_nothing_of_weights_that_no_formula_reproduces(optimizer, cause, verdict, judge):
     result = judge(OWN.format("Damped", optimizer), DECAY | {"cause": cause})
-    assert [each["id"] for each in result.causes] == [cause]
+    assert [each.id for each in result.causes] == [cause]
     assert result.verdict == verdict
     assert verdict == "match" or "update of parameter `a.weight` does not follow" in result.reason
 
@@ -241,11 +241,11 @@ def test_a_cause_at_one_weight_says_nothing_of_weights_that_no_formula_reproduce
 @pytest.mark.slow
 def test_what_any_right_port_has_hides_no_fault(judge):
     alone = judge(MSE, {"model": "Statistics"})
-    assert [each["id"] for each in alone.causes] == ["batch_norm.running_variance"]
+    assert [each.id for each in alone.causes] == ["batch_norm.running_variance"]
     result = judge(MSE, {"model": "Statistics"}, fault="inference")
     assert result.first_divergence and result.first_divergence.kind == "activation", result.first_divergence
-    assert result.causes[0]["id"] != "batch_norm.running_variance", result.causes
-    assert result.causes[-1]["id"] == "batch_norm.running_variance"
+    assert result.causes[0].id != "batch_norm.running_variance", result.causes
+    assert result.causes[-1].id == "batch_norm.running_variance"
 
 
 @pytest.mark.slow
@@ -253,4 +253,4 @@ def test_what_float32_cannot_see_stays_so_behind_what_is_accepted(judge):
     statistics = {"model": "Resized", "cause": "batch_norm.running_variance", "where": "n"}
     result = judge(MSE, statistics)
     assert result.verdict == "subprecision", result.reason
-    assert "op.precision" in [each["id"] for each in result.causes]
+    assert "op.precision" in [each.id for each in result.causes]

@@ -68,7 +68,7 @@ def test_the_wrong_values_are_named(row: str, judge: Judge):
     changes, name = ROWS[row]
     result = judge(changes, WRONG)
     assert result.verdict == "diverged"
-    assert [(cause["id"], cause["where"]) for cause in result.causes] == [("buffer.values", name)]
+    assert [(cause.id, cause.where) for cause in result.causes] == [("buffer.values", name)]
 
 
 @pytest.mark.parametrize("row", sampled([*ROWS, "mask"], *SAMPLE))

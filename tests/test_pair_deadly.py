@@ -74,7 +74,7 @@ def result(backends, tmp_path: Path) -> CaseResult:
 
 def test_the_cause_is_found_although_a_value_ends_the_process(result: CaseResult):
     assert causes(result) == [("bump.width", "bump")]
-    assert float(result.causes[0]["torch"]) == 1.5 and float(result.causes[0]["keras"]) == 2.5
+    assert float(result.causes[0].torch) == 1.5 and float(result.causes[0].keras) == 2.5
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def judge(backends, tmp_path_factory) -> Callable[[str], CaseResult]:
 @pytest.mark.parametrize("kind", ROWS)
 def test_the_lines_of_both_sides_are_told(kind: str, judge: Callable[[str], CaseResult]):
     result = judge(kind)
-    (cause,) = (cause for cause in result.causes if cause["where"] == "odd")
-    assert (result.verdict, cause["id"], cause["where"]) == ("diverged", "unknown", "odd")
+    (cause,) = (cause for cause in result.causes if cause.where == "odd")
+    assert (result.verdict, cause.id, cause.where) == ("diverged", "unknown", "odd")
     for words in ROWS[kind]:
-        assert words in cause["evidence"], cause["evidence"]
+        assert words in cause.evidence, cause.evidence

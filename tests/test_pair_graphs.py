@@ -94,7 +94,7 @@ def judge(backends, tmp_path, monkeypatch) -> Callable[[str, str], Judged]:
 def test_the_right_port_differs_in_what_the_framework_rounds_alone(judge) -> None:
     result, _ = judge("0.1)", "0.1)")
     assert result.verdict == "subprecision"
-    assert [cause["id"] for cause in result.causes] == ["constant.precision"]
+    assert [cause.id for cause in result.causes] == ["constant.precision"]
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_fault_is_named_with_its_line_and_repaired(right: str, wrong: str, cau
     result, repair = judge(right, wrong)
     lines = KERAS.splitlines()
     number = next(number for number, line in enumerate(lines, 1) if right in line)
-    assert [(each["id"], each["source"]) for each in result.causes] == [(cause, f"graphs_keras.py:{number}")]
+    assert [(each.id, each.source) for each in result.causes] == [(cause, f"graphs_keras.py:{number}")]
     done = repair()
     assert [edit.after for edit in done.edits if edit.accepted] == [lines[number - 1].strip().replace(right, edited)]
     assert done.verdict == "subprecision"

@@ -144,14 +144,14 @@ def test_the_cause_is_named(name: str, judge: Judge):
     row, result = ROWS[name], judge(ROWS[name].changes)
     assert result.verdict == "diverged"
     (cause,) = result.causes
-    assert (cause["id"], cause["torch"], cause["keras"]) == (row.cause, row.torch, row.keras), cause
-    assert row.evidence in cause["evidence"], cause["evidence"]
+    assert (cause.id, cause.torch, cause.keras) == (row.cause, row.torch, row.keras), cause
+    assert row.evidence in cause.evidence, cause.evidence
 
 
 @pytest.mark.slow
 def test_epsilon_inside_of_the_root_is_named(judge: Judge):
     causes = judge(optimizers("own", "inside")).causes
-    assert {cause["id"] for cause in causes} == {"adam.epsilon_placement", "adam.epsilon"}
+    assert {cause.id for cause in causes} == {"adam.epsilon_placement", "adam.epsilon"}
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_a_gradient_may_show_what_float32_does_not_see_in_the_forward_pass(judge
     result = judge(models("Nudged", "Nudged"))
     (cause,) = result.causes
     assert (result.first_divergence.kind, result.first_divergence.name) == ("gradient", "nudge.shift")
-    assert (cause["id"], cause["where"], cause["torch"], cause["keras"]) == ("nudge.rate", "nudge", 1e-4, 1.001e-4)
+    assert (cause.id, cause.where, cause.torch, cause.keras) == ("nudge.rate", "nudge", 1e-4, 1.001e-4)
 
 
 @pytest.mark.slow
@@ -168,11 +168,11 @@ def test_a_loss_that_differs_with_a_later_batch_is_explained_by_the_forward_pass
     first, (cause,) = result.first_divergence, result.causes
     assert first.step == 1 and first.kind != "loss"
     assert result.reason.startswith("on the batch of step 1: ")
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("code.function", "masked_fill", "left out")
+    assert (cause.id, cause.torch, cause.keras) == ("code.function", "masked_fill", "left out")
 
 
 @pytest.mark.slow
 def test_what_no_change_explains_is_described(judge: Judge):
     (cause,) = judge(losses("loss", "squared_loss")).causes
-    assert (cause["id"], cause["where"]) == ("unknown", "loss")
-    assert cause["evidence"].startswith("keras's loss is torch's "), cause["evidence"]
+    assert (cause.id, cause.where) == ("unknown", "loss")
+    assert cause.evidence.startswith("keras's loss is torch's "), cause.evidence

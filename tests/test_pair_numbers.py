@@ -125,24 +125,24 @@ def judge(backends, tmp_path) -> Judge:
 def test_the_port_matches_and_a_loss_over_float_inputs_is_explained(judge: Judge):
     assert judge().verdict == "match", judge()
     (cause,) = judge(train__keras_loss="numbers_keras:farthest").causes
-    assert (cause["id"], cause["where"], cause["torch"]) == ("code.function", "loss", "minimum")
+    assert (cause.id, cause.where, cause.torch) == ("code.function", "loss", "minimum")
 
 
 def test_the_lines_are_told_of_a_loss_that_nothing_explains(judge: Judge):
     (cause,) = judge(train__keras_loss="numbers_keras:ranged").causes
-    assert (cause["id"], cause["where"]) == ("unknown", "loss")
+    assert (cause.id, cause.where) == ("unknown", "loss")
     std = TORCH.splitlines().index("    apart, penalty = (outputs[0] - target) / target.std(), outputs[1]") + 1
-    assert f"numbers_torch.py:{std}, keras `Max` at " in cause["evidence"], cause["evidence"]
+    assert f"numbers_torch.py:{std}, keras `Max` at " in cause.evidence, cause.evidence
 
 
 def test_a_number_that_a_module_returns_beside_its_output_is_explained(judge: Judge):
     result = judge(pair__keras_kwargs__factor=0.2)
     assert result.first_divergence and result.first_divergence.name == "chosen#1"
     (cause,) = result.causes
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("chosen.factor", 0.25, 0.2)
+    assert (cause.id, cause.torch, cause.keras) == ("chosen.factor", 0.25, 0.2)
 
 
 def test_what_would_change_the_output_explains_no_number_beside_it(judge: Judge):
     """With k = 1 torch would return Keras's number, and another output than Keras's."""
     (cause,) = judge(pair__keras_kwargs__few=True).causes
-    assert cause["id"] != "chosen.k" and "few" in str(cause["id"]), cause
+    assert cause.id != "chosen.k" and "few" in cause.id, cause

@@ -35,7 +35,7 @@ def judge(backends, tmp_path_factory) -> Compared:
 
 
 def ids(result: CaseResult) -> list[str]:
-    return sorted({cause["id"] for cause in result.causes})
+    return sorted({cause.id for cause in result.causes})
 
 
 @pytest.mark.parametrize("axes", AXES)

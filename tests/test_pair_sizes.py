@@ -58,5 +58,5 @@ def pair(tmp_path) -> file.PairFile:
 
 def test_a_factor_that_is_left_out_is_named_by_its_line(pair, backends, tmp_path):
     (cause,) = compared(pair, backends, tmp_path / "run", varied=False).causes
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("module.wiring", "*", "the first alone")
-    assert "unscaled_torch.py:15" in cause["evidence"]
+    assert (cause.id, cause.torch, cause.keras) == ("module.wiring", "*", "the first alone")
+    assert "unscaled_torch.py:15" in cause.evidence

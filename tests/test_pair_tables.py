@@ -123,9 +123,9 @@ def test_both_distributions_are_told_and_a_rule_loads_torchs_values(judge: Judge
     row = WRONG["fourier_2_pi"]
     result = judge(row.model, row.shape, **row.keras)
     (cause,) = result.causes
-    assert cause["torch"].startswith("root mean square ") and cause["keras"].startswith("root mean square ")
+    assert cause.torch.startswith("root mean square ") and cause.keras.startswith("root mean square ")
     said = "random are B [4, 8] in torch and B [4, 8] in keras, and not drawn alike: over 96 seeds, root mean square "
-    assert cause["evidence"].startswith(said)
+    assert cause.evidence.startswith(said)
     (suggestion,) = result.suggestions
     assert judge(row.model, row.shape, suggestion.toml, **row.keras).verdict == "match"
 

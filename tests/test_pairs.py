@@ -62,13 +62,13 @@ def places(result: CaseResult) -> list[str]:
     """The modules that the result names: the first divergence's, and those of the causes."""
     first = result.first_divergence
     found = [first.name, *HANDED.findall(first.reason)] if first else []
-    return [name.partition("#")[0] for name in [*found, *(str(cause["where"]) for cause in result.causes)]]
+    return [name.partition("#")[0] for name in [*found, *(cause.where for cause in result.causes)]]
 
 
 def check_faithful(row: Faithful, result: CaseResult) -> None:
     assert result.verdict == row.verdict, result
     assert row.verdict != "match" or passes_strict(result), result.findings
-    assert not row.cause or row.cause in [cause["id"] for cause in result.causes], result
+    assert not row.cause or row.cause in [cause.id for cause in result.causes], result
 
 
 def check_planted(row: Planted, result: CaseResult) -> None:
@@ -76,8 +76,8 @@ def check_planted(row: Planted, result: CaseResult) -> None:
     assert not result.first_divergence or any(
         fnmatchcase(place, glob) for place in places(result)[:2] for glob in row.where
     ), result
-    assert not row.cause or row.cause in [cause["id"] for cause in result.causes], result
-    assert INTERNAL_ERROR not in [cause["id"] for cause in result.causes], result
+    assert not row.cause or row.cause in [cause.id for cause in result.causes], result
+    assert INTERNAL_ERROR not in [cause.id for cause in result.causes], result
 
 
 @pytest.mark.parametrize("row", sampled(named(PAIRS), "mlp", "attention", "convmap"))

@@ -169,7 +169,7 @@ def test_choice(row: Row, judge: Callable[[Row], CaseResult]) -> None:
     result = judge(row)
     assert result.verdict == row.verdict, result
     assert row.verdict != "match" or passes_strict(result), result.findings
-    assert not row.cause or row.cause in [cause["id"] for cause in result.causes], result
+    assert not row.cause or row.cause in [cause.id for cause in result.causes], result
     assert not result.first_divergence or fnmatchcase(result.first_divergence.name, row.where), result
     assert any(row.assumed in sentence for sentence in result.assumptions) or not row.assumed, result.assumptions
 

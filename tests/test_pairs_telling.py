@@ -115,7 +115,7 @@ def test_the_right_pair_matches(row, judge):
 def test_the_wrong_pair_does_not(row, judge):
     result = judge(row, True)
     assert result.verdict == row.verdict, result
-    assert not row.cause or row.cause in [cause["id"] for cause in result.causes], result
+    assert not row.cause or row.cause in [cause.id for cause in result.causes], result
 
 
 def test_what_only_order_tells_is_an_assumption(judge):

@@ -82,7 +82,7 @@ def test_a_port_that_differs_off_its_inputs(port, judge):
     assert result.verdict == "diverged" and result.first_divergence.reason == result.reason
     where = WHERE.get(port.by, "equal on your inputs; differs at")
     assert result.reason.startswith(f"{where} {port.by}: ") and port.says in result.reason
-    assert port.cause in ("", *(cause["id"] for cause in result.causes if cause["where"] == port.where)), result.causes
+    assert port.cause in ("", *(cause.id for cause in result.causes if cause.where == port.where)), result.causes
 
 
 @pytest.mark.parametrize("name", ["clamped", "masked"])

@@ -13,7 +13,7 @@ from parity.core.errors import TraceError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair.search import Repairing, moved
-from parity.results import CaseResult, failed
+from parity.results import CaseResult, Cause, failed
 from parity.runtime.backend import PACKAGES, Backend
 from parity.runtime.hardware import available
 from parity.runtime.job import Answer, Job, SurveyJob, VaryJob, Work
@@ -122,7 +122,7 @@ def plain(result: CaseResult, traces: Path) -> dict[str, Any]:
     """Return the verdict, the first place, the causes, and the Keras layers of each place, as plain values."""
     first = result.first_divergence
     places = [first.name] if first else []
-    causes = [{key: _value(value) for key, value in cause.items()} for cause in result.causes]
+    causes = [_plain_cause(cause) for cause in result.causes]
     layers = _layers(result, traces)
     named = dict.fromkeys([*places, *(str(cause["where"]) for cause in causes)])
     return {
@@ -140,6 +140,11 @@ def plain(result: CaseResult, traces: Path) -> dict[str, Any]:
 def _weights(result: CaseResult) -> set[str]:
     """Return the names of torch's weights that have a counterpart."""
     return {name for entry in (result.mapping.entries if result.mapping else []) for name in entry.torch}
+
+
+def _plain_cause(cause: Cause) -> dict[str, Any]:
+    sides = {side: _value(value) for side, value in cause.sides.items()}
+    return msgspec.to_builtins(cause, enc_hook=str) | sides
 
 
 def _value(value: Any) -> Any:

@@ -7,6 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from parity.results import Cause
+from parity.trace.experiment import Change
+
 Convert = Callable[[Any], Any]
 
 
@@ -100,16 +103,16 @@ ARGUMENTS: Final[dict[str, tuple[Argument, ...]]] = {
 }
 
 
-def settings(cause: Mapping[str, Any]) -> list[Setting]:
+def settings(cause: Cause) -> list[Setting]:
     """Return what may be changed on Keras's side to remove a cause, the likeliest first; [] if no argument sets it."""
-    new = cause.get("torch")
-    known = ARGUMENTS.get(cause["id"], ()) if new is not None else ()
-    return [Setting(argument.names, argument.value(cause.get("keras")), argument.value(new)) for argument in known]
+    old, new = cause.sides.get("keras"), cause.sides.get("torch")
+    known = ARGUMENTS.get(cause.id, ()) if new is not None else ()
+    return [Setting(argument.names, argument.value(old), argument.value(new)) for argument in known]
 
 
-def changed(change: Mapping[str, Any]) -> Setting:
+def changed(change: Change) -> Setting:
     """Return what an experiment has changed on Keras's side: a setting of a layer, or a value in the code."""
-    old, new = change["before"], change["after"]
-    if change["kind"] == "callable":
+    old, new = change.before, change.after
+    if change.kind == "callable":
         new = ACTIVATIONS.get(new, new)
-    return Setting((change["name"],), old, new)
+    return Setting((change.name,), old, new)

@@ -12,6 +12,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose.gradients import precedes
 from parity.diagnose.sides import Sides
+from parity.results import Cause
 from parity.trace import keys
 
 Gradients = Mapping[str, Array]
@@ -50,7 +51,7 @@ def causes(sides: Sides) -> Iterator[dict[str, Any]]:
     if found:
         values = dict(zip((side.name for side in sides.both), found[1:], strict=True))
         evidence = f"together, the gradients have the norms {_norm(mine):.7g} and {_norm(theirs):.7g}"
-        yield {"id": found.id, "where": first.name, **values, "evidence": evidence}
+        yield Cause(id=found.id, where=first.name, **values, evidence=evidence)
 
 
 def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose import clipping, entries, explain, gradients, place, placement
-from parity.diagnose.entries import COMMON, Cause
+from parity.diagnose.entries import COMMON
 from parity.diagnose.explain import Explained
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
 from parity.diagnose.moved_terms import without_moved
@@ -20,7 +20,7 @@ from parity.diagnose.question import Question
 from parity.diagnose.replayed import Replayed, explains
 from parity.diagnose.sides import Side, Sides
 from parity.diagnose.topics import questions
-from parity.results import CaseResult, Divergence, LayoutCheck, Verdict
+from parity.results import CaseResult, Cause, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
 from parity.trace.comparable import comparable
 from parity.trace.manifest import Trace
@@ -91,7 +91,7 @@ def examined_beyond(
     result.reason = beyond.first_divergence.reason if beyond.first_divergence else ""
     places = {where for _, where in told}
     new = [cause for cause in beyond.causes if _name(cause) not in told]
-    result.causes += [cause for cause in new if cause["id"] != UNKNOWN or cause["where"] not in places]
+    result.causes += [cause for cause in new if cause.id != UNKNOWN or cause.where not in places]
     return found._replace(result=result)
 
 
@@ -167,7 +167,7 @@ def _causes(
 
 
 def _name(cause: Cause) -> tuple[str, str]:
-    return str(cause["id"]), str(cause["where"])
+    return cause.id, cause.where
 
 
 def _named(answers: list[Answer], sides: Sides) -> ByKind:

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
 from parity.core.wording import count
 from parity.diagnose.explain import Change
 from parity.diagnose.question import Question
+from parity.results import Cause
 from parity.trace import keys
 
-Cause = dict[str, Any]
 COMMON = ("gradient", keys.UPDATE)  # kinds of questions with one answer for all parameters
 
 
@@ -57,14 +59,14 @@ def without_repeats(kind: str, causes: list[Cause]) -> Iterator[Cause]:
     reported = set()
     ignored = {"evidence", "where"} if kind in COMMON else {"evidence"}
     for entry in causes:
-        signature = tuple(str(value) for key, value in entry.items() if key not in ignored)
+        signature = tuple(str(value) for key, value in asdict(entry).items() if key not in ignored)
         if signature not in reported:
             reported.add(signature)
             yield entry
 
 
 def _entry(cause: str, where: str, names: tuple[str, str], values: tuple[Any, ...], evidence: str) -> Cause:
-    return {"id": cause, "where": where, **dict(zip(names, values, strict=True)), "evidence": evidence}
+    return Cause(id=cause, where=where, **dict(zip(names, values, strict=True)), evidence=evidence)
 
 
 def _as_json(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.core.names import MODEL
 from parity.diagnose import solve
-from parity.diagnose.entries import Cause
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.observation import Seen
 from parity.diagnose.place import plain
@@ -19,6 +18,7 @@ from parity.diagnose.question import Question, most_informative
 from parity.diagnose.reductions import FACTORS, Values, times
 from parity.diagnose.reductions import observe as observe_reduction
 from parity.diagnose.sides import Side, Sides
+from parity.results import Cause
 from parity.trace import keys
 from parity.verdict.traces import Unequal
 
@@ -76,7 +76,7 @@ def observe(side: Side, tensor: Unequal, other: Side) -> Gradient | None:
     return Gradient(tensor.name, theirs, before, side.case, {"gradient": value})
 
 
-def missing(sides: Sides) -> Iterator[dict[str, Any]]:
+def missing(sides: Sides) -> Iterator[Cause]:
     """Yield a cause for each gradient of the first step with a difference that exists on one side only."""
     differing = sides.of("gradient")
     cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else MISSING
@@ -88,12 +88,12 @@ def missing(sides: Sides) -> Iterator[dict[str, Any]]:
         ):
             continue
         if tensor.step == differing[0].step and any(lacking) and not all(lacking):
-            yield {
-                "id": cause,
-                "where": tensor.name,
+            yield Cause(
+                id=cause,
+                where=tensor.name,
                 **{side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)},
-                "evidence": "only one side's backward pass reaches this parameter",
-            }
+                evidence="only one side's backward pass reaches this parameter",
+            )
 
 
 def without_followers(
@@ -107,12 +107,12 @@ def without_followers(
     masks that come after it have other numbers.
     """
     forward = [plain(tensor.name) for tensor in unequal if tensor.step == 0 and tensor.kind in FORWARD]
-    known = {(cause["id"], plain(str(cause["where"]))) for cause in causes if cause["id"] not in (*UNNAMED, MISSING)}
-    known -= {(cause.get("id"), plain(str(cause["where"]))) for cause in accepted}
+    known = {(cause.id, plain(cause.where)) for cause in causes if cause.id not in (*UNNAMED, MISSING)}
+    known -= {(cause.id, plain(cause.where)) for cause in accepted}
     is_known = any(where == MODEL or f"{name}.".startswith(f"{where}.") for _, where in known for name in forward)
-    is_left_out = any(cause["id"] == "dropout.rate" and None in (cause["torch"], cause["keras"]) for cause in causes)
+    is_left_out = any(cause.id == "dropout.rate" and None in (cause.torch, cause.keras) for cause in causes)
     followers = {MISSING: is_known, "dropout.order": is_left_out}
-    return [cause for cause in causes if not followers.get(cause["id"])]
+    return [cause for cause in causes if not followers.get(cause.id)]
 
 
 def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:

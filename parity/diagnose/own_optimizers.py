@@ -12,13 +12,13 @@ import numpy as np
 
 from parity.config import schema
 from parity.diagnose import entries, explain
-from parity.diagnose.entries import Cause
 from parity.diagnose.explain import Change
 from parity.diagnose.optimizers import FORMULAS
 from parity.diagnose.question import Question
 from parity.diagnose.replayed import Both, explains
 from parity.diagnose.sides import Side
 from parity.diagnose.updates import Updates, observe
+from parity.results import Cause
 from parity.trace import keys
 from parity.trace.manifest import Trace
 

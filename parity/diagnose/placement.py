@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.diagnose.entries import Cause
-from parity.results import LayoutCheck
+from parity.results import Cause, LayoutCheck
 
 # Cause id by the aspect of the layout that differs, the most important aspect first.
 PLACEMENTS = {
@@ -39,4 +38,5 @@ def _cause(cause: str, where: str, difference: str, names: tuple[str, str]) -> C
         part.strip().removeprefix(f"{name} ") for name, part in zip(names, difference.rsplit(", ", 1), strict=False)
     ]
     reference_value, candidate_value = [*values, None, None][:2]
-    return {"id": cause, "where": where, names[0]: reference_value, names[1]: candidate_value, "evidence": difference}
+    both = {names[0]: reference_value, names[1]: candidate_value}
+    return Cause(id=cause, where=where, **both, evidence=difference)

@@ -7,10 +7,10 @@ from parity.config.pair import UNKNOWN, Expect
 from parity.core.errors import nearest
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.place import plain
-from parity.pairs.consequences import FORWARD, Cause, Consequences, cause_places
+from parity.pairs.consequences import FORWARD, Consequences, cause_places
 from parity.pairs.evidence import Evidence
 from parity.pairs.proportion import Proportion
-from parity.results import Finding
+from parity.results import Cause, Finding
 from parity.trace import keys
 from parity.verdict.traces import Unequal
 
@@ -59,7 +59,7 @@ class Accepted:
 
     def _meant(self, expected: Expect) -> str:
         """Return the end of a message with the cause that a misspelled id may mean."""
-        ids = [str(cause["id"]) for cause in self.examined.result.causes]
+        ids = [cause.id for cause in self.examined.result.causes]
         return nearest(expected.cause, ids) if expected.names_cause and expected.cause not in ids else ""
 
     def holds(self, tensor: Unequal) -> bool:
@@ -93,7 +93,7 @@ class Accepted:
         for expected in self.expected:
             covered = [tensor for tensor in self.examined.unequal if _covers(expected, tensor)]
             if covered and not expected.names_cause:
-                causes.append({"id": UNKNOWN, "where": covered[0].name, "reason": expected.reason})
+                causes.append(Cause(id=UNKNOWN, where=covered[0].name, reason=expected.reason))
         return causes
 
     def explains(self, finding: Finding) -> bool:
@@ -125,7 +125,7 @@ class Accepted:
 
     def _at(self, cause: Cause) -> list[Unequal]:
         """Return the unequal tensors at the place of a cause."""
-        return [tensor for tensor in self.examined.unequal if cause["where"] in cause_places(self.examined, tensor)]
+        return [tensor for tensor in self.examined.unequal if cause.where in cause_places(self.examined, tensor)]
 
     def _is_within(self, tensor: Unequal) -> bool:
         """Return whether a tensor is within a size that an expectation without a cause accepts at its name."""
@@ -143,7 +143,7 @@ class Accepted:
 
 def _names(expected: Expect, cause: Cause) -> bool:
     """Return whether an expectation names this cause, at this place."""
-    return expected.names_cause and cause["id"] == expected.cause and fnmatchcase(str(cause["where"]), expected.where)
+    return expected.names_cause and cause.id == expected.cause and fnmatchcase(cause.where, expected.where)
 
 
 def _covers(expected: Expect, tensor: Unequal) -> bool:

@@ -167,7 +167,7 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     apply_expected(examination, pair.expect, evidence)
     if result.verdict == "diverged":
         result.causes = without_followers(result.causes, examination.unequal, result.expected)
-        result.causes.sort(key=lambda cause: cause["id"] in INHERENT)  # the user's own come first
+        result.causes.sort(key=lambda cause: cause.id in INHERENT)  # the user's own come first
     question_unfilled(result, mapping)
     if result.first_divergence:
         result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)

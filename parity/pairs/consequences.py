@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
 from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
@@ -10,10 +9,10 @@ from parity.diagnose.place import plain
 from parity.pairs.evidence import Evidence
 from parity.pairs.proportion import FORWARD as OF_MODULES
 from parity.pairs.proportion import Proportion
+from parity.results import Cause
 from parity.trace import keys
 from parity.verdict.traces import Unequal
 
-Cause = dict[str, Any]
 FORWARD = ("sample", *OF_MODULES, "loss", "buffer")
 STORED = (keys.UPDATE, "parameter", "optimizer_state")
 
@@ -22,7 +21,7 @@ class Consequences:
     """What follows from the causes that are accepted by name, at `places`: modules and weights."""
 
     def __init__(self, examined: Examined, causes: list[tuple[Cause, Expect | None]], evidence: Evidence) -> None:
-        self.places = {str(cause["where"]) for cause, by in causes if by and by.names_cause}
+        self.places = {cause.where for cause, by in causes if by and by.names_cause}
         self._examined, self._causes, self._evidence = examined, causes, evidence
         self._proportion = Proportion(examined.unequal, evidence)
         self._replayed: dict[tuple[str, int], bool] = {}
@@ -135,7 +134,7 @@ class Consequences:
         Such a cause is named at one parameter, and may hold for others.
         """
         for cause, expected in self._causes:
-            if expected and keys.key(keys.UPDATE, where := str(cause["where"])) in self._examined.places:
+            if expected and keys.key(keys.UPDATE, where := cause.where) in self._examined.places:
                 yield where, expected
 
 

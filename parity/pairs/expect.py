@@ -6,6 +6,8 @@ docs/accepting.md says which tensors follow from an accepted cause.
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from parity.config.pair import Expect
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -30,7 +32,7 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
     if missing := [each for each in expected if not (accepted.occurs(each) or accepted.may_be_hidden(each))]:
         result.verdict, result.reason = "diverged", "; ".join(map(accepted.complaint, missing))
         return
-    result.expected = [{**cause, "reason": by.reason} for cause, by in accepted.causes if by]
+    result.expected = [replace(cause, reason=by.reason) for cause, by in accepted.causes if by]
     result.expected += accepted.sizes()
     if result.verdict not in ("diverged", "subprecision") or not all(by for _, by in accepted.causes):
         return
@@ -42,7 +44,7 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
         return
     result.verdict, result.first_divergence = _verdict(result), None
     result.findings = [finding for finding in result.findings if not accepted.explains(finding)]
-    result.reason = "; ".join(dict.fromkeys(f"accepted: {cause['reason']}" for cause in result.expected))
+    result.reason = "; ".join(dict.fromkeys(f"accepted: {cause.reason}" for cause in result.expected))
     result.not_compared += accepted.not_compared()
 
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from parity.core.errors import BackendError
 from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.causes import causes, is_without_line, with_causes, with_descriptions, with_lines
 from parity.diagnose.experiment.description import Description, description
 from parity.diagnose.experiment.knobs import THEIRS
@@ -20,7 +19,7 @@ from parity.pairs.consequences import diagnosis_key
 from parity.pairs.file import PairFile
 from parity.pairs.further import following, further, is_behind
 from parity.pairs.sources import shown
-from parity.results import CaseResult
+from parity.results import CaseResult, Cause
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
 from parity.trace import experiment, survey
@@ -67,7 +66,7 @@ class Experiment(NamedTuple):
             examined.result.causes += self._alike(asked, {where for where, found in named.items() if found}, examined)
             if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
                 (found,) = filter(None, named.values())
-                known = {cause["id"] for cause in examined.result.causes}
+                known = {cause.id for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
             examined.result.causes = each_once(examined.result.causes)
             self._describe(_asked(asked, self._left(asked, unknown, named, examined), plain), examined.result)
@@ -118,9 +117,9 @@ class Experiment(NamedTuple):
         modules = self.traces[0].manifest.modules
 
         def is_asked(cause: Cause) -> bool:
-            where = plain(str(cause["where"]))  # a layer of a framework's stands on the line that makes it
+            where = plain(cause.where)  # a layer of a framework's stands on the line that makes it
             is_composite = where == MODEL or any(path.startswith(f"{where}.") for path in modules)
-            is_in_code = any(change["source"] for change in cause.get("changes", ()))
+            is_in_code = any(change.source for change in cause.changes)
             return is_without_line(cause) and (is_composite or is_in_code)
 
         result = examined.result
@@ -162,7 +161,7 @@ class Experiment(NamedTuple):
         """
         kinds = self.traces[0].manifest.modules
         found = {kinds.get(plain(where)) for where in places}
-        told = {plain(str(cause["where"])) for cause in examined.result.causes}
+        told = {plain(cause.where) for cause in examined.result.causes}
         others: dict[str, Guilty] = {}
         for tensor in filter(is_forward, examined.unequal):
             where = plain(tensor.name)
@@ -260,12 +259,12 @@ def _asked(
 
 def _explains(found: Sequence[Cause]) -> bool:
     """Return whether what is found is one change, and not that the other side is given another mask."""
-    return len(found) == 1 and all(change["after"] != THEIRS for change in found[0]["changes"])
+    return len(found) == 1 and all(change.after != THEIRS for change in found[0].changes)
 
 
 def each_once(found: Sequence[Cause]) -> list[Cause]:
     """Return the causes without those that are the very change of an earlier one, found again from a later module."""
-    changes = [cause.get("changes") for cause in found]
+    changes = [cause.changes for cause in found]
     return [
         cause for number, cause in enumerate(found) if not changes[number] or changes.index(changes[number]) == number
     ]

@@ -1,7 +1,7 @@
 """Judge a Keras model that `fit` trains otherwise than its recorded steps, which ran op by op."""
 
 from parity.core.names import MODEL
-from parity.results import CaseResult, Divergence
+from parity.results import CaseResult, Cause, Divergence
 from parity.trace.manifest import Fitted, Trace
 from parity.trace.mapping import Mapping
 
@@ -55,7 +55,7 @@ def _cause(fitted: Fitted) -> dict[str, str]:
         f"fit traces keras's training step into a graph, {kept}; {ends} ends {fitted.apart:.1e} of its largest value "
         "apart from a training op by op"
     )
-    return {"id": STATE if fitted.state else GRAPH, "where": MODEL, **values, "evidence": evidence}
+    return Cause(id=STATE if fitted.state else GRAPH, where=MODEL, **values, evidence=evidence)
 
 
 def _divergence(fitted: Fitted, candidate: Trace, mapping: Mapping) -> Divergence:

@@ -8,14 +8,13 @@ the model that still differs, it is asked what has to be changed besides.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from parity.core.names import MODEL
-from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.questions import Asked, Guilty, is_forward
 from parity.diagnose.place import plain
+from parity.results import Cause, Changed
 from parity.trace.experiment import Change, Outcome, Question
 from parity.verdict.traces import Unequal
 
@@ -44,7 +43,7 @@ def further(
     questions = {name: both_sides for name, both_sides in made.items() if both_sides}
     outcomes = _besides(questions, side, changes, answers)
     behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
-    return list({cause["id"]: cause for cause in reversed(behind) if cause["id"] not in known}.values())
+    return list({cause.id: cause for cause in reversed(behind) if cause.id not in known}.values())
 
 
 def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
@@ -58,7 +57,7 @@ def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], a
     """
     made = {one.where: asked.questions(one._replace(where=MODEL)) for one in unknown}
     questions = {where: both_sides for where, both_sides in made.items() if both_sides}
-    by_side = [[cause for cause in named if cause["changes"][0]["side"] == side] for side in SIDES]
+    by_side = [[cause for cause in named if cause.changes[0].side == side] for side in SIDES]
     outcomes = [_besides(questions, *kept, answers) for found in by_side if (kept := _kept(found))]
     return {where for outcome in outcomes for where in outcome if outcome[where].same}
 
@@ -72,10 +71,10 @@ def is_behind(named: Sequence[Cause], questions: tuple[Question, Question], answ
 
 def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
     """Return the side that reproduced the other, and its changes; None if both did, or if these cannot be kept."""
-    sides = {SIDES.index(cause["changes"][0]["side"]) for cause in named}
-    if len(sides) != 1 or any(cause["changes"][0]["kind"] == "callable" for cause in named):
+    sides = {SIDES.index(cause.changes[0].side) for cause in named}
+    if len(sides) != 1 or any(cause.changes[0].kind == "callable" for cause in named):
         return None
-    return sides.pop(), [_change(cause["changes"][0]) for cause in named]
+    return sides.pop(), [_without_side(cause.changes[0]) for cause in named]
 
 
 def _besides(
@@ -100,14 +99,14 @@ def _causes(outcome: Outcome, side: int, given: int) -> list[Cause]:
     found = [replace(each, changes=each.changes[given:]) for each in outcome.found]
     mine, theirs = replace(outcome, found=found), Outcome()
     behind = causes(MODEL, "", *((theirs, mine) if side else (mine, theirs)))
-    return [{**cause, "where": _place(side, cause)} for cause in behind]
+    return [replace(cause, where=_place(side, cause)) for cause in behind]
 
 
-def _change(entry: Mapping[str, object]) -> Change:
-    return msgspec.convert({name: value for name, value in entry.items() if name != "side"}, Change)
+def _without_side(changed: Changed) -> Change:
+    return Change(**{name: getattr(changed, name) for name in Change.__struct_fields__})
 
 
 def _place(side: int, cause: Cause) -> str:
     """Return torch's path of the module with the setting; the whole model if it is known on Keras's side alone."""
-    path = plain(cause["changes"][0]["path"])
+    path = plain(cause.changes[0].path)
     return path if side == 0 and path else MODEL

@@ -1,18 +1,19 @@
 """Name by experiment what differs after the forward pass of a pair: the loss, a gradient, a buffer, an update."""
 
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN, Pair
 from parity.core.errors import BackendError
 from parity.diagnose import own_optimizers
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.entries import Cause
 from parity.diagnose.experiment import later
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.later import Parted
 from parity.diagnose.experiment.later_words import difference
 from parity.pairs.experiment import MOST_ALIKE, Experiment, each_once
 from parity.pairs.one_sided import has_own_optimizer
+from parity.results import Cause
 from parity.trace import keys
 from parity.trace.experiment import Question
 
@@ -105,5 +106,5 @@ def _named(
 
 
 def _described(cause: Cause, asked: Parted, words: str) -> Cause:
-    is_asked = cause["id"] == UNKNOWN and cause["where"] == asked.where
-    return {**cause, "evidence": f"{words}; {cause['evidence']}"} if is_asked else cause
+    is_asked = cause.id == UNKNOWN and cause.where == asked.where
+    return replace(cause, evidence=f"{words}; {cause.evidence}") if is_asked else cause

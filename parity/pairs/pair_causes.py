@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.layers import dropout
-from parity.results import CaseResult
+from parity.results import CaseResult, Cause
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
@@ -43,17 +43,19 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
 
 def explain_mode(result: CaseResult, keras: Survey) -> None:
     """Say why layers of Keras's are not in training mode, where the model's `call` takes no `training`."""
-    for cause in result.causes if keras.is_mode_lost else ():
-        if cause["id"] in MODES:
-            cause["evidence"] += "; keras's `call` takes no `training`, and fit calls the model without it"
+    said = "; keras's `call` takes no `training`, and fit calls the model without it"
+    if keras.is_mode_lost:
+        result.causes = [
+            replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause for cause in result.causes
+        ]
 
 
 def name_layout(result: CaseResult, key: str, layout: str) -> None:
     """Name the order of axes in which Keras's only output holds torch's numbers; what is unknown follows from it."""
     torch, _, keras = layout.partition(" -> ")
-    result.causes = [cause for cause in result.causes if cause["id"] != UNKNOWN]
+    result.causes = [cause for cause in result.causes if cause.id != UNKNOWN]
     evidence = f'the same numbers in another order of axes: say keras_layout = "{layout}" in [outputs], or transpose'
-    result.causes.append({"id": LAYOUT, "where": key, "torch": torch, "keras": keras, "evidence": evidence})
+    result.causes.append(Cause(id=LAYOUT, where=key, torch=torch, keras=keras, evidence=evidence))
 
 
 def question_unfilled(result: CaseResult, mapping: Mapping) -> None:
@@ -88,22 +90,22 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     diagnosis tells of one parameter; `moved` are all whose updates differ.
     """
     sums = {name: entry for entry in mapping.entries if entry.combine == "sum" for name in entry.torch[1:]}
-    told = [str(cause["where"]) for cause in result.causes if cause["where"] in sums and cause["id"] in UNMOVED]
+    told = [cause.where for cause in result.causes if cause.where in sums and cause.id in UNMOVED]
     if not told:
         return
-    first = next(index for index, cause in enumerate(result.causes) if cause["where"] == told[0])
+    first = next(index for index, cause in enumerate(result.causes) if cause.where == told[0])
     named = [
-        {
-            "id": SUM,
-            "where": name,
-            "torch": "moves each",
-            "keras": "moves their sum",
-            "evidence": f"Keras has {' + '.join(entry.torch)} in one weight",
-        }
+        Cause(
+            id=SUM,
+            where=name,
+            torch="moves each",
+            keras="moves their sum",
+            evidence=f"Keras has {' + '.join(entry.torch)} in one weight",
+        )
         for name, entry in sums.items()
         if name in moved or name in told
     ]
-    kept = [cause for cause in result.causes if not (cause["where"] in sums and cause["id"] in UNMOVED)]
+    kept = [cause for cause in result.causes if not (cause.where in sums and cause.id in UNMOVED)]
     result.causes = [*kept[:first], *named, *kept[first:]]
 
 
@@ -115,16 +117,21 @@ def name_seeds(result: CaseResult, *traces: Trace) -> None:
         return
     evidence = f"{sides[0]}: a seed in the code draws an earlier mask again at {', '.join(repeated[sides[0]])}"
     values = {side: "repeats a mask" if side in sides else "a mask of its own" for side in repeated}
-    for cause in result.causes:
-        is_of_masks = cause["id"] in REPEATED and not _is_ahead(cause, sides[0])
-        if is_of_masks or (cause["id"], cause["where"]) == (UNKNOWN, "loss"):
-            cause |= {"id": SEED, **values, "evidence": evidence}
+    result.causes = [
+        replace(cause, id=SEED, **values, evidence=evidence) if _is_repeated(cause, sides[0]) else cause
+        for cause in result.causes
+    ]
 
 
-def _is_ahead(cause: dict[str, Any], side: str) -> bool:
+def _is_repeated(cause: Cause, side: str) -> bool:
+    """Return whether a cause may be that a side has a mask which was drawn before."""
+    return (cause.id in REPEATED and not _is_ahead(cause, side)) or (cause.id, cause.where) == (UNKNOWN, "loss")
+
+
+def _is_ahead(cause: Cause, side: str) -> bool:
     """Return whether a side has a later mask of the step than the other: it is none that was drawn before."""
-    here = dropout.mask_number(cause[side])
-    there = dropout.mask_number(cause["keras" if side == "torch" else "torch"])
+    here = dropout.mask_number(cause.sides[side])
+    there = dropout.mask_number(cause.sides["keras" if side == "torch" else "torch"])
     return here is not None and there is not None and here > there
 
 
@@ -134,25 +141,26 @@ def _name_tied(result: CaseResult, mapping: Mapping) -> None:
     They start alike; each then moves by the gradient of its own use, where torch's moves by their sum.
     """
     copies = {entry.torch[0]: entry for entry in mapping.entries if entry.combine == "copy"}
-    for cause in result.causes:
-        if (entry := copies.get(str(cause["where"]))) and cause["id"] == UNKNOWN:
-            cause |= {"id": TIED, "torch": "one weight", "keras": f"{len(entry.keras)} weights"}
-            cause["evidence"] = f"Keras trains {' and '.join(entry.keras)}, each by a gradient of its own"
+    for number, cause in enumerate(result.causes):
+        if (entry := copies.get(cause.where)) and cause.id == UNKNOWN:
+            evidence = f"Keras trains {' and '.join(entry.keras)}, each by a gradient of its own"
+            sides = {"torch": "one weight", "keras": f"{len(entry.keras)} weights"}
+            result.causes[number] = replace(cause, id=TIED, **sides, evidence=evidence)
 
 
 def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
     """Name as a cause each buffer that torch's training changes and Keras does not have."""
     if not mapping.changing:
         return
-    result.causes = [cause for cause in result.causes if cause["where"] not in mapping.changing]
+    result.causes = [cause for cause in result.causes if cause.where not in mapping.changing]
     result.causes += [
-        {
-            "id": "buffer.missing",
-            "where": name,
-            "torch": "changes in training",
-            "keras": "has none",
-            "evidence": "a forward pass in training mode changes it; a constant would need no counterpart",
-        }
+        Cause(
+            id="buffer.missing",
+            where=name,
+            torch="changes in training",
+            keras="has none",
+            evidence="a forward pass in training mode changes it; a constant would need no counterpart",
+        )
         for name in mapping.changing
     ]
 
@@ -163,22 +171,22 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
     Unknown causes are dropped, since they follow from the exchange.
     """
     if mapping.exchanged and result.verdict == "diverged":
-        result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
+        result.causes = [cause for cause in result.causes if cause.id != "unknown"]
     for module, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
         evidence = f"with {re.sub(' (was|were) taken to be ', ' as ', sentence)} both models return the same"
-        fields = {"torch": "as their names say", "keras": "exchanged", "evidence": evidence}
-        result.causes.append({"id": "weights.exchanged", "where": module, **fields})
+        sides = {"torch": "as their names say", "keras": "exchanged"}
+        result.causes.append(Cause(id="weights.exchanged", where=module, **sides, evidence=evidence))
 
 
 def _name_values(result: CaseResult, mapping: Mapping) -> None:
     """Name the tables of both builders that differ: computed ones that decide, and random ones that are not alike."""
     if mapping.unlike and result.verdict == "diverged":
-        result.causes = [cause for cause in result.causes if cause["id"] != "unknown"]
+        result.causes = [cause for cause in result.causes if cause.id != "unknown"]
         for name, how in mapping.unlike.items():
             same = "with torch's values in it both models return the same"
             evidence = f"{same if how.cause == VALUES else how.said}; to load torch's values, say so in [[weights]]"
-            fields = {"torch": how.torch, "keras": how.keras, "evidence": evidence}
-            result.causes.append({"id": how.cause, "where": name, **fields})
+            sides = {"torch": how.torch, "keras": how.keras}
+            result.causes.append(Cause(id=how.cause, where=name, **sides, evidence=evidence))
 
 
 def _name_unfilled(result: CaseResult, mapping: Mapping) -> None:
@@ -186,7 +194,7 @@ def _name_unfilled(result: CaseResult, mapping: Mapping) -> None:
     evidence = "torch's values were loaded; if the port loads them later, say so in [[weights]]"
     if result.verdict == "diverged":
         result.causes += [
-            {"id": VALUES, "where": name, "torch": how.torch, "keras": how.keras, "evidence": evidence}
+            Cause(id=VALUES, where=name, torch=how.torch, keras=how.keras, evidence=evidence)
             for name, how in mapping.unfilled.items()
         ]
 
@@ -196,25 +204,25 @@ def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
 
     Weight decay moves a weight whose gradient is a tensor of zeros; an optimizer skips one whose gradient is None.
     """
-    candidates = [cause for cause in result.causes if cause["id"] in ("update.frozen", *DECAYED)]
+    candidates = [number for number, cause in enumerate(result.causes) if cause.id in ("update.frozen", *DECAYED)]
     if not candidates:
         return
     sides = {trace.backend: _first_step(trace) for trace in (reference, candidate)}
     decayed = _moves_alike(list(sides.values()))
-    frozen = [cause for cause in candidates if decayed or cause["id"] not in DECAYED]
-    for cause in frozen:
-        name = str(cause["where"])
+    for number in candidates:
+        cause = result.causes[number]
+        name = cause.where
         gradients = [step.get(keys.key("gradient", name)) for _, step in sides.values()]
-        if any(gradient is None or gradient.any() for gradient in gradients):
+        is_of_decay = cause.id in DECAYED and not decayed
+        if is_of_decay or any(gradient is None or gradient.any() for gradient in gradients):
             continue
-        cause["id"] = UNTOUCHED
+        values = {}
         for side, (before, after) in sides.items():
             key = keys.key("parameter", name)
             has_moved = key in before and key in after and bool((before[key] != after[key]).any())
-            cause[side] = "moves it by weight decay" if has_moved else "leaves it"
-        cause["evidence"] = (
-            "its gradient is zero on both sides; an optimizer passes over a weight whose gradient is None"
-        )
+            values[side] = "moves it by weight decay" if has_moved else "leaves it"
+        evidence = "its gradient is zero on both sides; an optimizer passes over a weight whose gradient is None"
+        result.causes[number] = replace(cause, id=UNTOUCHED, **values, evidence=evidence)
 
 
 def _moves_alike(sides: list[tuple[Tensors, Tensors]]) -> bool:

@@ -1,10 +1,11 @@
 """Say of each cause on which line of the user's code its Keras layer, or the optimizer, is made."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from parity.results import CaseResult
+from msgspec.structs import replace
+
+from parity.results import CaseResult, Cause
 from parity.trace.mapping import PairContext
 from parity.trace.survey import Made, Survey
 
@@ -13,19 +14,25 @@ OPTIMIZERS = ("sgd.", "adam.", "adamw.", "weight_decay.", "clip.")  # the ids of
 
 def add_sources(result: CaseResult, keras: Survey, context: PairContext) -> None:
     """Add the line as `source` ("file:line") to each cause that has none, where it is known."""
-    for cause in result.causes:
-        makers = (made.source for made, _ in makers_of(cause, keras, context))
-        changed = (change["source"] for change in cause.get("changes", ()) if change["side"] == "keras")
-        if "source" not in cause and (source := next(filter(None, (*changed, *makers)), "")):
-            cause["source"] = shown(source)
+    result.causes = [
+        replace(cause, source=shown(_source(cause, keras, context))) if not cause.source else cause
+        for cause in result.causes
+    ]
 
 
-def makers_of(cause: Mapping[str, Any], keras: Survey, context: PairContext) -> Iterator[tuple[Made, list[Made]]]:
+def _source(cause: Cause, keras: Survey, context: PairContext) -> str:
+    """Return the line that an experiment has changed, or else that makes the layer; "" if none is known."""
+    makers = (made.source for made, _ in makers_of(cause, keras, context))
+    changed = (change.source for change in cause.changes if change.side == "keras")
+    return next(filter(None, (*changed, *makers)), "")
+
+
+def makers_of(cause: Cause, keras: Survey, context: PairContext) -> Iterator[tuple[Made, list[Made]]]:
     """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
-    if cause["id"].startswith(OPTIMIZERS):
+    if cause.id.startswith(OPTIMIZERS):
         yield from [(keras.optimizer, [])] if keras.optimizer else []
         return
-    for path in layers(cause["where"], keras, context):
+    for path in layers(cause.where, keras, context):
         yield from made_at(path, keras)
 
 

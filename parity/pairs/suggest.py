@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from parity.config.pair import UNNAMED, Expect
 from parity.core.arrays import Array
@@ -13,10 +12,9 @@ from parity.pairs.activations.values import SAME, Tensor, fit
 from parity.pairs.pair_causes import VALUES
 from parity.pairs.random_tables import DISTRIBUTION
 from parity.pairs.show import as_toml
-from parity.results import CaseResult, Suggestion
+from parity.results import CaseResult, Cause, Suggestion
 from parity.trace.mapping import Mapping
 
-Cause = dict[str, Any]
 # Differences that remain in a faithful port, since no argument of the framework takes them away.
 INHERENT = {
     "batch_norm.running_variance": "torch's running variance is the unbiased one, Keras's the biased one, and neither "
@@ -37,9 +35,9 @@ INHERENT = {
 def inherent(causes: Collection[Cause]) -> list[Expect]:
     """Return what a file would say to accept those of the causes that any faithful port has."""
     return [
-        Expect(cause=cause["id"], where=glob.escape(str(cause["where"])), reason=INHERENT[cause["id"]])
+        Expect(cause=cause.id, where=glob.escape(cause.where), reason=INHERENT[cause.id])
         for cause in causes
-        if cause["id"] in INHERENT
+        if cause.id in INHERENT
     ]
 
 
@@ -66,9 +64,9 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     `modules` are the paths of torch's modules: a glob in a suggestion must not match other modules than it is meant
     for.
     """
-    accepted = {(cause["id"], cause["where"]) for cause in result.expected}
-    acceptable = [cause for cause in result.causes if cause["id"] not in (*UNNAMED, VALUES, DISTRIBUTION)]
-    named = [cause for cause in acceptable if (cause["id"], cause["where"]) not in accepted]
+    accepted = {(cause.id, cause.where) for cause in result.expected}
+    acceptable = [cause for cause in result.causes if cause.id not in (*UNNAMED, VALUES, DISTRIBUTION)]
+    named = [cause for cause in acceptable if (cause.id, cause.where) not in accepted]
     if result.verdict == "match":
         return []
     return [
@@ -91,30 +89,29 @@ def loading(result: CaseResult, mapping: Mapping) -> list[Suggestion]:
 def _why(cause: Cause) -> str:
     """Return the reason to accept a cause, or say that the port can perhaps be mended."""
     return (
-        INHERENT.get(cause["id"])
+        INHERENT.get(cause.id)
         or f"{_sides(cause)}: change the port if it can be set to do what torch does, or accept the difference"
     )
 
 
 def _section(cause: Cause, where: str) -> str:
-    fields = {"cause": cause["id"], "where": where, "reason": INHERENT.get(cause["id"]) or _sides(cause)}
+    fields = {"cause": cause.id, "where": where, "reason": INHERENT.get(cause.id) or _sides(cause)}
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
     return "\n".join(["[[expect]]", *lines, ""])
 
 
 def _sides(cause: Cause) -> str:
     """Describe what each side does, for example "torch 1e-05, keras 0.001"."""
-    sides = [f"{name} {cause[name]}" for name in ("torch", "keras") if cause.get(name) is not None]
-    return ", ".join(sides) or str(cause["evidence"])
+    return ", ".join(f"{name} {value}" for name, value in cause.sides.items() if value is not None) or cause.evidence
 
 
 def _alike(causes: list[Cause]) -> Iterator[tuple[Cause, list[str]]]:
     """Group the causes that say the same; yield the first of each group with the places of all."""
     groups: dict[tuple[str, str], list[Cause]] = {}
     for cause in causes:
-        groups.setdefault((str(cause["id"]), _sides(cause)), []).append(cause)
+        groups.setdefault((cause.id, _sides(cause)), []).append(cause)
     for group in groups.values():
-        yield group[0], list(dict.fromkeys(str(cause["where"]) for cause in group))
+        yield group[0], list(dict.fromkeys(cause.where for cause in group))
 
 
 def _globs(paths: list[str], modules: Collection[str]) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """The edits that may remove a cause: from its place in torch's model to the port's line, and to the argument there."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from parity.config.pair import UNNAMED, Pair
 from parity.core.errors import UsageError
@@ -18,12 +18,11 @@ from parity.repair.in_code import GRADIENT, in_code
 from parity.repair.lacking import lacking
 from parity.repair.origins import Place
 from parity.repair.places import Places
+from parity.results import Cause
 from parity.trace import survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 from parity.trace.survey import Made, Survey
-
-Cause = Mapping[str, Any]
 
 
 class Port(NamedTuple):
@@ -75,9 +74,9 @@ def _in_class(cause: Cause, port: Port) -> Iterator[tuple[Place, str]]:
 
 def _in_code(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     """Yield the places in the code that an experiment has changed, or that stop a gradient, with their new source."""
-    changes = [change for change in cause.get("changes", ()) if change["side"] == "keras" and change["source"]]
-    for change in changes or ([{}] if cause["id"] == GRADIENT and cause.get("source") else []):
-        path = Path((change or cause)["source"].rpartition(":")[0]).absolute()
+    changes = [change for change in cause.changes if change.side == "keras" and change.source]
+    for change in changes or ([None] if cause.id == GRADIENT and cause.source else []):
+        path = Path((change or cause).source.rpartition(":")[0]).absolute()
         if path.is_relative_to(root):
             with suppress(UsageError):
                 yield from in_code(cause, change, path)
@@ -85,14 +84,14 @@ def _in_code(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
 
 def why_none(cause: Cause, port: Port) -> str:
     """Return why there is no edit that may remove a cause."""
-    if cause["id"] in UNNAMED:
+    if cause.id in UNNAMED:
         return "the cause has no name"
     known = list(_sought(cause, port))
     if not known:
         return "no argument of Keras's sets it"
     name, made = known[0].setting.names[0], [each for sought in known for each, _ in sought.made]
     if not made:
-        return f"no layer of Keras's is known to correspond to {cause['where']}"
+        return f"no layer of Keras's is known to correspond to {cause.where}"
     file, _, line = made[0].source.rpartition(":")
     if not Path(file).is_relative_to(port.root):
         return f"{file}:{line} is outside of the folder that is repaired"
@@ -109,11 +108,11 @@ class _Sought(NamedTuple):
 
 def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
     """Yield the settings that may remove a cause: those that an experiment has changed, then those of its id."""
-    for change in cause.get("changes", ()):
-        if change["side"] == "keras":
-            made = made_at(change["path"], port.keras) if change["of"] else []
+    for change in cause.changes:
+        if change.side == "keras":
+            made = made_at(change.path, port.keras) if change.of else []
             for setting in (changed(change), *_unwrapped(changed(change))):
-                yield _Sought(setting, made, change["source"])
+                yield _Sought(setting, made, change.source)
     for setting in settings(cause):
         yield _Sought(setting, list(port.made(cause)))
 

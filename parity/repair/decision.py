@@ -1,9 +1,9 @@
 """Whether a comparison with an edit is better than that without it."""
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from parity.config.pair import UNNAMED
-from parity.results import CaseResult
+from parity.results import CaseResult, Cause
 
 Key = tuple[str, str]
 Outcome = Literal["accepted", "uncertain", "refused"]
@@ -26,9 +26,9 @@ def keys(result: CaseResult) -> set[Key]:
     return {key(cause) for cause in result.causes}
 
 
-def key(cause: dict[str, Any]) -> Key:
+def key(cause: Cause) -> Key:
     """Return the id and the place of a cause."""
-    return cause["id"], cause["where"]
+    return cause.id, cause.where
 
 
 def decide(before: CaseResult, after: CaseResult, meant: set[Key]) -> Decision:
@@ -40,7 +40,7 @@ def decide(before: CaseResult, after: CaseResult, meant: set[Key]) -> Decision:
     if before.verdict == "diverged" and after.verdict in CLEAN:
         return _varied(before, after) or Decision("accepted")  # what is left was there before, and float32 hides it
     new = sorted(keys(after) - keys(before))
-    found_at_first = {key(cause) for cause in after.causes if cause["id"] in UNNAMED or "changes" in cause}
+    found_at_first = {key(cause) for cause in after.causes if cause.id in UNNAMED or cause.changes}
     if named := [each for each in new if each not in found_at_first]:
         return Decision("refused", f"it brings in {_said(named[0])}")
     if new and (before.verdict in CLEAN or {where for _, where in new} & {at for _, at in meant}):

@@ -1,8 +1,8 @@
 """What torch's code does and the port's does not, put around an expression on the line at which their calls part."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import libcst as cst
 
@@ -12,6 +12,7 @@ from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND, SIGNS
 from parity.repair.literals import code
 from parity.repair.origins import Place
 from parity.repair.source import NOTHING, Source, literal, parameters
+from parity.results import Cause
 
 NOTHING_DONE: Final = ("identity", "linear", LEFT_OUT)  # how causes call that no function is applied
 MOST_OPERANDS: Final = 3  # that are tried with each expression
@@ -29,7 +30,7 @@ RENAMED: Final = {
 USES: Final = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Arg, cst.BinaryOperation, cst.Element)
 
 
-def lacking(cause: Mapping[str, Any], root: Path) -> Iterator[tuple[Place, str]]:
+def lacking(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     """Yield the expressions around which the port may lack what torch's code does, each with its new source.
 
     They stand in files below `root`, on the lines that the cause names. Another name of a value, as a residual is kept
@@ -40,16 +41,15 @@ def lacking(cause: Mapping[str, Any], root: Path) -> Iterator[tuple[Place, str]]
         yield from ((place, text) for alias, place, text in found if alias == is_alias)
 
 
-def _lines(cause: Mapping[str, Any]) -> list[str]:
+def _lines(cause: Cause) -> list[str]:
     """Return the lines of the port, the likeliest first: a function is lacking where its result would be used.
 
     A further operand may be lacking where the other one is made.
     """
-    known = list(cause.get("lines", []))
-    return known[::-1] if cause["id"] == WIRING else known
+    return cause.lines[::-1] if cause.id == WIRING else cause.lines
 
 
-def _on_line(cause: Mapping[str, Any], line: str, root: Path) -> Iterator[tuple[bool, Place, str]]:
+def _on_line(cause: Cause, line: str, root: Path) -> Iterator[tuple[bool, Place, str]]:
     """Yield the expressions on a line, the outer ones first, with the new source, and whether that has an alias."""
     name, _, number = line.rpartition(":")
     path = Path(name).absolute()
@@ -61,7 +61,7 @@ def _on_line(cause: Mapping[str, Any], line: str, root: Path) -> Iterator[tuple[
         return
     used = [each for each in source.on_line(int(number)) if isinstance(each, cst.BaseExpression)]
     used = [each for each in used if _is_used(each, source)]
-    before = [value for node in used for value in _assigned(node, source)] if cause["id"] == WIRING else []
+    before = [value for node in used for value in _assigned(node, source)] if cause.id == WIRING else []
     for node in dict.fromkeys([*used, *before]):
         text = source.text(node)
         is_simple = isinstance(node, (cst.Name, cst.Call, cst.Attribute, cst.Subscript))
@@ -69,17 +69,17 @@ def _on_line(cause: Mapping[str, Any], line: str, root: Path) -> Iterator[tuple[
             yield is_alias, Place(path, source.span(node)), template.format(text if is_simple else f"({text})")
 
 
-def _templates(cause: Mapping[str, Any], node: cst.CSTNode, source: Source) -> list[tuple[bool, str]]:
+def _templates(cause: Cause, node: cst.CSTNode, source: Source) -> list[tuple[bool, str]]:
     """Return what torch may do to a value {} that the port leaves as it is, and whether that has an alias."""
-    torch, keras = cause.get("torch"), cause.get("keras")
+    torch, keras = cause.sides.get("torch"), cause.sides.get("keras")
     if all(type(value) in (int, float) for value in (torch, keras)) and not _is_in_port(cause):
         neutral = {1: f"{code(torch)} * {{}}", 0: f"{{}} + {code(torch)}"}
         return [(False, neutral[keras])] if keras in neutral else []
-    if cause["id"] == "activation.kind" and keras in NOTHING_DONE and str(torch).isidentifier():
+    if cause.id == "activation.kind" and keras in NOTHING_DONE and str(torch).isidentifier():
         home = "activations" if torch in ACTIVATIONS else "ops"
         forms = ["", ", approximate=True"] if torch == "gelu" else [""]  # torch's form is an argument, not in the name
         return [(False, f"keras.{home}.{RENAMED.get(str(torch), torch)}({{}}{form})") for form in forms]
-    if cause["id"] == WIRING and torch in SIGNS.values() and keras in (FIRST, SECOND):
+    if cause.id == WIRING and torch in SIGNS.values() and keras in (FIRST, SECOND):
         operands = [(alias, name) for alias, name in _operands(node, source) if name != source.text(node)]
         return [
             (alias, f"{{}} {torch} {name}" if keras == FIRST else f"{name} {torch} {{}}")
@@ -108,10 +108,11 @@ def _not_alias(operand: tuple[bool, str]) -> bool:
     return not operand[0]
 
 
-def _is_in_port(cause: Mapping[str, Any]) -> bool:
+def _is_in_port(cause: Cause) -> bool:
     """Return whether what differs is known to be a setting of the port's, or one of a framework's layer."""
-    changes = cause.get("changes", ())
-    return any(change["side"] == "keras" for change in changes) if changes else cause["id"] != "module.scale"
+    if not cause.changes:
+        return cause.id != "module.scale"
+    return any(change.side == "keras" for change in cause.changes)
 
 
 def _assigned(node: cst.BaseExpression, source: Source) -> list[cst.BaseExpression]:

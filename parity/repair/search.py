@@ -17,10 +17,10 @@ from parity.core.errors import TraceError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates, copy
-from parity.repair.candidates import Cause, Port
+from parity.repair.candidates import Port
 from parity.repair.decision import Decision, Key, decide, key
 from parity.repair.edit import Edit, spliced
-from parity.results import CaseResult, Repair, TriedEdit
+from parity.results import CaseResult, Cause, Repair, TriedEdit
 from parity.runtime.runner import Worker
 
 MOST_TRIALS = 24  # comparisons; each takes as long as that of the pair
@@ -45,7 +45,7 @@ class Wish(NamedTuple):
     @property
     def keys(self) -> set[Key]:
         """Return the ids and places of the causes."""
-        return {key(dict(cause)) for cause in self.causes}
+        return {key(cause) for cause in self.causes}
 
 
 class Repairing:
@@ -169,8 +169,8 @@ class Repairing:
             TriedEdit(
                 file=edit.path.as_posix(),
                 line=edit.line,
-                cause=cause["id"],
-                where=f"{cause['where']}{more}",
+                cause=cause.id,
+                where=f"{cause.where}{more}",
                 before=edit.source[0],
                 after=edit.source[1],
                 accepted=accepted,
@@ -178,10 +178,8 @@ class Repairing:
             )
         )
         if accepted:
-            values = f"torch {cause['torch']}, keras {cause['keras']}"
-            self.accepted.append(
-                f"{edit.path.as_posix()}:{edit.line}: {cause['id']} at {cause['where']}{more}: {values}"
-            )
+            values = f"torch {cause.torch}, keras {cause.keras}"
+            self.accepted.append(f"{edit.path.as_posix()}:{edit.line}: {cause.id} at {cause.where}{more}: {values}")
 
     def _left(self, state: State) -> list[str]:
         """Return a sentence on each cause that remains."""
@@ -191,13 +189,13 @@ class Repairing:
         left = []
         for cause in state.result.causes if state.port else []:
             why = "all edits were refused" if key(cause) in refused else candidates.why_none(cause, state.port)  # type: ignore[arg-type]
-            left.append(f"{cause['id']} at {cause['where']}: {why}")
+            left.append(f"{cause.id} at {cause.where}: {why}")
         return list(dict.fromkeys(left))
 
 
 def _identity(edit: Edit, cause: Cause) -> Identity:
     """Return what tells an edit for a cause from others, also when other parts of its file have changed."""
-    return cause["id"], cause["where"], edit.path, edit.line, edit.source
+    return cause.id, cause.where, edit.path, edit.line, edit.source
 
 
 def root(file: PairFile) -> Path:

@@ -63,7 +63,7 @@ def _first(case: CaseResult, report: Report) -> Iterator[str]:
         values = ((escaped(name), f"{side.value!r}", escaped(side.dtype)) for name, side in first.sides.items())
         yield from table(("side", f"value at {first.index}", "type"), values)
     for cause in case.causes[:1]:
-        yield f"Cause: {_cause(case)}. {escaped(cause['evidence'])}"
+        yield f"Cause: {_cause(case)}. {escaped(cause.evidence)}"
     yield f"Next: {escaped(next_step(case, report))}"
     yield block(case.command or report.command)
 
@@ -84,4 +84,4 @@ def _cause(case: CaseResult) -> str:
         return ""
     cause = case.causes[0]
     sides = in_words(cause)
-    return escaped(f"{cause['id']} at {cause['where']}{': ' if sides else ''}{sides}")
+    return escaped(f"{cause.id} at {cause.where}{': ' if sides else ''}{sides}")

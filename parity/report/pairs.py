@@ -1,13 +1,12 @@
 """The part of the report that only pairs have: what was matched, promoted, assumed, accepted and suggested."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from parity.core.wording import count
 from parity.pairs import show as weights
 from parity.report import coverage
 from parity.report.console import Console
-from parity.results import CaseResult, Matched
+from parity.results import CaseResult, Cause, Matched
 
 MOST_NAMES = 6  # names that a list prints at most
 
@@ -62,11 +61,11 @@ def _matched(matched: Matched) -> Iterator[str]:
         yield f"output {name} by its layers: {layout}"
 
 
-def _accepted(expected: list[dict[str, Any]]) -> Iterator[str]:
+def _accepted(expected: list[Cause]) -> Iterator[str]:
     """Yield a line for each cause and reason of accepted differences, with all places where it occurs."""
     places: dict[tuple[str, str], list[str]] = {}
     for cause in expected:
-        places.setdefault((cause["id"], cause["reason"]), []).append(cause["where"])
+        places.setdefault((cause.id, cause.reason), []).append(cause.where)
     for (name, reason), where in places.items():
         yield f"accepted: {name} at {_few(where)}: {reason}"
 

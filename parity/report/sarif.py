@@ -40,10 +40,10 @@ def document(remarks: Sequence[Remark]) -> str:
 def _of_case(case: CaseResult) -> Iterator[Remark]:
     level: Level = "error" if case.verdict == "diverged" else "warning"
     for cause in case.causes:
-        if source := cause.get("source"):
+        if cause.source:
             sides = in_words(cause)
-            said = f"{case.case}: {cause['where']}: {sides}" if sides else f"{case.case}: {cause['where']}"
-            yield Remark(cause["id"], level, f"{said}. {cause['evidence']}", source)
+            said = f"{case.case}: {cause.where}: {sides}" if sides else f"{case.case}: {cause.where}"
+            yield Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source)
 
 
 def _place(source: str) -> tuple[str, int] | None:

@@ -3,7 +3,7 @@
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +12,7 @@ from parity.core.wording import count
 from parity.report import extent, layouts, pairs, repairs, words
 from parity.report.console import Console
 from parity.report.sides import in_words
-from parity.results import ELSEWHERE, RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
+from parity.results import ELSEWHERE, RANKING, CaseResult, Cause, Check, Divergence, LayoutCheck, Report, Side
 
 # The kinds of tensors in execution order, with the headings of their columns.
 KINDS = {
@@ -251,16 +251,15 @@ def _is_repeated(case: CaseResult) -> bool:
 
 def _causes(case: CaseResult, console: Console) -> None:
     """Print each cause once, with the values of both sides, its first place, and the number of further places."""
-    alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    alike: dict[tuple[str, str], list[Cause]] = {}
     for cause in case.causes:
-        alike.setdefault((cause["id"], in_words(cause)), []).append(cause)
+        alike.setdefault((cause.id, in_words(cause)), []).append(cause)
     for (name, sides), causes in alike.items():
         more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
-        console.print(f"  cause: {name} at {causes[0]['where']}{more}{': ' if sides else ''}{sides}", style="bold")
-        console.fold(f"    {causes[0]['evidence']}")
-        source = causes[0].get("source", "")
-        if source not in causes[0]["evidence"]:
-            console.print(f"    keras's is made at {source}")
+        console.print(f"  cause: {name} at {causes[0].where}{more}{': ' if sides else ''}{sides}", style="bold")
+        console.fold(f"    {causes[0].evidence}")
+        if causes[0].source not in causes[0].evidence:
+            console.print(f"    keras's is made at {causes[0].source}")
 
 
 def _explain_devices(case: CaseResult, console: Console) -> None:

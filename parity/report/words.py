@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
 from parity.core.wording import count
 from parity.details import Verdict
 from parity.report.sides import sides_of
-from parity.results import CaseResult, Divergence, Finding, Report
+from parity.results import CaseResult, Cause, Divergence, Finding, Report
 from parity.trace.keys import key
 from parity.trace.words import Words, in_words
 from parity.verdict.low_runs import NOISE
@@ -116,15 +115,15 @@ def next_step(case: CaseResult | None, report: Report) -> str:
     return f"No known cause explains it: compare the two implementations{where}{tool}."
 
 
-def _first_named(causes: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    return next((cause for cause in causes if cause["id"] not in (UNKNOWN, INTERNAL_ERROR)), None)
+def _first_named(causes: Iterable[Cause]) -> Cause | None:
+    return next((cause for cause in causes if cause.id not in (UNKNOWN, INTERNAL_ERROR)), None)
 
 
-def _change(cause: dict[str, Any]) -> str:
-    place = f"in {cause['source']}" if cause.get("source") else f"at {cause['where']}"
+def _change(cause: Cause) -> str:
+    place = f"in {cause.source}" if cause.source else f"at {cause.where}"
     values = list(sides_of(cause).values())
     wanted = f": {values[0]} instead of {values[1]}" if len(values) == 2 else ""
-    return f"Change the port's {cause['id'].replace('.', ' ').replace('_', ' ')} {place}{wanted}"
+    return f"Change the port's {cause.id.replace('.', ' ').replace('_', ' ')} {place}{wanted}"
 
 
 def _or_accept(case: CaseResult) -> str:

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     @property
     def causes(self) -> set[str]:
         """Return the ids of all causes that are named."""
-        return {cause["id"] for cause in self.result.causes}
+        return {cause.id for cause in self.result.causes}
 
 
 def outputs(torch: Trace, keras: Trace) -> list[tuple[Array, Array]]:

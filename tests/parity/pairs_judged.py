@@ -9,9 +9,9 @@ import pytest
 from parity import asserts
 from parity.core.errors import UsageError
 from parity.pairs.file import PairFile
-from parity.results import CaseResult, Check, Divergence, Suggestion, Verdict
+from parity.results import CaseResult, Cause, Check, Divergence, Suggestion, Verdict
 
-LAYER_NORM = {"id": "layer_norm.epsilon", "where": "encoder.norm1", "torch": 1e-5, "keras": 1e-3, "evidence": "tried"}
+LAYER_NORM = Cause(id="layer_norm.epsilon", where="encoder.norm1", torch=1e-5, keras=1e-3, evidence="tried")
 ACCEPTED = '[[expect]]\ncause = "layer_norm.epsilon"\nwhere = "encoder.norm1"\n'
 BITS = {"good": 24.31, "blurred": 12.0, "bad": 1.52, "stale": 30.0}
 VERDICTS: dict[str, Verdict] = {

@@ -8,7 +8,7 @@ from verdicts import times
 
 from parity.details import Compared, Counterpart, Details, Extent, share
 from parity.diagnose.diagnosis import explained
-from parity.results import CaseResult, Check, Divergence, Finding, LayoutCheck, Report, Side, Suggestion
+from parity.results import CaseResult, Cause, Check, Divergence, Finding, LayoutCheck, Report, Side, Suggestion
 from parity.trace.layout import Layout, Transfer
 
 HOSTILE = ('<script>document.title = "run"</script>', '"><img src=x onerror="document.title = 1">', "a|b`c`{{ 7 * 7 }}")
@@ -39,8 +39,9 @@ def sample(folder: Path) -> Report:
     diverged = compared(folder / "diverged", 1.5)
     diverged.case = "pair/mine"
     diverged.command = "python -m parity.compare --pair=mine.toml"
-    cause = {"id": "layer_norm.epsilon", "where": "norm", "torch": 1e-5, "keras": 1e-3, "evidence": "recomputed"}
-    diverged.causes = [{**cause, "source": "my models/port.py:12"}]
+    sides = {"torch": 1e-5, "keras": 1e-3}
+    at, how = "my models/port.py:12", "recomputed"
+    diverged.causes = [Cause(id="layer_norm.epsilon", where="norm", **sides, evidence=how, source=at)]
     diverged.suggestions = [Suggestion(why="it differs", toml='[[expect]]\ncause = "layer_norm.epsilon"\n')]
     for result in (match, diverged):
         report.add(result)
@@ -58,9 +59,7 @@ def hostile() -> Report:
     first = Divergence(step=0, kind="activation", name=image, replica=0, bits=0.0, reason=script, index=[0])
     first.sides = {"torch": Side(shape=[1], dtype=script, value=1.0), "keras": Side(shape=[1], dtype=image, value=2.0)}
     case = CaseResult(case=f"pair/{script}", verdict="diverged", first_divergence=first, reason=image, command=image)
-    case.causes = [
-        {"id": script, "where": image, "torch": template, "keras": script, "evidence": image, "source": f"{script}:3"}
-    ]
+    case.causes = [Cause(id=script, where=image, torch=template, keras=script, evidence=image, source=f"{script}:3")]
     case.checks = {"activation": Check(verdict="diverged", compared=1, worst_bits=0.0, worst_name=image)}
     layout = Layout(devices=[script], parameters={image: [0]}, compute={script: [0]}, collectives={image: 8})
     case.checks["layout"] = LayoutCheck(differences=[script], sides={"torch": layout, "keras": layout})

@@ -67,7 +67,7 @@ def compared(folder: Path, fault: Fault | None = None, **side: Any) -> CaseResul
 
 
 def named(result: CaseResult) -> list[tuple[str, str]]:
-    return [(cause["id"], cause["where"]) for cause in result.causes]
+    return [(cause.id, cause.where) for cause in result.causes]
 
 
 def test_a_match_has_no_cause(tmp_path):
@@ -80,9 +80,9 @@ def test_a_module_is_guilty_whose_input_agrees(tmp_path):
     assert (result.first_divergence.step, result.first_divergence.kind) == (0, "activation")
     assert result.first_divergence.name == "linear1"
     (cause,) = result.causes
-    assert (cause["id"], cause["where"]) == ("linear.bias", "linear1")
-    assert cause["torch"] != cause["keras"]
-    assert "keras is reproduced to" in cause["evidence"]
+    assert (cause.id, cause.where) == ("linear.bias", "linear1")
+    assert cause.torch != cause.keras
+    assert "keras is reproduced to" in cause.evidence
 
 
 def test_two_faults_at_once_are_both_listed(tmp_path):
@@ -96,14 +96,14 @@ def test_without_evidence_the_cause_is_unknown(tmp_path, size):
     assert result.verdict == ("diverged" if size == 1e-3 else "subprecision")
     assert result.first_divergence.name == "relu"
     (cause,) = result.causes
-    assert (cause["id"], cause["where"], cause["torch"], cause["keras"]) == ("unknown", "relu", None, None)
-    assert "relu.dropped" in cause["evidence"]
+    assert (cause.id, cause.where, cause.torch, cause.keras) == ("unknown", "relu", None, None)
+    assert "relu.dropped" in cause.evidence
 
 
 def test_an_optimizer_is_explained_by_its_own_gradients(tmp_path):
     result = compared(tmp_path, weight_decay=0.125)
     (cause,) = result.causes
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("weight_decay.value", 0.0, 0.125)
+    assert (cause.id, cause.torch, cause.keras) == ("weight_decay.value", 0.0, 0.125)
 
 
 def test_a_fault_in_the_forward_does_not_hide_one_in_the_optimizer(tmp_path):
@@ -155,7 +155,7 @@ def test_the_side_that_is_named_first_may_be_at_fault(tmp_path):
 def test_two_traces_of_one_backend_are_reference_and_candidate(tmp_path):
     reference = record(tmp_path / "one", "keras")
     result = explained(reference, record(tmp_path / "other", "keras", fault=made(without_bias)))
-    assert result.causes[0].keys() == {"id", "where", "reference", "candidate", "evidence"}
+    assert result.causes[0].sides.keys() == {"reference", "candidate"}
 
 
 def test_a_layout_that_differs_is_placed_and_named(tmp_path):
@@ -177,7 +177,7 @@ def test_a_layout_that_differs_is_placed_and_named(tmp_path):
     result = explained(*sides)
     assert (result.first_divergence.kind, result.first_divergence.name) == ("layout", "linear1")
     assert named(result) == [("placement.layer", "linear1")]
-    assert (result.causes[0]["torch"], result.causes[0]["keras"]) == ("on 0", "on 1")
+    assert (result.causes[0].torch, result.causes[0].keras) == ("on 0", "on 1")
 
 
 LAYER = "encoder.layers.0"
@@ -275,7 +275,7 @@ def stands(folder: Path, sound: dict[str, dict[str, Array]], broken: dict[str, d
     sides = by_hand(folder / "torch", one), by_hand(folder / "keras", other, "keras")
     result = explained(*sides)
     assert result.verdict == "diverged"
-    assert INTERNAL_ERROR not in [cause["id"] for cause in result.causes]
+    assert INTERNAL_ERROR not in [cause.id for cause in result.causes]
 
 
 DECAY = "weight_decay.value"
@@ -298,9 +298,9 @@ def test_a_mistake_in_a_formula_is_reported_and_hides_nothing_else(tmp_path, mon
     assert result.verdict == "diverged"
     assert named(result) == [("linear.bias", "linear1"), (DECAY, "linear1.weight"), ("internal_error", "relu")]
     error = result.causes[-1]
-    assert (error["torch"], error["keras"]) == (None, None)
-    assert "AttributeError in formula.py, line" in error["evidence"]
-    assert "'offset'" in error["evidence"]
+    assert (error.torch, error.keras) == (None, None)
+    assert "AttributeError in formula.py, line" in error.evidence
+    assert "'offset'" in error.evidence
 
 
 def test_a_mistake_in_a_formula_is_reported_where_it_is_asked_about_a_low_run(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+from causes_made import made
 from numpy import tanh
 
 from parity.diagnose.experiment import code, knobs, masks
@@ -290,14 +291,14 @@ def test_a_function_that_is_left_out_is_the_activation_that_a_layer_lacks() -> N
     )
     lacking = Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
     (cause,) = causes("(model)", "", left_out("relu"), lacking)
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("activation.kind", "relu", "linear")
-    assert [each["side"] for each in cause["changes"]] == ["keras", "torch"]  # it is the layer's that can be repaired
+    assert (cause.id, cause.torch, cause.keras) == ("activation.kind", "relu", "linear")
+    assert [each.side for each in cause.changes] == ["keras", "torch"]  # it is the layer's that can be repaired
 
 
 @pytest.mark.parametrize(("name", "expected"), [("relu", "activation.kind"), ("layer_norm", "code.function")])
 def test_a_function_that_is_left_out_alone(name: str, expected: str) -> None:
     (cause,) = causes("(model)", "", left_out(name), Outcome())
-    assert cause["id"] == expected
+    assert cause.id == expected
 
 
 def test_an_operand_that_is_left_out_is_another_wiring() -> None:
@@ -312,7 +313,7 @@ def test_an_operand_that_is_left_out_is_another_wiring() -> None:
         after="the first alone",
     )
     (cause,) = causes("(model)", "", Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)]), Outcome())
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("module.wiring", "+", "the first alone")
+    assert (cause.id, cause.torch, cause.keras) == ("module.wiring", "+", "the first alone")
 
 
 def test_a_number_is_found_to_its_last_digit_and_told_with_few() -> None:
@@ -680,79 +681,79 @@ def test_one_setting_found_on_both_sides_is_one_cause() -> None:
     torch = change()
     keras = change(name="epsilon", owner="Norm", of="rms_norm", before=1e-5, after=1e-6)
     (cause,) = causes("norm", "rms_norm", outcome(torch), outcome(keras))
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("rms_norm.epsilon", 1e-6, 1e-5)
-    assert "Norm.epsilon 1e-05 -> 1e-06, keras returns what torch does to 30 bits" in cause["evidence"]
-    assert len(cause["changes"]) == 2
+    assert (cause.id, cause.torch, cause.keras) == ("rms_norm.epsilon", 1e-6, 1e-5)
+    assert "Norm.epsilon 1e-05 -> 1e-06, keras returns what torch does to 30 bits" in cause.evidence
+    assert len(cause.changes) == 2
 
 
 def test_a_setting_that_is_a_list_is_one_cause_as_well() -> None:
     torch, keras = change(before=[1.0], after=[1024]), change(before=[1024], after=[1])
     (cause,) = causes("norm", "rms_norm", outcome(torch), outcome(keras))
-    assert (cause["torch"], cause["keras"]) == ([1.0], [1024])
+    assert (cause.torch, cause.keras) == ([1.0], [1024])
 
 
 def test_what_one_side_alone_can_tell_is_told_for_both() -> None:
     (cause,) = causes("norm", "rms_norm", outcome(change()), outcome())
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("rms_norm.epsilon", 1e-6, 1e-5)
+    assert (cause.id, cause.torch, cause.keras) == ("rms_norm.epsilon", 1e-6, 1e-5)
     assert causes("norm", "rms_norm", outcome(), outcome()) == []
 
 
 def test_other_explanations_are_listed_as_ties() -> None:
     second = change(name="scale", before=1.0, after=2.0)
     (cause,) = causes("norm", "rms_norm", outcome(), outcome(change(), second))
-    assert "so it does with LlamaNorm.scale 1.0 -> 2.0" in cause["evidence"]
+    assert "so it does with LlamaNorm.scale 1.0 -> 2.0" in cause.evidence
 
 
 def test_what_is_returned_is_hardly_a_cause() -> None:
     scores = change(name="return_attention_scores", kind="argument", before=False, after=True)
     mask = change(name="padding_mask", kind="argument", of="Encoder", before="as given", after="inverted")
     (cause,) = causes("attn", "Encoder", outcome(), outcome(scores, mask))
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("encoder.mask", "inverted", "as given")
+    assert (cause.id, cause.torch, cause.keras) == ("encoder.mask", "inverted", "as given")
 
 
 def test_of_changes_in_code_those_of_the_module_itself_come_first() -> None:
     inner = change(name="+", owner="Attention.forward", kind="operator", of="", path="", before="+", after="*")
     own = msgspec.structs.replace(inner, owner="DecoderLayer.forward", after="the first alone")
     (cause,) = causes("layers.0", "DecoderLayer", outcome(inner, own), outcome())
-    assert (cause["id"], cause["keras"]) == ("module.wiring", "the first alone")
+    assert (cause.id, cause.keras) == ("module.wiring", "the first alone")
     (cause,) = causes("layers.0.attention", "Attention", outcome(own, inner), outcome())
-    assert (cause["id"], cause["keras"]) == ("code.operator", "*")
+    assert (cause.id, cause.keras) == ("code.operator", "*")
 
 
 def test_a_setting_comes_first_by_its_side_whatever_module_it_is_of() -> None:
     pad = change(name="pad", owner="Layer", of="Layer", before=[4, 0], after=[2, 2])
     padding = change(name="padding", owner="Conv1D", of="Conv1D", before="same", after="causal")
     (cause,) = causes("layers.2", "Layer", outcome(pad), outcome(padding))
-    assert (cause["id"], cause["keras"]) == ("conv.padding", "same")
+    assert (cause.id, cause.keras) == ("conv.padding", "same")
 
 
 def test_a_constant_that_differs_only_by_float32_is_one_of_precision() -> None:
     (cause,) = causes("act", "gelu", outcome(change(name="slope", before=0.3, after=0.3)), outcome())
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", "float64", "float32")
-    assert "LlamaNorm.slope 0.3 -> 0.3 rounded to float32, torch returns" in cause["evidence"]
+    assert (cause.id, cause.torch, cause.keras) == ("constant.precision", "float64", "float32")
+    assert "LlamaNorm.slope 0.3 -> 0.3 rounded to float32, torch returns" in cause.evidence
 
 
 def test_a_constant_in_the_code_of_fewer_digits_is_one_of_precision() -> None:
     short = change(name="0.79788456", kind="constant", of="", path="", before=0.79788456, after=0.7978845608028654)
     (cause,) = causes("act", "gelu", outcome(short), outcome())
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("constant.precision", 0.79788456, 0.7978845608028654)
+    assert (cause.id, cause.torch, cause.keras) == ("constant.precision", 0.79788456, 0.7978845608028654)
 
 
 @pytest.mark.parametrize("name", ["GptOssAttention", "OPTAttention", "GPTNeoXAttention", "T5Attention"])
 def test_attention_is_named_so_by_whatever_class(name: str) -> None:
     window = change(name="sliding_window", owner=name, of=name, before=None, after=3)
     (cause,) = causes("attn", name, outcome(), outcome(window), ("attn", "norm"))
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.window", 3, None)
+    assert (cause.id, cause.torch, cause.keras) == ("attention.window", 3, None)
 
 
 def test_how_an_op_is_done_is_named_by_the_op() -> None:
     padding = change(name="padding", owner="conv2d", kind="operation", of="conv2d", path="m", before="1", after="same")
     (cause,) = causes("m", "Block", outcome(padding), outcome(), ("m", "m"))
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("conv2d.padding", "1", "same")
-    assert "padding '1' -> 'same' in conv2d" in cause["evidence"]
+    assert (cause.id, cause.torch, cause.keras) == ("conv2d.padding", "1", "same")
+    assert "padding '1' -> 'same' in conv2d" in cause.evidence
     for of, expected in (("conv1d", "conv.padding"), ("conv_transpose3d", "conv_transpose.padding")):
         (cause,) = causes("m", "Block", outcome(msgspec.structs.replace(padding, of=of)), outcome())
-        assert cause["id"] == expected
+        assert cause.id == expected
 
 
 def test_a_cast_is_named_by_the_precision_that_it_rounds_to() -> None:
@@ -760,7 +761,7 @@ def test_a_cast_is_named_by_the_precision_that_it_rounds_to() -> None:
         name="float16", owner="cast", kind="operation", of="precision", before="cast to float16", after="left out"
     )
     (cause,) = causes("m", "Block", outcome(), outcome(cast))
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("precision.float16", "left out", "cast to float16")
+    assert (cause.id, cause.torch, cause.keras) == ("precision.float16", "left out", "cast to float16")
 
 
 def test_a_constant_in_the_code_is_told_with_its_line() -> None:
@@ -768,13 +769,13 @@ def test_a_constant_in_the_code_is_told_with_its_line() -> None:
         name="1.702", owner="Act.call", source="act.py:7", kind="constant", of="", path="", before=1.702, after=1.7
     )
     (cause,) = causes("act", "gelu", outcome(), outcome(inside))
-    assert cause["id"] == "code.constant"
-    assert "1.702 -> 1.7 in Act.call (act.py:7)" in cause["evidence"]
+    assert cause.id == "code.constant"
+    assert "1.702 -> 1.7 in Act.call (act.py:7)" in cause.evidence
 
 
 def test_named_causes_stand_in_the_place_of_the_unknown_one() -> None:
-    entries = [{"id": "unknown", "where": "a"}, {"id": "unknown", "where": "b"}, {"id": "linear.bias", "where": "c"}]
-    named = [{"id": "relu.slope", "where": "a", "changes": [1]}]
+    entries = [made("unknown", "a"), made("unknown", "b"), made("linear.bias", "c")]
+    named = [made("relu.slope", "a", [{"name": "1"}])]
     assert with_causes(entries, "a", named) == [*named, *entries[1:]]
 
 
@@ -851,9 +852,9 @@ def test_a_change_of_one_module_is_widened_to_all_of_its_kind() -> None:
 def test_the_kind_of_the_place_names_a_setting_of_the_module_itself() -> None:
     keras = change(owner="Qwen3LayerNorm", of="Qwen3LayerNorm", path="blocks/norm", before=1e-5, after=1e-6)
     (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("norm", "blocks/norm"))
-    assert cause["id"] == "rms_norm.epsilon"
+    assert cause.id == "rms_norm.epsilon"
     (cause,) = causes("norm", "rms_norm", outcome(), outcome(keras), ("blocks", "blocks"))
-    assert cause["id"] == "qwen3_layer_norm.epsilon"
+    assert cause.id == "qwen3_layer_norm.epsilon"
 
 
 def test_numbers_by_which_a_module_was_built_are_settings_to_try() -> None:
@@ -891,7 +892,7 @@ def test_masks_can_be_inverted_and_left_out_of_the_call(mask: np.ndarray, invers
     assert given["mask"] is mask
     inverted = change(name="attn_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=knobs.INVERTED)
     (cause,) = causes("attn", "attention", outcome(inverted), outcome())
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "as given", "inverted")
+    assert (cause.id, cause.torch, cause.keras) == ("attention.mask", "as given", "inverted")
 
 
 def test_a_mask_without_elements_is_none() -> None:
@@ -933,7 +934,7 @@ def test_the_other_sides_mask_takes_the_place_of_ones_own(own: np.ndarray) -> No
     assert given["attention_mask"] is own
     told = change(name=found.name, kind="argument", of="attention", before=found.value, after=knobs.THEIRS)
     (cause,) = causes("attn", "attention", outcome(), outcome(told))
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("attention.mask", "another", "its own")
+    assert (cause.id, cause.torch, cause.keras) == ("attention.mask", "another", "its own")
 
 
 @pytest.mark.parametrize(
@@ -951,23 +952,21 @@ def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> No
     off = change(name="alpha", owner="ELU", of="elu", before=1.0, after=0.0)
     function = change(name="activation", owner="Dense", of="linear", kind="callable", before="relu", after="elu")
     (cause,) = causes("act", "elu", outcome(off), outcome(function))
-    assert (cause["id"], cause["torch"], cause["keras"]) == ("activation.kind", "elu", "relu")
+    assert (cause.id, cause.torch, cause.keras) == ("activation.kind", "elu", "relu")
 
 
 def test_one_description_of_one_place_is_told_once() -> None:
-    entries = [{"id": "unknown", "where": "a"}, {"id": "unknown", "where": "a"}, {"id": "unknown", "where": "b"}]
+    entries = [made("unknown", "a"), made("unknown", "a"), made("unknown", "b")]
     told = with_descriptions(entries, {"a": Description("they part at line 7")})
-    assert [(each["where"], each.get("evidence")) for each in told] == [("a", "they part at line 7"), ("b", None)]
+    assert [(each.where, each.evidence) for each in told] == [("a", "they part at line 7"), ("b", "")]
 
 
 def test_a_change_that_is_told_already_is_not_told_for_what_follows() -> None:
-    told = {"id": "relu.slope", "where": "a", "changes": [1]}
-    entries = [told, {"id": "unknown", "where": "b"}]
-    assert with_causes(entries, "b", [{"id": "relu.slope", "where": "b", "changes": [1]}]) == [told]
-    twice = [{"id": "unknown", "where": "b"}, {"id": "unknown", "where": "b"}]
-    assert with_causes(twice, "b", [{"id": "relu.cap", "where": "b", "changes": [2]}]) == [
-        {"id": "relu.cap", "where": "b", "changes": [2]}
-    ]
+    told = made("relu.slope", "a", [{"name": "1"}])
+    entries = [told, made("unknown", "b")]
+    assert with_causes(entries, "b", [made("relu.slope", "b", [{"name": "1"}])]) == [told]
+    twice = [made("unknown", "b"), made("unknown", "b")]
+    assert with_causes(twice, "b", [made("relu.cap", "b", [{"name": "2"}])]) == [made("relu.cap", "b", [{"name": "2"}])]
 
 
 def test_none_is_found_as_a_value() -> None:
@@ -1001,7 +1000,7 @@ def test_what_makes_a_mask_is_likelier_than_another_mask(mask: str) -> None:
     given = change(name="attention_mask", kind="argument", of="attention", before=knobs.AS_GIVEN, after=mask)
     window = change(name="sliding_window", of="attention", before=None, after=3)
     (cause,) = causes("attention", "attention", outcome(given), outcome(window))
-    assert cause["id"] == "attention.window"
+    assert cause.id == "attention.window"
     operator = change(name=">", owner="made", kind="operator", of="", path="", before=">", after="<")
     (cause,) = causes("attention", "attention", outcome(operator), outcome(given))
-    assert cause["id"] == "attention.mask"
+    assert cause.id == "attention.mask"

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from causes_made import changed, made
+from msgspec.structs import replace
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment import ops
@@ -41,24 +43,24 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
 
 
 def test_causes_that_name_no_line_of_keras_s_get_the_place_where_the_calls_part() -> None:
-    formula = {"id": "module.scale", "where": "(model)", "evidence": "recomputed"}
-    in_torch = {**formula, "changes": [{"side": "torch", "source": "model.py:3"}]}
-    of_keras = {**formula, "changes": [{"side": "keras", "source": "port.py:3"}]}
-    unknown = {**formula, "id": "unknown"}
+    formula = made("module.scale", "(model)", evidence="recomputed")
+    in_torch = replace(formula, changes=[changed(side="torch", source="model.py:3")])
+    of_keras = replace(formula, changes=[changed(source="port.py:3")])
+    unknown = replace(formula, id="unknown")
     places, lines = "torch `mul` at model.py:3", (["model.py:3"], ["port.py:4", "port.py:2"])
     described = {"(model)": Description("words", lines, places, line="port.py:4")}
     told = with_lines([formula, in_torch, of_keras, unknown], described)
     text = f"recomputed; in the code: {places}"
     new = {"evidence": text, "source": "port.py:4", "lines": ["port.py:4", "port.py:2"]}
-    assert told[:2] == [{**each, **new} for each in (formula, in_torch)]
+    assert told[:2] == [replace(each, **new) for each in (formula, in_torch)]
     assert told[2:] == [of_keras, unknown]
     assert with_lines([formula], {"(model)": Description("words")}) == [formula]
 
 
 def test_only_unknown_causes_get_a_description() -> None:
-    unknown, known = {"id": "unknown", "where": "act", "evidence": "?"}, {"id": "relu.slope", "where": "act"}
+    unknown, known = made("unknown", "act", evidence="?"), made("relu.slope", "act")
     told = with_descriptions([unknown, known], {"act": Description("words")})
-    assert told == [{"id": "unknown", "where": "act", "evidence": "words"}, known]
+    assert told == [made("unknown", "act", evidence="words"), known]
     assert with_descriptions([unknown], {"act": Description("")}) == with_descriptions([unknown], {}) == [unknown]
 
 
@@ -72,8 +74,8 @@ def test_an_op_that_computes_in_float32_is_the_cause_if_that_is_all(error: float
         ops.write(recorder.recording([y]), tmp_path / folder)
     told = description(tmp_path / "torch", tmp_path / "keras")
     assert told.rounds == side and "keras's computes in float32" in told.words
-    unknown = {"id": "unknown", "where": "up", "torch": None, "keras": None, "evidence": "?"}
+    unknown = made("unknown", "up", torch=None, keras=None, evidence="?")
     (cause,) = with_descriptions([unknown], {"up": told})
-    assert (cause["id"], cause["torch"], cause["keras"]) == (
+    assert (cause.id, cause.torch, cause.keras) == (
         ("op.precision", "float64", "float32") if side else ("unknown", None, None)
     )

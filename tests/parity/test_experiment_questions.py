@@ -5,15 +5,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from msgspec.structs import replace
+from causes_made import made
+from msgspec.structs import asdict, replace
 
 from parity.core.names import MODEL
-from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.pairs.experiment import Experiment
 from parity.pairs.further import further
-from parity.results import CaseResult, Divergence, Verdict
+from parity.results import CaseResult, Cause, Divergence, Verdict
 from parity.trace.experiment import Change, Found, Outcome, Question, Tensor
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping, Match, Matching
@@ -33,7 +33,7 @@ def asked(*unequal: Unequal) -> Asked:
 
 
 def result(*where: str) -> CaseResult:
-    causes = [{"id": "unknown", "where": each} for each in where]
+    causes = [Cause(id="unknown", where=each) for each in where]
     return CaseResult(case="pair/x", verdict="diverged", causes=causes)
 
 
@@ -110,9 +110,8 @@ class Sides:
         return Outcome(found=found)
 
 
-def named(first: Change) -> list[dict[str, Any]]:
-    fields = {name: getattr(first, name) for name in first.__struct_fields__}
-    return [{"id": "conv2d.padding", "where": MODEL, "changes": [{"side": "torch", **fields}]}]
+def named(first: Change) -> list[Cause]:
+    return [made("conv2d.padding", MODEL, [{"side": "torch", **asdict(first)}])]
 
 
 def test_behind_an_explained_difference_each_output_is_asked_about() -> None:
@@ -120,7 +119,7 @@ def test_behind_an_explained_difference_each_output_is_asked_about() -> None:
     sides = Sides(besides, f"{MODEL}.image")
     outputs = [activation("head"), activation(f"{MODEL}.image"), activation(f"{MODEL}.mean")]
     (cause,) = further(asked(*outputs), named(first), outputs, {"conv2d.padding"}, sides.answer)
-    assert (cause["id"], cause["where"], cause["keras"]) == ("conv_transpose.padding", "up1", "same")
+    assert (cause.id, cause.where, cause.keras) == ("conv_transpose.padding", "up1", "same")
     names = [f"{MODEL}.image", f"{MODEL}.mean"]
     assert sides.given == [(name, None, []) for name in names] + [(name, [7], [first]) for name in names]
 
@@ -129,7 +128,7 @@ def test_what_is_known_already_is_not_told_again() -> None:
     sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
     assert further(asked(*output), named(change("conv1")), output, {"conv2d.padding"}, sides.answer) == []
     (cause,) = further(asked(*output), named(change("conv1")), output, set(), sides.answer)
-    assert cause["where"] == "conv2"
+    assert cause.where == "conv2"
 
 
 def test_a_function_cannot_be_kept_and_nothing_is_asked() -> None:
@@ -139,7 +138,7 @@ def test_a_function_cannot_be_kept_and_nothing_is_asked() -> None:
 
 
 def cause(name: str) -> Cause:
-    return {"id": name, "changes": [{"name": "mask", "after": name}]}
+    return made(name, changes=[{"name": "mask", "after": name}])
 
 
 class Answered(Experiment):
@@ -184,4 +183,4 @@ def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_ano
 
     place = cast(Asked, SimpleNamespace(questions=questions, is_behind=lambda first, module: False))
     found = experiment._searched(place, {where: Guilty(where, activation(where))})
-    assert [cause["id"] for cause in found[where]] == expected if expected is not None else where not in found
+    assert [cause.id for cause in found[where]] == expected if expected is not None else where not in found

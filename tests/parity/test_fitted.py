@@ -39,13 +39,13 @@ def test_nothing_is_said_where_both_are_the_same():
 )
 def test_other_weights_or_outputs_are_a_difference(fitted, cause, place):
     result = judged(fitted)
-    assert result.verdict == "diverged" and [each["id"] for each in result.causes] == [cause]
+    assert result.verdict == "diverged" and [each.id for each in result.causes] == [cause]
     assert (result.first_divergence.kind, result.first_divergence.name) == place
 
 
 def test_a_divergence_of_the_steps_stays_first():
     result = judged(Fitted(state=[], weight="dense/kernel", apart=0.5), "diverged")
-    assert result.first_divergence is None and [each["id"] for each in result.causes] == ["fit.graph"]
+    assert result.first_divergence is None and [each.id for each in result.causes] == ["fit.graph"]
 
 
 @pytest.mark.parametrize("verdict", ["match", "subprecision"])

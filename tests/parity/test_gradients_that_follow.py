@@ -1,17 +1,17 @@
 """Which missing gradients are told where the forward pass differs too."""
 
-from typing import Any
-
 import pytest
+from msgspec.structs import replace
 
 from parity.diagnose.gradients import without_followers
+from parity.results import Cause
 from parity.verdict.traces import Unequal
 
 UNEQUAL = [Unequal(0, 0, "activation", "encoder.attention#1"), Unequal(0, 0, "gradient", "key.weight")]
 
 
-def cause(id_: str, where: str) -> dict[str, Any]:
-    return {"id": id_, "where": where}
+def cause(id_: str, where: str) -> Cause:
+    return Cause(id=id_, where=where)
 
 
 MISSING = cause("gradient.missing", "key.weight")
@@ -30,16 +30,14 @@ MISSING = cause("gradient.missing", "key.weight")
         (cause("attention.mask", "another"), True),
     ],
 )
-def test_a_missing_gradient_is_not_told_behind_a_named_difference_of_the_forward_pass(
-    other: dict[str, Any], is_told: bool
-):
+def test_a_missing_gradient_is_not_told_behind_a_named_difference_of_the_forward_pass(other: Cause, is_told: bool):
     left = without_followers([MISSING, other], UNEQUAL, accepted=[])
     assert left == ([MISSING, other] if is_told else [other])
 
 
 @pytest.mark.parametrize(("rate", "is_told"), [(None, False), (0.1, True)])
 def test_masks_of_other_numbers_are_not_told_behind_a_dropout_that_is_left_out(rate: float | None, is_told: bool):
-    dropout = cause("dropout.rate", "encoder") | {"torch": 0.2, "keras": rate}
+    dropout = Cause(id="dropout.rate", where="encoder", torch=0.2, keras=rate)
     order = cause("dropout.order", "encoder.attention")
     assert without_followers([order, dropout], UNEQUAL, []) == [*([order] if is_told else []), dropout]
 
@@ -47,7 +45,7 @@ def test_masks_of_other_numbers_are_not_told_behind_a_dropout_that_is_left_out(r
 def test_a_missing_gradient_is_told_behind_an_accepted_difference():
     accepted = cause("attention.mask", "encoder.attention")
     both = [MISSING, accepted]
-    assert without_followers(both, UNEQUAL, [{**accepted, "reason": "published so"}]) == both
+    assert without_followers(both, UNEQUAL, [replace(accepted, reason="published so")]) == both
 
 
 def test_a_missing_gradient_is_told_where_the_forward_pass_of_the_first_step_agrees():

@@ -51,7 +51,7 @@ def compared(good: Path, bad: Path) -> str:
         report = Report()
         try:
             result = explained(Trace(one), Trace(other))
-            assert not [cause for cause in result.causes if cause["id"] == INTERNAL_ERROR]
+            assert not [cause for cause in result.causes if cause.id == INTERNAL_ERROR]
             report.add(result)
         except TraceError as error:
             assert str(error).isprintable()

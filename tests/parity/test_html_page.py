@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from doctor_evidence import evidence, finding
+from msgspec.structs import replace
 from report_samples import HOSTILE, compared, hostile, sample
 from synthetic import small_case
 
@@ -148,7 +149,7 @@ def test_the_first_divergence_is_shown_once(report: Report) -> None:
     first = report.cases[1].first_divergence
     assert first and text.count(first.reason) == 1
     assert text.count("First to look at") == text.count("layer_norm.epsilon at norm") == 1
-    report.cases[1].causes.append({**report.cases[1].causes[0], "where": "norm2"})
+    report.cases[1].causes.append(replace(report.cases[1].causes[0], where="norm2"))
     assert "Further causes layer_norm.epsilon at norm2" in Parsed(comparison.render(report)).text
     report.cases[1].causes.pop()
 

@@ -6,13 +6,13 @@ import pytest
 
 from parity.diagnose.experiment import later
 from parity.diagnose.experiment.later import Parted, likely, parted, with_named
-from parity.results import CaseResult, Divergence
+from parity.results import CaseResult, Cause, Divergence
 from parity.trace.experiment import Change, Found, Outcome
 from parity.verdict.traces import Unequal
 
 
-def cause(id_: str, where: str) -> dict[str, Any]:
-    return {"id": id_, "where": where, "torch": None, "keras": None, "evidence": ""}
+def cause(id_: str, where: str) -> Cause:
+    return Cause(id=id_, where=where, torch=None, keras=None)
 
 
 def result(kind: str, name: str, step: int, *causes: dict[str, Any]) -> CaseResult:
@@ -46,8 +46,8 @@ def test_what_follows_is_told_once():
     causes = [cause("gelu.form", "act"), cause("unknown", "v"), cause("gradient.missing", "w"), cause("unknown", "u")]
     named = [cause("embedding.padding_idx", "w")]
     told = with_named(causes, asked, named, later.moved(asked, unequal))
-    assert [each["id"] for each in told] == ["gelu.form", "embedding.padding_idx", "unknown"]
-    assert told[-1]["where"] == "u"
+    assert [each.id for each in told] == ["gelu.form", "embedding.padding_idx", "unknown"]
+    assert told[-1].where == "u"
 
 
 def test_further_modules_of_the_class_are_asked_once_each():

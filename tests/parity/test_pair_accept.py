@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from parity.config.pair import UNNAMED
 from parity.core.errors import UsageError
 from parity.pairs.accept import accept
 from parity.pairs.suggest import layout, suggestions
-from parity.results import CaseResult, Suggestion
+from parity.results import CaseResult, Cause, Suggestion
 
 FILE = """# ours
 [pair]
@@ -26,8 +27,8 @@ OUTPUT = '[outputs.output]\nkeras_layout = "n c l -> n l c"\n'
 MODULES = ["blocks.0.norm", "blocks.1.norm", "blocks.2.norm", "head", "bn1"]
 
 
-def cause(name: str, where: str, **sides: Any) -> dict[str, Any]:
-    return {"id": name, "where": where, "torch": None, "keras": None, "evidence": "tried", **sides}
+def cause(name: str, where: str, **sides: Any) -> Cause:
+    return Cause(id=name, where=where, **{"torch": None, "keras": None, **sides}, evidence="tried")
 
 
 def suggested(*causes: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ def test_layers_that_differ_by_their_number_are_one_unless_others_are_called_so_
 
 def test_what_is_accepted_already_is_not_suggested() -> None:
     known, new = cause("gelu.form", "head"), cause("gelu.form", "bn1")
-    assert [one["where"] for one in suggested(known, new, expected=[{**known, "reason": "r"}])] == ["bn1"]
+    assert [one["where"] for one in suggested(known, new, expected=[replace(known, reason="r")])] == ["bn1"]
     assert suggested(known, verdict="match") == []
 
 

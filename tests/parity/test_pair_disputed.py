@@ -18,7 +18,7 @@ from parity.pairs.random_tables import DISTRIBUTION, Draw, Draws, RandomTable
 from parity.pairs.reproduced import Values
 from parity.pairs.resolve import Resolved
 from parity.pairs.weights.propose import Proposal, propose
-from parity.results import CaseResult, Verdict
+from parity.results import CaseResult, Cause, Verdict
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping, Unlike
 from parity.trace.survey import Frame, Made, Module, Rehearsal, Seen, Survey, Weight
@@ -339,10 +339,10 @@ def test_of_models_that_are_never_equal_only_a_table_that_matters_is_held_agains
 def test_a_table_left_at_zeros_that_matters_is_a_cause_where_the_models_differ(verdict: Verdict) -> None:
     how = built(TABLE, OTHER).unlike(ENTRY)
     assert how
-    result = CaseResult(case="pair/x", verdict=verdict, causes=[{"id": "unknown", "where": "head"}])
+    result = CaseResult(case="pair/x", verdict=verdict, causes=[Cause(id="unknown", where="head")])
     trace = cast(Trace, None)
     name_pair_causes(Examined(result, []), Mapping(entries=[ENTRY], unfilled={"ids": how}), trace, trace)
-    found = [(cause["id"], cause["where"]) for cause in result.causes]
+    found = [(cause.id, cause.where) for cause in result.causes]
     assert found == [("unknown", "head"), *[("buffer.values", "ids")] * (verdict == "diverged")]
 
 

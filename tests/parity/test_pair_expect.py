@@ -4,21 +4,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.evidence import Size
 from parity.pairs.expect import apply_expected, left_over
-from parity.results import CaseResult, Check, Divergence, Finding
+from parity.results import CaseResult, Cause, Check, Divergence, Finding
 from parity.trace.comparable import comparable
 from parity.trace.mapping import Mapping, Match, Matching
 from parity.trace.words import in_words
 from parity.verdict.traces import Unequal
 
-GELU = {"id": "gelu.form", "where": "blocks.0.mlp", "torch": "tanh", "keras": "exact", "evidence": "..."}
-UNKNOWN = {"id": "unknown", "where": "head", "torch": None, "keras": None, "evidence": "..."}
-RATE = {"id": "learning_rate", "where": "head.weight", "torch": 0.1, "keras": 0.2, "evidence": "..."}
-SUM = {"id": "weights.sum", "where": "rnn.bias_hh", "torch": "each", "keras": "sum", "evidence": "..."}
+GELU = Cause(id="gelu.form", where="blocks.0.mlp", torch="tanh", keras="exact", evidence="...")
+UNKNOWN = Cause(id="unknown", where="head", torch=None, keras=None, evidence="...")
+RATE = Cause(id="learning_rate", where="head.weight", torch=0.1, keras=0.2, evidence="...")
+SUM = Cause(id="weights.sum", where="rnn.bias_hh", torch="each", keras="sum", evidence="...")
 ACCEPTED = Expect(cause="gelu.form", where="blocks.*.mlp", reason="the paper's form is wanted")
 NAMES = ["blocks.0.mlp", "blocks.1.mlp", "head", "head.weight", "(model)", "loss"]
 MLP = Unequal(0, 0, "activation", "blocks.0.mlp")
@@ -71,10 +72,10 @@ def judged(
 
 
 def test_an_accepted_difference_is_a_match_that_says_so() -> None:
-    second = {**GELU, "where": "blocks.1.mlp"}
+    second = replace(GELU, where="blocks.1.mlp")
     case = judged([GELU, second], [MLP, MLP._replace(name="blocks.1.mlp")], [ACCEPTED])
     assert case.verdict == "match" and case.findings == [] and case.first_divergence is None
-    assert [each["where"] for each in case.expected] == ["blocks.0.mlp", "blocks.1.mlp"]
+    assert [each.where for each in case.expected] == ["blocks.0.mlp", "blocks.1.mlp"]
     assert case.expected[0]["reason"] == ACCEPTED.reason and case.reason == f"accepted: {ACCEPTED.reason}"
 
 
@@ -84,7 +85,7 @@ def test_a_finding_of_something_else_stays(finding: Finding) -> None:
     assert case.verdict == "match" and case.findings == [finding]
 
 
-@pytest.mark.parametrize("other", [UNKNOWN, {**GELU, "where": "head"}, {**GELU, "id": "gelu"}])
+@pytest.mark.parametrize("other", [UNKNOWN, replace(GELU, where="head"), replace(GELU, id="gelu")])
 def test_another_difference_beside_it_is_none(other: dict) -> None:
     case = judged([GELU, other], [MLP], [ACCEPTED])
     assert case.verdict == "diverged" and len(case.expected) == 1
@@ -181,7 +182,7 @@ def test_a_module_that_does_the_same_with_its_own_inputs_follows() -> None:
 
 
 def test_what_goes_into_a_module_is_no_part_of_a_cause_of_the_module() -> None:
-    both = [GELU, {**GELU, "where": "head"}]
+    both = [GELU, replace(GELU, where="head")]
     accepted = [ACCEPTED, msgspec.structs.replace(ACCEPTED, where="head")]
     given = Unequal(0, 0, "input", "head")
     places = {"activation/head": "head", "input/head": "(model)", "activation/blocks.0.mlp": "blocks.0.mlp"}

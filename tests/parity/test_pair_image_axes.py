@@ -11,7 +11,7 @@ from parity.pairs.image_axes import unlike_axes
 from parity.pairs.pair_causes import LAYOUT, name_layout
 from parity.pairs.reproduced import agrees
 from parity.pairs.suggest import order_of_axes
-from parity.results import CaseResult
+from parity.results import CaseResult, Cause
 from parity.trace.survey import Seen, Survey
 
 SHAPE = (2, 3, 5, 3)
@@ -70,9 +70,9 @@ def test_an_output_in_another_order_of_axes_is_the_cause() -> None:
     layout = order_of_axes(VALUES, np.ascontiguousarray(VALUES.transpose(0, 2, 1)))
     assert layout == "axis0 axis1 axis2 -> axis0 axis2 axis1" and order_of_axes(VALUES, VALUES) == ""
     result = CaseResult(case="pair/x", verdict="diverged")
-    result.causes = [{"id": "unknown", "where": "target"}, {"id": "layer_norm.epsilon", "where": "norm"}]
+    result.causes = [Cause(id="unknown", where="target"), Cause(id="layer_norm.epsilon", where="norm")]
     name_layout(result, "(model)", layout)
-    assert [(cause["id"], cause["where"]) for cause in result.causes] == [
+    assert [(cause.id, cause.where) for cause in result.causes] == [
         ("layer_norm.epsilon", "norm"),
         (LAYOUT, "(model)"),
     ]

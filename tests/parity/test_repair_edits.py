@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causes_made import changed as a_change
+from causes_made import made
+from msgspec.structs import replace
 
 from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, changed, settings
 from parity.repair import copy
@@ -14,7 +17,7 @@ from parity.repair.edit import edit, spliced, with_argument
 from parity.repair.literals import code
 from parity.repair.origins import Place
 from parity.repair.source import Span
-from parity.results import CaseResult, Variation
+from parity.results import CaseResult, Cause, Variation
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "causes.md").read_text()
 TOML = '[pair]\nname = "x"  # epsilon = 1\ntorch = "a:b"\nkeras = "c:d"\n{more}[inputs.x]\nshape = [2]\n'
@@ -27,17 +30,17 @@ def test_every_argument_belongs_to_a_documented_cause() -> None:
 @pytest.mark.parametrize(
     ("cause", "expected"),
     [
-        ({"id": "layer_norm.epsilon", "torch": 1e-5, "keras": 1e-3}, [(1e-3, 1e-5)]),
-        ({"id": "batch_norm.momentum", "torch": 0.1, "keras": 0.01}, [(0.99, 0.9)]),
-        ({"id": "gelu.form", "torch": "tanh", "keras": "exact"}, [(False, True), ("gelu", TANH)]),
-        ({"id": "linear.activation", "torch": "identity", "keras": "relu"}, [("relu", None)]),
-        ({"id": "layer_norm.weight", "torch": "applied", "keras": "left out"}, [(False, True)]),
-        ({"id": "conv2d.padding", "torch": [1, 1, 1, 1], "keras": [0, 0, 0, 0]}, [("valid", "same")]),
-        ({"id": "module.wiring", "torch": "a", "keras": "b"}, []),
-        ({"id": "unknown", "torch": None, "keras": None}, []),
+        (made("layer_norm.epsilon", torch=1e-5, keras=1e-3), [(1e-3, 1e-5)]),
+        (made("batch_norm.momentum", torch=0.1, keras=0.01), [(0.99, 0.9)]),
+        (made("gelu.form", torch="tanh", keras="exact"), [(False, True), ("gelu", TANH)]),
+        (made("linear.activation", torch="identity", keras="relu"), [("relu", None)]),
+        (made("layer_norm.weight", torch="applied", keras="left out"), [(False, True)]),
+        (made("conv2d.padding", torch=[1, 1, 1, 1], keras=[0, 0, 0, 0]), [("valid", "same")]),
+        (made("module.wiring", torch="a", keras="b"), []),
+        (made("unknown", torch=None, keras=None), []),
     ],
 )
-def test_a_cause_s_values_in_keras_s_terms(cause: dict[str, Any], expected: list[tuple[Any, Any]]) -> None:
+def test_a_cause_s_values_in_keras_s_terms(cause: Cause, expected: list[tuple[Any, Any]]) -> None:
     assert [(setting.old, setting.new) for setting in settings(cause)] == expected
 
 
@@ -46,7 +49,7 @@ def test_a_cause_s_values_in_keras_s_terms(cause: dict[str, Any], expected: list
     [("attribute", 0.01, 0.01), ("callable", "tanh", "tanh"), ("callable", "gelu_tanh", TANH)],
 )
 def test_what_an_experiment_has_changed(kind: str, after: Any, new: Any) -> None:
-    change = {"name": "activation", "kind": kind, "before": 0.3, "after": after}
+    change = a_change(name="activation", kind=kind, before=0.3, after=after)
     assert changed(change) == Setting(("activation",), 0.3, new)
 
 
@@ -114,7 +117,7 @@ def test_the_diff_makes_the_user_s_files_what_the_copy_has(program: list[str], t
 
 
 def result(*causes: tuple[str, str], verdict: Any = "diverged", **fields: Any) -> CaseResult:
-    entries = [{"id": name, "where": where, "torch": 1, "keras": 2} for name, where in causes]
+    entries = [Cause(id=name, where=where, torch=1, keras=2) for name, where in causes]
     return CaseResult(case="pair/x", verdict=verdict, causes=entries, **fields)
 
 
@@ -140,7 +143,7 @@ def test_judgements(after: CaseResult, outcome: str, why: str) -> None:
 
 def test_a_cause_found_by_experiment_may_have_been_hidden() -> None:
     after = result(("leaky_relu.slope", "d"))
-    after.causes[0]["changes"] = []
+    after.causes[0] = replace(after.causes[0], changes=[a_change()])
     assert decide(result(A), after, {A}).outcome == "uncertain"
 
 

@@ -1,11 +1,13 @@
 """Edits of code: an operator, a function, a call that is left out, what stops a gradient."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from causes_made import changed, made
+from msgspec.structs import replace
 
 from parity.repair.in_code import in_code
+from parity.results import Changed
 
 LINES = """from keras import ops
 
@@ -19,19 +21,12 @@ def build(x, y):
 """
 
 
-def change(kind: str, before: str, after: str, owner: str = "call", line: int = 5) -> dict[str, Any]:
-    return {
-        "side": "keras",
-        "kind": kind,
-        "before": before,
-        "after": after,
-        "owner": owner,
-        "source": f"port.py:{line}",
-    }
+def change(kind: str, before: str, after: str, owner: str = "call", line: int = 5) -> Changed:
+    return changed(kind=kind, before=before, after=after, owner=owner, source=f"port.py:{line}")
 
 
 @pytest.mark.parametrize(
-    ("cause", "made", "expected"),
+    ("cause", "change", "expected"),
     [
         ("code.operator", change("operator", "+", "-", line=4), "    z = ops.stop_gradient(x - y)"),
         ("module.wiring", change("operator", "+", "the second alone", line=4), "    z = ops.stop_gradient(y)"),
@@ -51,33 +46,33 @@ def change(kind: str, before: str, after: str, owner: str = "call", line: int = 
             '    return ops.cast(ops.cast(z, "float16"), x.dtype) - 2 * y',
         ),
         ("gradient.stopped", change("function", "stop_gradient", "convert_to_tensor", line=4), "    z = x + y"),
-        ("gradient.stopped", {}, "    z = x + y"),
+        ("gradient.stopped", None, "    z = x + y"),
         ("code.operator", change("operator", "*", "+", "multiply", 8), "    z = ops.add(x, y)"),
         ("module.wiring", change("operator", "*", "the second alone", "multiply", 8), "    z = y"),
     ],
 )
-def test_the_line_is_changed(cause: str, made: dict[str, Any], expected: str, tmp_path: Path) -> None:
+def test_the_line_is_changed(cause: str, change: Changed | None, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "port.py"
     path.write_text(LINES)
-    (place, text), *others = in_code({"id": cause, "source": "port.py:4"}, made, path)
+    (place, text), *others = in_code(made(cause, source="port.py:4"), change, path)
     assert not others
-    changed = LINES.encode()[: place.span.start] + text.encode() + LINES.encode()[place.span.end :]
-    assert expected in changed.decode().splitlines()
+    edited = LINES.encode()[: place.span.start] + text.encode() + LINES.encode()[place.span.end :]
+    assert expected in edited.decode().splitlines()
 
 
 def test_a_constant_that_is_computed_may_stand_on_either_side(tmp_path: Path) -> None:
     path = tmp_path / "port.py"
     path.write_text(LINES)
-    made = {**change("constant", "2.8", "", "true_divide", 9), "after": 3.0}
-    places = list(in_code({"id": "code.constant", "source": ""}, made, path))
+    constant = replace(change("constant", "2.8", "", "true_divide", 9), after=3.0)
+    places = list(in_code(made("code.constant"), constant, path))
     texts = [LINES.encode()[place.span.start : place.span.end].decode() for place, _ in places]
     assert texts == ["math.sqrt(8)", "z"] and {new for _, new in places} == {"3.0"}
 
 
 @pytest.mark.parametrize(
-    "made",
+    "change",
     [change("operator", "*", "-", line=4), change("function", "mean", "sum", line=4), change("constant", "2", "3")],
 )
-def test_what_does_not_stand_there_is_left(made: dict[str, Any], tmp_path: Path) -> None:
+def test_what_does_not_stand_there_is_left(change: Changed, tmp_path: Path) -> None:
     (tmp_path / "port.py").write_text(LINES)
-    assert not list(in_code({"id": "code.constant", "source": ""}, made, tmp_path / "port.py"))
+    assert not list(in_code(made("code.constant"), change, tmp_path / "port.py"))

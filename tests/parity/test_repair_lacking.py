@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from parity.repair.computed import computed
 from parity.repair.lacking import lacking
+from parity.results import Cause
 
 LINES = """from keras import layers, ops
 
@@ -18,15 +20,15 @@ class Block(layers.Layer):
 """
 
 
-def cause(named: str, torch: Any, keras: Any) -> dict[str, Any]:
-    return {"id": named, "torch": torch, "keras": keras}
+def cause(named: str, torch: Any, keras: Any) -> Cause:
+    return Cause(id=named, where="", torch=torch, keras=keras)
 
 
-def lines(told: dict[str, Any], number: int, tmp_path: Path) -> list[str]:
+def lines(told: Cause, number: int, tmp_path: Path) -> list[str]:
     """The line of the port with each edit."""
     path = tmp_path / "port.py"
     path.write_text(LINES)
-    found = lacking({**told, "lines": [f"{path}:{number}", "/elsewhere.py:1"]}, tmp_path)
+    found = lacking(replace(told, lines=[f"{path}:{number}", "/elsewhere.py:1"]), tmp_path)
     changed = [LINES[: place.span.start] + text + LINES[place.span.end :] for place, text in found]
     on_line = [text.splitlines()[number - 1].strip() for text in changed]
     return [text for text in on_line if text != LINES.splitlines()[number - 1].strip()]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from parity.pairs.file import from_flags
 from parity.repair import candidates
@@ -11,10 +12,10 @@ from parity.repair.decision import Decision, decide, key
 from parity.repair.edit import Edit
 from parity.repair.search import MOST_TRIALS, Repairing
 from parity.repair.source import Span
-from parity.results import CaseResult, Variation
+from parity.results import CaseResult, Cause, Variation
 
-A = {"id": "layer_norm.epsilon", "where": "1", "torch": 1, "keras": 2}
-B = {"id": "relu.slope", "where": "2", "torch": 1, "keras": 2}
+A = Cause(id="layer_norm.epsilon", where="1", torch=1, keras=2)
+B = Cause(id="relu.slope", where="2", torch=1, keras=2)
 GOOD, BAD, OPEN = Decision("accepted"), Decision("refused", "no good"), Decision("uncertain", "behind it is more")
 
 
@@ -40,7 +41,7 @@ class Scripted(Repairing):
         lines = tuple(wish.edit.line for wish in wishes)
         self.order.append(lines)
         gone = {key for wish in wishes for key in wish.keys} if self.ends[lines].outcome != "refused" else set()
-        left = [cause for cause in state.result.causes if (cause["id"], cause["where"]) not in gone]
+        left = [cause for cause in state.result.causes if (cause.id, cause.where) not in gone]
         result = CaseResult(case="pair/b", verdict="diverged" if left else "match", causes=left)
         return state._replace(result=result), self.ends[lines]
 
@@ -49,12 +50,12 @@ class Scripted(Repairing):
 def scripted(tmp_path: Path, monkeypatch):
     """`scripted(known, ends)`: the repair of both causes, for whose ids `known` has edits."""
     (tmp_path / "port.py").write_text("x\n" * 9)
-    monkeypatch.setattr(candidates, "edits", lambda cause, port: port.known.get(cause["id"], []))
+    monkeypatch.setattr(candidates, "edits", lambda cause, port: port.known.get(cause.id, []))
     monkeypatch.setattr(candidates, "why_none", lambda cause, port: "none")
 
     def run(known: dict[str, list[Edit]], ends: dict[tuple[int, ...], Decision]) -> tuple[Any, Any]:
         it = Scripted(known, ends, tmp_path)
-        causes = [cause for cause in (A, B) if cause["id"] in known]
+        causes = [cause for cause in (A, B) if cause.id in known]
         result = CaseResult(case="pair/b", verdict="diverged", causes=causes)
         return it, it.run(result, tmp_path, tmp_path / "it.diff")
 
@@ -66,42 +67,42 @@ def accepted(repair: Any) -> list[int]:
 
 
 def test_edits_for_several_causes_are_tried_together_first(scripted) -> None:
-    it, repair = scripted({A["id"]: [change(1)], B["id"]: [change(2)]}, {(1, 2): GOOD})
+    it, repair = scripted({A.id: [change(1)], B.id: [change(2)]}, {(1, 2): GOOD})
     assert it.order == [(1, 2)] and accepted(repair) == [1, 2] and repair.verdict == "match"
 
 
 def test_an_edit_for_several_causes_is_tried_once(scripted) -> None:
-    it, repair = scripted({A["id"]: [change(1)], B["id"]: [change(1)]}, {(1,): GOOD})
+    it, repair = scripted({A.id: [change(1)], B.id: [change(1)]}, {(1,): GOOD})
     assert it.order == [(1,)] and repair.edits[0].where == "1 and 1 more"
 
 
 def test_a_bad_edit_does_not_spoil_a_good_one(scripted) -> None:
     ends = {(1, 2): BAD, (1,): BAD, (2,): GOOD}
-    it, repair = scripted({A["id"]: [change(1)], B["id"]: [change(2)]}, ends)
+    it, repair = scripted({A.id: [change(1)], B.id: [change(2)]}, ends)
     assert it.order == [(1, 2), (1,), (2,)] and accepted(repair) == [2]
     assert repair.left == ["layer_norm.epsilon at 1: all edits were refused"]
 
 
 def test_a_nearer_place_is_tried_where_the_origin_is_refused(scripted) -> None:
-    it, repair = scripted({A["id"]: [change(1), change(2)]}, {(1,): BAD, (2,): GOOD})
+    it, repair = scripted({A.id: [change(1), change(2)]}, {(1,): BAD, (2,): GOOD})
     assert it.order == [(1,), (2,)] and accepted(repair) == [2]
     assert [edit.why for edit in repair.edits] == ["no good", ""]
 
 
 @pytest.mark.parametrize(("second", "best"), [(GOOD, 2), (BAD, 1), (OPEN, 1)])
 def test_an_uncertain_edit_is_accepted_if_no_other_is_better(second: Decision, best: int, scripted) -> None:
-    _, repair = scripted({A["id"]: [change(1), change(2)]}, {(1,): OPEN, (2,): second})
+    _, repair = scripted({A.id: [change(1), change(2)]}, {(1,): OPEN, (2,): second})
     assert accepted(repair) == [best] and repair.verdict == "match"
 
 
 def test_the_only_edit_is_accepted_at_once_even_if_uncertain(scripted) -> None:
-    it, repair = scripted({A["id"]: [change(1)]}, {(1,): OPEN})
+    it, repair = scripted({A.id: [change(1)]}, {(1,): OPEN})
     assert it.order == [(1,)] and accepted(repair) == [1]
 
 
 def test_the_search_ends(scripted) -> None:
     edits = [change(number) for number in range(1, MOST_TRIALS + 5)]
-    it, repair = scripted({A["id"]: edits}, {(number,): BAD for number in range(1, MOST_TRIALS + 5)})
+    it, repair = scripted({A.id: edits}, {(number,): BAD for number in range(1, MOST_TRIALS + 5)})
     assert len(it.order) == MOST_TRIALS and repair.left == [f"the search ended after {MOST_TRIALS} comparisons"]
 
 
@@ -110,7 +111,7 @@ def judged(verdict: Any, *causes: dict[str, Any], **more: Any) -> CaseResult:
 
 
 def test_what_float32_hides_may_show_behind_a_repaired_cause() -> None:
-    hidden = {**A, "id": "constant.precision"}
+    hidden = replace(A, id="constant.precision")
     assert decide(judged("diverged", A), judged("subprecision", hidden), {key(A)}) == GOOD
     assert decide(judged("diverged", A), judged("diverged", hidden), {key(A)}).outcome == "refused"
     assert decide(judged("subprecision", A), judged("subprecision", hidden), {key(A)}).outcome == "refused"

@@ -10,7 +10,18 @@ from rich.console import Console
 from parity.config import cases
 from parity.layout.compare import differences
 from parity.report import progress, terminal
-from parity.results import Against, CaseResult, Check, Divergence, Finding, LayoutCheck, Report, Suggestion, Variation
+from parity.results import (
+    Against,
+    CaseResult,
+    Cause,
+    Check,
+    Divergence,
+    Finding,
+    LayoutCheck,
+    Report,
+    Suggestion,
+    Variation,
+)
 from parity.trace.layout import Layout, Transfer
 
 NARROW, WIDE = 80, 140
@@ -321,7 +332,7 @@ def test_what_the_witness_excused_has_a_mark_of_its_own_and_its_size_is_told() -
 
 def test_a_pair_tells_what_was_not_looked_at_and_what_to_paste() -> None:
     suggestion = Suggestion(why="no argument for it", toml='[[expect]]\ncause = "weights.sum"\n')
-    accepted = [{"id": "gelu.form", "where": where, "reason": "wanted"} for where in ("a", "b")]
+    accepted = [Cause(id="gelu.form", where=where, reason="wanted") for where in ("a", "b")]
     told = {"not_compared": ["training mode was not run"], "suggestions": [suggestion], "expected": accepted}
     text = shown(case("pair/m", verdict="diverged", **told))
     assert "\n  training mode was not run\n" in text

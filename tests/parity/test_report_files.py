@@ -14,7 +14,7 @@ from report_samples import HOSTILE, hostile, sample
 
 from parity.core.errors import UsageError
 from parity.report import junit, markdown, output, sarif, words
-from parity.results import CaseResult, Finding, Report, Suggestion
+from parity.results import CaseResult, Cause, Finding, Report, Suggestion
 
 # What SARIF 2.1.0 asks of the parts that are written here.
 RESULT = {
@@ -214,13 +214,13 @@ def test_sides_that_are_no_two_frameworks_have_no_names() -> None:
 
 @pytest.mark.parametrize(("case", "step"), [
     (CaseResult(case="pair/a", verdict="error"), "Mend what the message says, then run the case again."),
-    (CaseResult(case="a/b", verdict="diverged", causes=[{"id": "unknown", "where": "x", "evidence": ""}]),
+    (CaseResult(case="a/b", verdict="diverged", causes=[Cause(id="unknown", where="x")]),
      "No known cause explains it: compare the two implementations."),
     (CaseResult(case="a/b", verdict="diverged",
-                causes=[{"id": "sgd.momentum", "where": "x", "torch": 0.9, "keras": 0.0, "evidence": ""}]),
+                causes=[Cause(id="sgd.momentum", where="x", torch=0.9, keras=0.0)]),
      "Change the port's sgd momentum at x: 0.9 instead of 0.0."),
     (CaseResult(case="pair/a", verdict="subprecision", suggestions=[Suggestion(why="It has no argument", toml="")],
-                causes=[{"id": "constant.precision", "where": "x", "evidence": ""}]),
+                causes=[Cause(id="constant.precision", where="x")]),
      "It has no argument. Accept the difference with --accept; it fails only with --strict."),
     (CaseResult(case="a/b", verdict="inconclusive"),
      "Give the case inputs, weights or steps with which it can be judged, then run it again."),

@@ -8,7 +8,7 @@ import pytest
 
 from parity.config import cases
 from parity.core.errors import BackendError, UsageError
-from parity.results import CaseResult, Divergence, Finding
+from parity.results import CaseResult, Cause, Divergence, Finding
 from parity.selftest import __main__ as command
 from parity.selftest import clean, other_checks, report
 from parity.selftest.catalogue import ALL
@@ -29,7 +29,7 @@ def outcome(
 ) -> Outcome:
     first = Divergence(step=place[0], kind=place[1], name=place[2], replica=0, bits=0.0, reason="") if place else None
     found = [Finding(id="precision.noise", side="keras", where=where, message="") for where in findings]
-    named = [{"id": cause, "where": "relu"} for cause in causes]
+    named = [Cause(id=cause, where="relu") for cause in causes]
     result = CaseResult(case="c", verdict=verdict, first_divergence=first, causes=named, findings=found)
     return Outcome(CASE, fault, result, OUTPUTS)
 

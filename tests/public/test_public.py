@@ -45,7 +45,7 @@ def test_public_pair(row: PublicPair, judge: Judge):
     result = judge(row.name)
     first = result.first_divergence
     assert row.is_right(result.verdict, first.kind if first else ""), result
-    assert row.unnamed or row.is_named({cause["id"] for cause in result.causes}), result
+    assert row.unnamed or row.is_named({cause.id for cause in result.causes}), result
 
 
 def test_every_pair_is_in_the_table():

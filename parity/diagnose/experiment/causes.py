@@ -4,19 +4,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from parity.config.pair import UNKNOWN
 from parity.core.wording import count
-from parity.diagnose.entries import Cause
 from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.description import Description
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.formula import NEEDED
+from parity.results import Cause, Changed
 from parity.trace.experiment import Change, Found, Outcome
 
 # What both frameworks and their libraries call a setting, by the name that causes have (docs/causes.md).
@@ -126,14 +125,14 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
     A change that is a cause already, as it explains a module before this one, is not told again; nor is what a formula
     has found there.
     """
-    told = [entry["changes"] for entry in entries if "changes" in entry]
-    by_formula = {(entry["id"], entry["where"]) for entry in entries if "changes" not in entry}
-    named = [cause for cause in named if (cause["id"], cause["where"]) not in by_formula]
+    told = [entry.changes for entry in entries if entry.changes]
+    by_formula = {(entry.id, entry.where) for entry in entries if not entry.changes}
+    named = [cause for cause in named if (cause.id, cause.where) not in by_formula]
     result: list[Cause] = []
     for entry in entries:
-        if entry["id"] == UNKNOWN and entry["where"] == where:
-            result += [cause for cause in named if cause["changes"] not in told]
-            told += [cause["changes"] for cause in named]
+        if entry.id == UNKNOWN and entry.where == where:
+            result += [cause for cause in named if cause.changes not in told]
+            told += [cause.changes for cause in named]
         else:
             result.append(entry)
     return result
@@ -147,7 +146,7 @@ def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Descript
     """
     told: list[Cause] = []
     for entry in entries:
-        description = described.get(entry["where"]) if entry["id"] == UNKNOWN else None
+        description = described.get(entry.where) if entry.id == UNKNOWN else None
         each = _with_description(entry, description) if description and description.words else entry
         if each is entry or each not in told:
             told.append(each)
@@ -155,17 +154,14 @@ def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Descript
 
 
 def _with_description(entry: Cause, description: Description) -> Cause:
-    named = {**entry, "evidence": description.words}
-    if description.rounds:
-        named |= {"id": OP_PRECISION, "torch": "float64", "keras": "float64", description.rounds: "float32"}
-    return named
+    named = replace(entry, evidence=description.words)
+    sides = {"torch": "float64", "keras": "float64", description.rounds: "float32"}
+    return replace(named, id=OP_PRECISION, **sides) if description.rounds else named
 
 
 def is_without_line(cause: Cause) -> bool:
     """Return whether a cause has a name and tells nothing of Keras's code: it is a formula, or a change of torch's."""
-    return cause["id"] not in (UNKNOWN, OP_PRECISION) and all(
-        change["side"] == "torch" for change in cause.get("changes", ())
-    )
+    return cause.id not in (UNKNOWN, OP_PRECISION) and all(change.side == "torch" for change in cause.changes)
 
 
 def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
@@ -175,16 +171,12 @@ def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -
     """
 
     def with_line(entry: Cause) -> Cause:
-        told = described.get(entry["where"]) if is_without_line(entry) else None
+        told = described.get(entry.where) if is_without_line(entry) else None
         if not told or not told.line:
             return entry
         lines = list(dict.fromkeys([told.line, *told.lines[1]]))
-        return {
-            **entry,
-            "evidence": f"{entry['evidence']}; in the code: {told.places}",
-            "source": told.line,
-            "lines": lines,
-        }
+        evidence = f"{entry.evidence}; in the code: {told.places}"
+        return replace(entry, evidence=evidence, source=told.line, lines=lines)
 
     return list(map(with_line, entries))
 
@@ -245,21 +237,16 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
 
     `other` is the same change on the other side, if it was found there, and `ties` are all that explain as much.
     """
-    changes = [{"side": side, **_fields(change)}]
-    changes += [{"side": _other(side), **_fields(other)}] if other else []
+    changes = [Changed(side=side, **asdict(change))]
+    changes += [Changed(side=_other(side), **asdict(other))] if other else []
     further = [tie for tie in ties if tie.changes[0] not in (change, other)]
     values = {side: change.before, _other(side): other.before if other else change.after}
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
     if _is_rounded(change) and change.before == change.after:
         values = {side: "float64", _other(side): "float32"}
-    return {
-        "id": _id(change, other),
-        "where": where,
-        **{name: values[name] for name in ("torch", "keras")},
-        "evidence": _evidence(side, change, found, further),
-        "changes": changes,
-    }
+    evidence = _evidence(side, change, found, further)
+    return Cause(id=_id(change, other), where=where, **values, evidence=evidence, changes=changes)
 
 
 def _is_rounded(change: Change) -> bool:
@@ -320,10 +307,6 @@ def _other(side: str) -> str:
 
 def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)
-
-
-def _fields(change: Change) -> dict[str, Any]:
-    return dict(msgspec.structs.asdict(change))
 
 
 def _snake(name: str) -> str:

@@ -7,12 +7,11 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.core.names import INPUT
-from parity.diagnose.entries import Cause
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import DENSE, SLICES
 from parity.diagnose.experiment.pieces import PARAMETER
 from parity.diagnose.place import around, plain
-from parity.results import CaseResult, Divergence
+from parity.results import CaseResult, Cause, Divergence
 from parity.trace import keys
 from parity.trace.experiment import LATER, Change, Outcome, Question, Tensor
 from parity.trace.manifest import Trace
@@ -58,12 +57,12 @@ def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
 
 
 def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) -> Parted | None:
-    where, is_unknown = str(cause["where"]), cause["id"] == UNKNOWN
+    where, is_unknown = cause.where, cause.id == UNKNOWN
     moved = [tensor for tensor in unequal if tensor.kind in STATE and tensor.kind != "optimizer_state"]
     gradients = [first.name] if first else []
     if first and first.kind == "gradient":  # a diagnosis tells the most informative one, which need not be the first
         gradients += [tensor.name for tensor in unequal if (tensor.kind, tensor.step) == (first.kind, first.step)]
-    if first and first.step is not None and (cause["id"] in COARSE or (is_unknown and where in gradients)):
+    if first and first.step is not None and (cause.id in COARSE or (is_unknown and where in gradients)):
         kind = keys.UPDATE if first.kind in STATE else first.kind
         if kind in LATER:
             return Parted(where if is_unknown else first.name, kind, first.name, first.step)
@@ -114,17 +113,17 @@ def as_later(cause: Cause, kind: str, words: str) -> Cause:
 
     `words`: how the tensor differs.
     """
-    change: Mapping[str, Any] = cause["changes"][0]
-    id_ = IDS.get(str(change["name"]), cause["id"]) if kind == "loss" else cause["id"]
-    values = {}
-    if kind == "gradient" and change["before"] in STOPS:
-        other = "torch" if change["side"] == "keras" else "keras"
-        id_, values = STOPPED, {change["side"]: change["before"], other: f"no {change['before']}"}
-    if change["owner"] == SLICES:
+    change = cause.changes[0]
+    id_ = IDS.get(change.name, cause.id) if kind == "loss" else cause.id
+    values: dict[str, Any] = {}
+    if kind == "gradient" and change.before in STOPS:
+        other = "torch" if change.side == "keras" else "keras"
+        id_, values = STOPPED, {change.side: change.before, other: f"no {change.before}"}
+    if change.owner == SLICES:
         id_, values = SPARSE, {"torch": DENSE, "keras": SLICES}
     if id_ == ADDED:
-        values = {"torch": "adds none", "keras": change["owner"]}
-    return {**cause, "id": id_, **values, "evidence": f"{words}; {cause['evidence']}" if words else cause["evidence"]}
+        values = {"torch": "adds none", "keras": change.owner}
+    return replace(cause, id=id_, **values, evidence=f"{words}; {cause.evidence}" if words else cause.evidence)
 
 
 def likely(outcome: Outcome, kind: str) -> Outcome:
@@ -172,8 +171,7 @@ def with_named(
     """
     is_own = asked.name in followers
     replaced = [
-        cause["id"] in (UNKNOWN, *COARSE)
-        and (cause["where"] in followers or (is_own and cause["where"] == asked.where))
+        cause.id in (UNKNOWN, *COARSE) and (cause.where in followers or (is_own and cause.where == asked.where))
         for cause in causes
     ]
     kept = [cause for cause, is_replaced in zip(causes, replaced, strict=True) if not is_replaced]

@@ -6,9 +6,8 @@ from typing import Final, NamedTuple
 
 from parity.config.pair import UNKNOWN
 from parity.core.names import MODEL
-from parity.diagnose.entries import Cause
 from parity.diagnose.place import around, number, plain
-from parity.results import CaseResult, worst
+from parity.results import CaseResult, Cause, worst
 from parity.trace import keys
 from parity.trace.experiment import Question, Tensor
 from parity.trace.manifest import Trace
@@ -29,7 +28,7 @@ class Guilty(NamedTuple):
 
 def is_unknown(cause: Cause) -> bool:
     """Return whether a cause has no name."""
-    return bool(cause["id"] == UNKNOWN)
+    return cause.id == UNKNOWN
 
 
 def guilty(
@@ -49,7 +48,7 @@ def guilty(
         [],
         _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first]),
     )
-    for where in dict.fromkeys(str(cause["where"]) for cause in filter(which, result.causes)):
+    for where in dict.fromkeys(cause.where for cause in filter(which, result.causes)):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
         if where != MODEL:

@@ -22,7 +22,7 @@ from parity.pairs.vary import masks
 from parity.pairs.vary.masks import Unshared
 from parity.pairs.vary.record import Facts, read
 from parity.pairs.vary.variations import ALWAYS, CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, variations
-from parity.results import ELSEWHERE, CaseResult, Divergence, worst
+from parity.results import ELSEWHERE, CaseResult, Cause, Divergence, worst
 from parity.results import Variation as VariationResult
 from parity.runtime.job import RUNS, VaryJob, Work
 from parity.runtime.runner import Worker, both
@@ -157,19 +157,15 @@ class _Comparisons:
         if not other:
             return None
         evidence = "; ".join(f"{side}: called {HOW[side]}, the model returns other numbers" for side in other)
-        return {"id": DEFAULT, "where": MODEL, **values, "evidence": evidence}
+        return Cause(id=DEFAULT, where=MODEL, **values, evidence=evidence)
 
     def of_a_seed(self) -> dict[str, object] | None:
         """Return the cause if one side alone draws the same dropout masks in every call."""
         if len(sides := self._seeded(TRAINING)) != 1:
             return None
         values = {side: "the same masks in every call" if side in sides else "new masks" for side in SIDES}
-        return {
-            "id": SEED,
-            "where": MODEL,
-            **values,
-            "evidence": f"{sides[0]}: a second call draws the masks of the first",
-        }
+        evidence = f"{sides[0]}: a second call draws the masks of the first"
+        return Cause(id=SEED, where=MODEL, **values, evidence=evidence)
 
     def _seeded(self, name: str) -> list[str]:
         return [side for side, facts in self._sides() if name in facts.seeded]
