@@ -52,7 +52,6 @@ EXCEPTIONS = {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
     "experiment/arguments.py": {"copied": "TensorFlow's tensors never change"},
-    "doctor/pretend.py": {"on_cpu": "TensorFlow's logical devices are as fast as the CPU"},
     "record/pair/branches.py": {
         "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
         "embeddings": "a torch mode sees the function behind an embedding; Keras's is seen as a layer",
