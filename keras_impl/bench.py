@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_impl.doctor import timing
-from keras_impl.instruments import communication, devices
+from keras_impl.instruments import devices
 from keras_impl.record import built_in, precision
 from keras_impl.record.pair import program as pair
 from keras_impl.strategies import single
@@ -69,7 +69,7 @@ def _carried_out(mode: Mode) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _timed(clock: Clock, model: keras.Model) -> Iterator[None]:
-    with communication.timed(clock), timing.timed(clock, model):
+    with timing.timed_communication(clock), timing.timed(clock, model):
         yield
 
 

@@ -52,7 +52,6 @@ EXCEPTIONS = {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
     "experiment/arguments.py": {"copied": "TensorFlow's tensors never change"},
-    "doctor/pretend.py": {"on_cpu": "TensorFlow's logical devices are as fast as the CPU"},
     "record/pair/branches.py": {
         "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
         "embeddings": "a torch mode sees the function behind an embedding; Keras's is seen as a layer",
@@ -337,7 +336,7 @@ def test_a_planted_difference_is_seen(tmp_path, file, old, new):
     assert differences(tmp_path)[0]
 
 
-@pytest.mark.parametrize("name", ["losses.py", "doctor/timing.py", "faults/layers.py", "record/pair/vary.py"])
+@pytest.mark.parametrize("name", ["losses.py", "doctor/timing.py", "faults/model.py", "record/pair/vary.py"])
 def test_a_missing_twin_is_seen(tmp_path, name):
     copy(tmp_path)
     (tmp_path / "keras_impl" / name).unlink()

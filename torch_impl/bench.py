@@ -15,7 +15,7 @@ from parity.runtime.job import BenchJob
 from parity.runtime.program import Program, plain_run
 from parity.runtime.serve import Following
 from torch_impl.doctor import timing
-from torch_impl.instruments import communication, devices
+from torch_impl.instruments import devices
 from torch_impl.instruments.devices import Machine
 from torch_impl.record import built_in, precision
 from torch_impl.record.pair import program as pair
@@ -76,7 +76,7 @@ def _checked(job: BenchJob, on_step: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def _timed(clock: Clock, model: nn.Module) -> Iterator[None]:
-    with communication.timed(clock), timing.timed(clock, model):
+    with timing.timed_communication(clock), timing.timed(clock, model):
         yield
 
 

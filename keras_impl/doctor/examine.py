@@ -1,7 +1,11 @@
-"""The doctor on this side: builds a program, observes two steps of it, and times some more."""
+"""The doctor on this side: builds a program, observes two steps of it, and times some more.
+
+The program is a built-in case, or made of the functions that the flags name, with a default step.
+"""
 
 import contextlib
 import functools
+import inspect
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -15,23 +19,26 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
 
-from keras_impl.doctor import users
 from keras_impl.doctor.observer import Observer
-from keras_impl.doctor.pretend import pretend
 from keras_impl.doctor.timing import timed
 from keras_impl.instruments import devices, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.functions import Functions
+from keras_impl.instruments.pretended import pretend
 from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
 from keras_impl.record import built_in
+from parity.core.errors import UsageError
 from parity.doctor.clock import Clock
 from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
+from parity.doctor.program import load
 from parity.runtime.job import DoctorJob
 from parity.runtime.program import Program, plain_run
 
+Inputs = dict[str, tf.Tensor]
+HOST = "CPU:0"
 Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
 
@@ -72,7 +79,7 @@ def examine(job: DoctorJob) -> None:
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
     """Return the program to examine: a built-in case or the user's, on its devices."""
     if not job.case:
-        return users.program(job)
+        return _users_program(job)
     return built_in.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)
 
 
@@ -89,7 +96,7 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
     with contextlib.ExitStack() as stack:
         if job.virtual and rank.of > 1:
             # MultiWorkerMirroredStrategy has fixed the devices of all workers already.
-            evidence.devices, evidence.physical = [users.HOST], ["CPU (process)"]
+            evidence.devices, evidence.physical = [HOST], ["CPU (process)"]
         elif job.virtual:
             evidence.physical = ["CPU (virtual)"] * job.devices
             stack.enter_context(pretend(job.devices))
@@ -117,7 +124,7 @@ def _context(
     """
     if number < OBSERVED:
         return _observed(evidence, observer, start, batch)
-    shapes.add(tuple(tuple(tensor.shape) for tensor in users.named(batch).values()))
+    shapes.add(tuple(tuple(tensor.shape) for tensor in _named(batch).values()))
     if number < OBSERVED + WARM or not job.timed:
         return functions
     if number < OBSERVED + WARM + TIMED:
@@ -132,7 +139,7 @@ def _observed(evidence: Evidence, observer: Observer, start: list[float], batch:
         for _ in evidence.steps:  # each step draws other numbers than those before it
             np.random.random(), random.random()
         begun = time.perf_counter()
-        with observer.step(users.named(batch)) as step:
+        with observer.step(_named(batch)) as step:
             evidence.steps.append(step)
             yield
             step.seconds = time.perf_counter() - begun
@@ -159,3 +166,60 @@ def _profiled(evidence: Evidence, raw: Path, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     evidence.profile = str(folder / f"keras-rank-{evidence.rank}.json")
     Path(evidence.profile).write_bytes(trace)
+
+
+def _users_program(job: DoctorJob) -> Program:
+    """Return the program: what `build` returns, trained by `step`.
+
+    Raises UsageError if the flags name no functions, or `build` returns no model.
+    """
+    build = load("--keras", job.build)
+    step = load("--step", job.step, "model", "inputs") if job.step else _step
+    model = build()
+    if not isinstance(model, (keras.Model, keras.Layer)):
+        raise UsageError(f"--keras={job.build}: expected a keras.Model, received {type(model).__name__}")
+
+    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
+        for inputs in batches:
+            step(model, inputs)
+            on_step()
+
+    return Program(model, _batches(job), train)
+
+
+def _named(batch: Any) -> dict[str, tf.Tensor]:
+    """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
+    if isinstance(batch, dict):
+        return batch
+    tensors = [leaf for leaf in tf.nest.flatten(batch) if tf.is_tensor(leaf)]
+    return {str(number): tensor for number, tensor in enumerate(tensors)}
+
+
+def _batches(job: DoctorJob) -> Iterator[Inputs]:
+    """Yield batches as a data loader does: on the host, new ones for each step."""
+    for number in range(steps(job)):
+        with tf.device(HOST):
+            batch = {given.name: tf.constant(given.values(number)) for given in job.inputs}
+        yield batch
+
+
+def _step(model: keras.Model, inputs: Inputs) -> None:
+    """Make a default step: forward, sum of the outputs, backward.
+
+    Used if the user gives no step.
+    """
+    with tf.GradientTape() as tape:
+        outputs = tf.nest.flatten(_call(model, inputs))
+        total = tf.add_n([tf.reduce_sum(output) for output in outputs if output.dtype.is_floating])
+    tape.gradient(total, model.trainable_variables)
+
+
+def _call(model: keras.Model, inputs: Inputs) -> Any:
+    """Call the model with one tensor, a dict, arguments by name, or a list, whichever it takes."""
+    if isinstance(getattr(model, "input", None), dict):
+        return model(inputs, training=True)
+    if len(inputs) == 1:
+        return model(*inputs.values(), training=True)
+    if set(inputs) <= set(inspect.signature(model.call).parameters):
+        return model(**inputs, training=True)
+    return model(list(inputs.values()), training=True)

@@ -12,15 +12,13 @@ import tensorflow as tf
 from keras_impl.instruments import source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.calls import Calls
-from keras_impl.instruments.copies import Copies
-from keras_impl.instruments.cuts import Cuts
+from keras_impl.instruments.copies import Copies, Reads
 from keras_impl.instruments.draws import Draws
-from keras_impl.instruments.finite import Finite
+from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses
 from keras_impl.instruments.methods import Methods
 from keras_impl.instruments.ops import Ops
 from keras_impl.instruments.origins import Origins, tensors
-from keras_impl.instruments.reads import Reads
 from keras_impl.instruments.training import Training
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place

@@ -1,8 +1,9 @@
-"""Times the parts of a step: reports to a clock when each begins and ends.
+"""Times the parts of a step: reports to a clock when each begins and ends, and how long the step communicates.
 
 Within a tf.function the parts cannot be told apart.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,8 +12,10 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
+from parity.core.spans import covered
 from parity.doctor.clock import Clock
 
+COLLECTIVES = ("reduce", "batch_reduce", "broadcast")
 PARTS = (
     (keras.Layer, "__call__", "forward"),
     (tf.GradientTape, "gradient", "backward"),
@@ -36,3 +39,39 @@ def timed(clock: Clock, model: keras.Model) -> Iterator[None]:
             stack.enter_context(mock.patch.object(owner, name, told(part, getattr(owner, name))))
         stack.enter_context(clock.step())
         yield
+
+
+@contextmanager
+def timed_communication(clock: Clock) -> Iterator[None]:
+    """Add the time of one step, which runs within the block, in which something is sent or waited for.
+
+    That is a part of the other parts' time: reductions are made within the update. Within a tf.function nothing can be
+    told, and of eager copies only those of tf.identity; an operation that takes inputs from other devices copies them
+    by itself.
+    """
+    spans: list[tuple[float, float]] = []
+
+    def told(function: Callable[..., Any], is_sent: Callable[..., bool]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*args, **kwargs)
+            if tf.executing_eagerly() and is_sent(result, *args, **kwargs):
+                clock.wait()
+                spans.append((start, time.perf_counter()))
+            return result
+
+        return called
+
+    with ExitStack() as stack:
+        for name in COLLECTIVES:
+            collective = told(getattr(tf.distribute.CrossDeviceOps, name), lambda *_, **__: True)
+            stack.enter_context(mock.patch.object(tf.distribute.CrossDeviceOps, name, collective))
+        stack.enter_context(mock.patch.object(tf, "identity", told(tf.identity, _is_moved)))
+        yield
+    if spans:
+        clock.add("communication", covered(spans))
+
+
+def _is_moved(result: tf.Tensor, *args: Any, **kwargs: Any) -> bool:
+    given = args[0] if args else kwargs["input"]
+    return tf.is_tensor(given) and given.device != result.device

@@ -14,8 +14,8 @@ from tensorflow.python import pywrap_tfe  # whether a tape records has no public
 
 from keras_impl.instruments import names, source
 from keras_impl.instruments.build import Building
-from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import Known, Origins, tensors
+from keras_impl.instruments.source import View
 from keras_impl.record import calls
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from keras_impl.instruments import source
 from keras_impl.instruments.calls import Calls
-from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import Known, Origins, tensors
+from keras_impl.instruments.source import View
 from parity.core.names import MODEL
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Step

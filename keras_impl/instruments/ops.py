@@ -11,13 +11,12 @@ from tensorflow.python.eager import backprop, context
 from tensorflow.python.framework import op_callbacks
 
 from keras_impl.instruments import source
+from keras_impl.instruments.build import Scopes
 from keras_impl.instruments.copies import NO_NUMBERS, Copies
-from keras_impl.instruments.cuts import Cuts
-from keras_impl.instruments.finite import Finite
-from keras_impl.instruments.frames import View, look
+from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses, is_straight, note_activation
 from keras_impl.instruments.origins import MOVES, Known
-from keras_impl.instruments.scopes import Scopes
+from keras_impl.instruments.source import View, look
 from parity.doctor import rewrite
 from parity.doctor.evidence.common import Code, Place
 from parity.doctor.evidence.ops import Broadcast, Soft

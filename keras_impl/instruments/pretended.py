@@ -1,12 +1,13 @@
-"""The parts of TensorFlow that `pretend` replaces so that GPU:i of the program is the logical device CPU:i+1.
+"""Pretended GPUs: GPU:i of the program is the logical device CPU:i+1, and CPU:0 is the host.
 
 Names are translated where TensorFlow reads them, below tf.device and keras.device, so that strategies and layers that
 place their variables themselves are covered too. As with real GPUs, soft placement (on by default) moves ops from a
-GPU that does not exist to GPU:0.
+GPU that does not exist to GPU:0. What is replaced for this is restored when the context ends.
 """
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -24,6 +25,22 @@ DESCRIBED = "device: {}, name: CPU (virtual), pci bus id: 0000:00:00.0, compute 
 FRAMEWORKS = ("tensorflow", "keras")
 
 _gpus = 0  # the number of pretended GPUs
+
+
+@contextmanager
+def pretend(count: int) -> Iterator[None]:
+    """Provide `count` devices "GPU:i" within the block; the process needs count + 1 logical CPUs."""
+    thread = context.context()
+    previous = thread.device_name, thread.device_spec
+    with ExitStack() as stack:
+        for patch in patches(count):
+            stack.enter_context(patch)
+        # Not tf.device: it would start TensorFlow's runtime, which the program may still want to configure.
+        thread._set_device(FIRST, tf.DeviceSpec.from_string(FIRST))
+        try:
+            yield
+        finally:
+            thread._set_device(*previous)
 
 
 def patches(count: int) -> Iterator[Any]:

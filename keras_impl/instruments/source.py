@@ -1,16 +1,18 @@
 """The user's line that is running: the innermost stack frame that belongs neither to a framework nor to the doctor.
 
 The built-in models and strategies count as the user's. In a function that AutoGraph has converted, the line is the
-original one.
+original one. Of an op the call stack also tells what kinds of library code are in between.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -30,6 +32,9 @@ PASSING = (
     "keras/src/utils/traceback_utils.py",
 )
 AUTOGRAPH = "__autograph_generated_file"
+LOSSES = re.compile(r"/keras/src/losses/loss(es)?\.py|/tensorflow/python/ops/nn_(ops|impl)\.py")
+METRICS = "/keras/src/metrics/"  # metrics compute with the functions of losses
+STRATEGIES = "/tensorflow/python/distribute/"
 
 USER, PASSED, LIBRARY = range(3)
 _standing: list[str] = []  # lines that stand for what runs now, the innermost last
@@ -151,3 +156,41 @@ def _original(file: str, number: int) -> Spot:
         return file, number
     mapper = tf_stack._source_mapper_stacks[tf_stack._get_thread_key()][-1]
     return mapper.get_effective_source_map().get((file, number), (file, number))[:2]
+
+
+class View(NamedTuple):
+    """What the call stack says about an op."""
+
+    line: str  # the user's line
+    direct: bool  # the op is in that line, or in a wrapper that it calls
+    strategy: bool  # the op exchanges values between replicas of tf.distribute
+    loss: FrameType | None  # the outermost call of a loss function in between
+
+
+def look() -> View:
+    """Return the view of what is being executed now."""
+    direct, strategy, loss = True, False, None
+    frame = sys._getframe(1)
+    while frame is not None and kind(file := frame.f_code.co_filename) != USER:
+        if _may_be_loss(file) and _is_loss(frame):
+            loss = frame
+        elif METRICS in file:
+            loss = None
+        direct = direct and kind(file) == PASSED and loss is None
+        strategy = strategy or STRATEGIES in file
+        frame = frame.f_back
+    return View(_text(file, frame.f_lineno) if frame else "", direct, strategy and tf.distribute.has_strategy(), loss)
+
+
+_text = cache(text)  # a step has thousands of ops, but few lines
+
+
+@cache
+def _may_be_loss(file: str) -> bool:
+    return LOSSES.search(file) is not None
+
+
+def _is_loss(frame: FrameType) -> bool:
+    """Return whether the frame is a loss function, rather than a helper or another op of these files."""
+    names = frame.f_code.co_varnames
+    return "y_pred" in names or ("logits" in names and "cross_entropy" in frame.f_code.co_name)

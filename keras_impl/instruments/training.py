@@ -14,8 +14,7 @@ from tensorflow.python.eager import context  # op callbacks have no public API t
 
 from keras_impl.instruments import names, source
 from keras_impl.instruments.calls import Calls
-from keras_impl.instruments.cuts import Cuts
-from keras_impl.instruments.finite import Finite, is_finite
+from keras_impl.instruments.gradients import Cuts, Finite, is_finite
 from keras_impl.instruments.origins import Known, Origins, copies, tensors
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step

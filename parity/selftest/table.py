@@ -1,8 +1,7 @@
 """List the planted faults: a row for each, which says what is wrong, where it must be found, and as which cause.
 
 A row made by `_both` stands in the column of either side, one made by `_torch` or `_keras` in that side's alone; a row
-whose columns differ is written out. The mutations themselves are in torch_impl/faults and keras_impl/faults, in files
-named as the parts here.
+whose columns differ is written out. The mutations themselves are in torch_impl/faults and keras_impl/faults.
 """
 
 import functools

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_impl.doctor.observer import Observer
-from keras_impl.doctor.pretend import pretend
 from keras_impl.instruments import source
 from keras_impl.instruments.build import Building
+from keras_impl.instruments.pretended import pretend
 from parity.doctor.evidence import Step
 
 DEVICES = ["GPU:0", "GPU:1"]

@@ -6,10 +6,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_impl.doctor.pretend import pretend
 from keras_impl.instruments import source
-from keras_impl.instruments.build import Building, named
-from keras_impl.instruments.scopes import Scopes
+from keras_impl.instruments.build import Building, Scopes, named
+from keras_impl.instruments.pretended import pretend
 from parity.core.names import MODEL
 
 FILE = "tests/keras_impl/test_doctor_building.py"

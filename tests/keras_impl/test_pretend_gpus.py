@@ -10,8 +10,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from keras_impl.doctor.pretend import pretend
-from keras_impl.instruments.pretended import name
+from keras_impl.instruments.pretended import name, pretend
 
 PATCHED = (context.Context, ops.Graph, ops.EagerTensor, device_util, device_lib, mirrored_strategy.MirroredExtended)
 

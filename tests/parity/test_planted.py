@@ -22,7 +22,7 @@ def mutations(side: str) -> set[str]:
     found = set()
     for path in (ROOT / f"{side}_impl" / "faults").glob("*.py"):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.AnnAssign) and node.target.id == "FAULTS":
+            if isinstance(node, ast.AnnAssign) and node.target.id in ("FAULTS", "FAULTS_IN_FLOAT32"):
                 found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
     return found
 

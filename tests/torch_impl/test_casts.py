@@ -13,10 +13,9 @@ import torch
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
-from torch_impl.doctor.pretend import pretend
-from torch_impl.instruments import casts
-from torch_impl.instruments.casts import CASTS
-from torch_impl.instruments.virtual_replicas import virtual_devices
+from torch_impl.instruments import virtual_functions
+from torch_impl.instruments.pretended import pretend
+from torch_impl.instruments.virtual_functions import CASTS, virtual_devices
 
 LOWER = torch.bfloat16
 
@@ -159,5 +158,5 @@ def test_the_table_casts_what_pytorch_casts(kind):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_table_without_casts_is_told(monkeypatch):
-    monkeypatch.setattr(casts, "CASTS", [row for row in CASTS if "linear" not in row[2]])
+    monkeypatch.setattr(virtual_functions, "CASTS", [row for row in CASTS if "linear" not in row[2]])
     assert {"linear", "matmul"} <= compared("cpu")[0]

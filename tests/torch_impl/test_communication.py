@@ -5,12 +5,12 @@ import torch
 import torch.distributed as dist
 
 from parity.doctor.clock import Clock
-from torch_impl.instruments import communication
+from torch_impl.doctor import timing
 
 
 def timed(step) -> float | None:
     clock = Clock(lambda: None)
-    with communication.timed(clock), clock.step():
+    with timing.timed_communication(clock), clock.step():
         step()
     (found,) = clock.result("cpu")
     assert found.communication is None or 0 <= found.communication <= found.step

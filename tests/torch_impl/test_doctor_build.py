@@ -6,9 +6,9 @@ from observed import line, observe
 from torch import nn
 
 from parity.core.names import MODEL
-from torch_impl.doctor.pretend import pretend
 from torch_impl.instruments import structure
 from torch_impl.instruments.build import Building
+from torch_impl.instruments.pretended import pretend
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from parity.doctor import rules
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import Finding
-from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments.pretended import pretend
 
 X = torch.arange(12.0).reshape(4, 3)
 

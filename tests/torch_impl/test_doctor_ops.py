@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from parity.core.names import MODEL
-from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments.pretended import pretend
 
 X = torch.arange(12.0).reshape(4, 3)
 

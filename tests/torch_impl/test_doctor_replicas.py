@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional
 
 from parity.doctor.evidence.ops import Dropped
-from torch_impl.doctor.pretend import pretend
 from torch_impl.instruments import values
+from torch_impl.instruments.pretended import pretend
 
 X = torch.arange(12.0).reshape(4, 3)
 

@@ -8,8 +8,8 @@ from torch.optim import optimizer as optimizers
 
 from parity.core.names import MODEL
 from torch_impl.doctor.observer import Observer
-from torch_impl.doctor.pretend import pretend
 from torch_impl.instruments.build import Building
+from torch_impl.instruments.pretended import pretend
 
 X = torch.arange(12.0).reshape(4, 3)
 

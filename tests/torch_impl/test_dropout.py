@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from parity.core import random
 from parity.core.errors import UsageError
 from torch_impl.dropout import Key, dropout, keep, number
-from torch_impl.instruments.virtual_replicas import virtual_devices
+from torch_impl.instruments.virtual_functions import virtual_devices
 from torch_impl.record.masks import Masks
 
 WORDS = random.mask_key(3, "a.b", 1)

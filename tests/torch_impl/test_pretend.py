@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments.pretended import pretend
 from torch_impl.instruments.pretended.devices import name
 from torch_impl.instruments.pretended.unpretended import NotPretendedError
 from torch_impl.instruments.values import real

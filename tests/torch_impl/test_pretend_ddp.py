@@ -8,7 +8,7 @@ from torch import distributed, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from torch_impl.doctor.pretend import pretend
+from torch_impl.instruments.pretended import pretend
 
 
 class Net(nn.Module):

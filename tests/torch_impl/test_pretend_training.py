@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from torch_impl.doctor.pretend import _patches, pretend
+from torch_impl.instruments.pretended import _patches, pretend
 from torch_impl.instruments.virtual_devices import Machine
 
 

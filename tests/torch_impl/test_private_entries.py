@@ -63,7 +63,7 @@ ENTRIES |= {
     "torch.autograd.graph._engine_run_backward": ("t_outputs",),
     "torch.nn.utils.clip_grad._clip_grads_with_norm_": ("parameters", "max_norm", "total_norm", "foreach"),
 }
-# PyTorch has them if it is built with CUDA; virtual_replicas.py makes them if they are missing.
+# PyTorch has them if it is built with CUDA; virtual_functions.py makes them if they are missing.
 CUDA_ONLY = ("_scatter", "_gather", "_broadcast_coalesced")
 
 

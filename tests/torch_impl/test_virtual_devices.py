@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from torch_impl.instruments.virtual_devices import VirtualTensor
-from torch_impl.instruments.virtual_replicas import virtual_devices
+from torch_impl.instruments.virtual_functions import virtual_devices
 
 CPU = torch.device("cpu")
 ZERO, ONE, TWO = (torch.device("lazy", i) for i in range(3))

@@ -1,7 +1,12 @@
-"""The doctor on this side: builds a program, observes two steps of it, and times some more."""
+"""The doctor on this side: builds a program, observes two steps of it, and times some more.
+
+The program is a built-in case, or made of the functions that the flags name, with a default step.
+"""
 
 import contextlib
 import functools
+import inspect
+import itertools
 import os
 import socket
 import time
@@ -14,22 +19,25 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
+from parity.core.errors import UsageError
 from parity.doctor.clock import Clock
 from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.doctor.evidence import Evidence, Time
 from parity.doctor.files import Files
+from parity.doctor.program import load
 from parity.runtime.job import DoctorJob
 from parity.runtime.program import Program, plain_run
-from torch_impl.doctor import users
 from torch_impl.doctor.observer import Observer
-from torch_impl.doctor.pretend import on_cpu, pretend
 from torch_impl.doctor.timing import timed
 from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
-from torch_impl.instruments.collectives import Collectives
+from torch_impl.instruments.pretended import on_cpu, pretend
+from torch_impl.instruments.ranks import Collectives
 from torch_impl.record import built_in
 
+Inputs = dict[str, torch.Tensor]
 Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
 
@@ -72,7 +80,7 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
     if job.case:
         run = plain_run(job.case, steps(job), devices.rank(), job.folder)
         return built_in.program(run, evidence.devices)
-    program = users.program(job)
+    program = _users_program(job)
     evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
     return program
 
@@ -152,7 +160,7 @@ def _context(
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, files: Files, batch: Any) -> Iterator[None]:
     start = time.perf_counter()
-    with Collectives(files), observer.step(users.named(batch)) as step:
+    with Collectives(files), observer.step(_named(batch)) as step:
         evidence.steps.append(step)
         yield
         step.seconds = time.perf_counter() - start
@@ -176,4 +184,66 @@ def _move(model: nn.Module, device: str) -> bool:
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return False
     model.to(device)
+    return True
+
+
+def _users_program(job: DoctorJob) -> Program:
+    """Return the program: what `build` returns, trained by `step`.
+
+    Raises UsageError if the flags name no functions, or `build` returns no model.
+    """
+    build = load("--torch", job.build)
+    step = load("--step", job.step, "model", "inputs") if job.step else _step
+    model = build()
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"--torch={job.build}: expected a torch.nn.Module, received {type(model).__name__}")
+
+    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
+        for inputs in batches:
+            step(model, inputs)
+            on_step()
+
+    return Program(model, _batches(job, model), train)
+
+
+def _named(batch: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
+    if isinstance(batch, dict):
+        return batch
+    tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+    return {str(number): tensor for number, tensor in enumerate(tensors)}
+
+
+def _batches(job: DoctorJob, model: nn.Module) -> Iterator[Inputs]:
+    """Yield batches as a data loader does: on the host, new ones for each step.
+
+    Under DistributedDataParallel each rank has batches of its own; other programs may split a batch among the ranks.
+    """
+    own, of = devices.rank() if structure.distributed(model).startswith("ddp") else (0, 1)
+    for number in range(steps(job)):
+        yield {given.name: torch.from_numpy(given.values(number * of + own)) for given in job.inputs}
+
+
+def _step(model: nn.Module, inputs: Inputs) -> None:
+    """Make a default step: move the inputs, forward, sum of the outputs, backward.
+
+    Used if the user gives no step.
+    """
+    model.zero_grad()
+    weights = itertools.chain(model.parameters(), model.buffers())
+    device = next((tensor.device for tensor in weights), torch.device("cpu"))
+    moved = {name: tensor.to(device) for name, tensor in inputs.items()}
+    outputs = model(**moved) if _takes(model, moved) else model(*moved.values())
+    floats = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if floats:
+        home = floats[0].device
+        torch.stack([leaf.sum().to(home) for leaf in floats]).sum().backward()
+
+
+def _takes(model: nn.Module, inputs: Inputs) -> bool:
+    """Return whether the model's arguments have the names of the inputs."""
+    try:
+        inspect.signature(model.forward).bind(**inputs)
+    except TypeError:
+        return False
     return True

@@ -11,10 +11,9 @@ from parity.doctor.evidence.common import Place
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls
-from torch_impl.instruments.cuts import Cuts
 from torch_impl.instruments.finite import AtenObserver
-from torch_impl.instruments.loaders import Loaders
-from torch_impl.instruments.ops import Ops
+from torch_impl.instruments.ops import Cuts, Ops
+from torch_impl.instruments.origins import Loaders
 from torch_impl.instruments.training import Training
 
 

@@ -1,4 +1,4 @@
-"""Times the parts of a step: reports to a clock when each begins and ends."""
+"""Times the parts of a step: reports to a clock when each begins and ends, and how long the step communicates."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -7,11 +7,17 @@ from unittest import mock
 
 import torch
 from torch import nn
+from torch.autograd.profiler_util import FunctionEvent
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
+from torch.profiler import profile, supported_activities
 
+from parity.core.spans import covered
 from parity.doctor.clock import Clock
 
+# As ProcessGroupGloo.cpp and NCCL's kernels name them, and CUPTI the copies between GPUs.
+KINDS = ("gloo:", "nccl", "Memcpy PtoP")
+MICRO = 1e-6
 COPIES = ("to", "cuda", "cpu", "item", "numpy", "tolist")  # methods of a tensor
 
 
@@ -39,3 +45,18 @@ def timed(clock: Clock, model: nn.Module) -> Iterator[None]:
 def _on_call(tell: Callable[[str], None], model: nn.Module, module: nn.Module, *_: object) -> None:
     if module is model:
         tell("forward")
+
+
+@contextmanager
+def timed_communication(clock: Clock) -> Iterator[None]:
+    """Add the time of one step, which runs within the block, in which something is sent or waited for.
+
+    It is that of the spans which PyTorch's profiler notes of collectives, messages and copies. Other parts may run at
+    the same time: DistributedDataParallel reduces gradients during the backward pass.
+    """
+    with profile(activities=supported_activities()) as profiler:
+        yield
+    events: list[FunctionEvent] = list(profiler.events() or [])
+    spans = [(event.time_range.start, event.time_range.end) for event in events if event.name.startswith(KINDS)]
+    if torch.distributed.is_initialized() or spans:
+        clock.add("communication", covered(spans) * MICRO)

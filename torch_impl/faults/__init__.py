@@ -6,40 +6,15 @@ Each is a small change to what a run calls, undone when the run is over.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from torch_impl.faults import (
-    attention,
-    composites,
-    data,
-    dropouts,
-    initial_parameters,
-    layers,
-    losses,
-    optimizers,
-    placement,
-    precision,
-    processes,
-    reductions,
-)
+from torch_impl.faults import distribution, model, numerics, training
 from torch_impl.faults.mutate import Patches
 
-EVERYWHERE = (
-    initial_parameters,
-    layers,
-    attention,
-    composites,
-    dropouts,
-    losses,
-    optimizers,
-    data,
-    reductions,
-    placement,
-    processes,
-)
+EVERYWHERE = (numerics, model, training, distribution)
 
 # By name: the patches, and the only precision at which they are planted ("" for all).
 FAULTS: dict[str, tuple[Patches, str]] = {
     **{name: (patches, "") for part in EVERYWHERE for name, patches in part.FAULTS.items()},
-    **{name: (patches, "float32") for name, patches in precision.FAULTS.items()},
+    **{name: (patches, "float32") for name, patches in numerics.FAULTS_IN_FLOAT32.items()},
 }
 
 

@@ -12,7 +12,7 @@ from parity.config import devices, schema
 from parity.core.errors import UsageError
 from parity.runtime.drive import Rank
 from torch_impl.instruments.virtual_devices import TYPE
-from torch_impl.instruments.virtual_replicas import virtual_devices
+from torch_impl.instruments.virtual_functions import virtual_devices
 
 DEFAULT = "cpu:2"  # if PARITY_DEVICES is not set
 

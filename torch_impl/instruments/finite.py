@@ -14,7 +14,7 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import InPlace, NotFinite
 from parity.doctor.evidence.training import Cut
-from torch_impl.instruments import dtensors, source, values
+from torch_impl.instruments import source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK
 from torch_impl.instruments.origins import Origins, tensors
@@ -80,7 +80,7 @@ class AtenObserver(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if any(map(dtensors.is_class, types)):
+        if any(map(values.is_dtensor_class, types)):
             return NotImplemented  # DTensor then turns the op into local ops and collectives
         if self.calls.phase == "update":
             return func(*args, **kwargs)

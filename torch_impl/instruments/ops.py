@@ -4,25 +4,34 @@ A TorchFunctionMode sees the functions as the program calls them, before they ar
 finite.py sees. What libraries do internally is not the program's doing, and is left out.
 """
 
+import re
 import time
+import weakref
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from parity.doctor import rewrite
 from parity.doctor.evidence import Step
-from parity.doctor.evidence.ops import Broadcast
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.ops import Broadcast, Dropped
+from parity.doctor.evidence.training import Cut
+from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
-from torch_impl.instruments.carried import CarriedStates
 from torch_impl.instruments.copies import Copies
-from torch_impl.instruments.cuts import Cuts
-from torch_impl.instruments.dropouts import Dropouts
-from torch_impl.instruments.graphs import Graphs
+from torch_impl.instruments.graphs import CarriedStates, Graphs
 from torch_impl.instruments.losses import Losses, squeezed
 from torch_impl.instruments.origins import ATTRIBUTES, Origins, tensors
-from torch_impl.instruments.replicas import Replicas
+from torch_impl.instruments.ranks import Replicas
+from torch_impl.record.calls import running
 
+ATTENTION = "scaled_dot_product_attention"
+RATE = 4  # the position of the attention's rate of dropout
+CUTS = ("detach", "detach_", "tensor")  # torch.tensor(x) copies only the numbers
+READ = re.compile(r"(\.cpu\(\))?\.(numpy|tolist|item)\(")
 ELEMENTWISE = frozenset(
     (
         *("add", "sub", "subtract", "rsub", "__rsub__", "mul", "multiply", "div", "divide", "true_divide", "__rdiv__"),
@@ -34,6 +43,110 @@ BACKWARDS = ("backward", "grad")
 # Functions that only inspect a tensor.
 LOOKS = frozenset(("__set__", "dim", "size", "stride", "__len__", "numel", "is_floating_point", "is_pinned"))
 MARK = "doctor"  # metadata key of an autograd node: the place that created it
+
+
+class Dropouts:
+    """Records dropout functions that drop values although the module that calls them is in eval mode."""
+
+    def __init__(self, step: Step, calls: Calls):
+        self.step, self.calls = step, calls
+
+    def note(self, function: str, args: tuple, kwargs: dict) -> None:
+        """Note a function that the program called."""
+        rate = _rate(function, args, kwargs)
+        if not rate or not running() or running()[-1].training:
+            return
+        frame = source.frame()
+        is_method = frame is not None and frame.f_locals.get("self") is running()[-1]
+        mended = rewrite.code(source.spot(), _in_training) if is_method else None
+        place = self.calls.place(source.line())
+        self.step.dropped.append(Dropped(function=function, rate=rate, place=place, mended=mended))
+
+
+def _rate(function: str, args: tuple, kwargs: dict) -> float:
+    """Return the rate at which a function drops values; 0 for other functions."""
+    if function == ATTENTION:
+        return float(kwargs.get("dropout_p", args[RATE] if len(args) > RATE else 0))
+    if "dropout" not in function:
+        return 0.0
+    trains = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    rate: Any = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+    return float(rate) if trains else 0.0
+
+
+def _in_training(call: Expression) -> Code | None:
+    """Return the line in which the module's mode decides."""
+    if call.function != ATTENTION:
+        return call.with_keyword("training", "self.training", 2)
+    given = call.keyword("dropout_p") or (call.node.args[RATE] if len(call.node.args) > RATE else None)
+    return call.with_text(given, f"{call.atom(given)} if self.training else 0.0") if given is not None else None
+
+
+class Cuts:
+    """Records where a gradient's path ends in the program's own lines, and the line without the cut."""
+
+    def __init__(self, calls: Calls, origins: Origins):
+        self.calls, self.origins = calls, origins
+        # Scores of which integers were made, with the cut and the shape of the integers.
+        self._whole: list[tuple[Cut, weakref.ref, torch.Size]] = []
+
+    def begin(self, step: Step) -> None:
+        """Attribute what follows to this step."""
+        self.step = step
+        self._whole.clear()
+
+    def see(self, function: str, given: list[torch.Tensor], results: Any) -> None:
+        """Note a function that the program called."""
+        if not given or not given[0].requires_grad or not torch.is_grad_enabled():
+            return
+        if function in CUTS:
+            self.note("detach", given[0])
+        elif _are_whole(results) and (cut := self.note("integers", given[0])):
+            self._whole.append((cut, weakref.ref(given[0]), tensors(results)[0].shape))
+
+    def note(self, what: str, tensor: torch.Tensor) -> Cut | None:
+        """Record a cut of a tensor that carries a gradient, if it is in the user's own line."""
+        if not tensor.requires_grad or not torch.is_grad_enabled() or not (line := source.direct()):
+            return None
+        mended = rewrite.code(source.spot(), _uncut) if what != "integers" else None
+        place = self.calls.place(line)
+        self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=place, mended=mended))
+        return self.step.cuts[-1]
+
+    def explain_whole(self, root: torch.Tensor) -> None:
+        """Find a correction for losses that were made of integers (such as argmax).
+
+        Called when a backward pass begins, because by then scores, labels and loss have names in the user's code.
+        """
+        frame = source.frame()
+        for cut, scores, shape in self._whole:
+            if scores() is not None and frame is not None:
+                cut.mended = _of_scores(frame, root, rewrite.name(frame, scores()), shape)
+
+
+def _uncut(cut: Expression) -> Code | None:
+    """Return the line without the cut; None if NumPy follows, which takes no tensor with a graph."""
+    return None if READ.match(cut.behind()) else cut.unwrapped()
+
+
+def _are_whole(results: Any) -> bool:
+    """Return whether a function made integers, as argmax does, and nothing else."""
+    kinds = {tensor.dtype for tensor in tensors(results)}
+    return bool(kinds) and not any(kind.is_floating_point or kind.is_complex or kind == torch.bool for kind in kinds)
+
+
+def _of_scores(frame: FrameType, root: torch.Tensor, scores: str, shape: torch.Size) -> Code | None:
+    """Return the line that made the loss, as a cross entropy of the scores."""
+    expression = rewrite.assigned(frame, rewrite.name(frame, root))
+    labels = [name for name, value in frame.f_locals.items() if _are_labels(value, shape)]
+    if expression is None or not scores or not labels:
+        return None
+    home = next((name for name, value in expression.names.items() if value is torch), "torch")
+    return expression.with_text(expression.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
+
+
+def _are_labels(value: Any, shape: torch.Size) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == shape
 
 
 class Ops(TorchFunctionMode):

@@ -19,13 +19,12 @@ from parity.doctor.evidence.training import Optimizer as Seen
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls
-from torch_impl.instruments.cuts import Cuts
-from torch_impl.instruments.events import Events
 from torch_impl.instruments.graphs import Graphs, feeds
+from torch_impl.instruments.ops import Cuts
 from torch_impl.instruments.origins import Origins
-from torch_impl.instruments.replicas import Replicas
+from torch_impl.instruments.ranks import Replicas
 from torch_impl.instruments.structure import inner
-from torch_impl.instruments.unused import Unused
+from torch_impl.instruments.updates import Events, Unused
 from torch_impl.record.calls import running
 
 # States of a gradient. If it was looked at several times, the one that stands last here counts.

@@ -17,7 +17,7 @@ from parity.core.names import INPUT, MODEL
 from parity.runtime.drive import Run
 from parity.trace import keys
 from parity.trace.recorder import FORWARD, Recorder
-from torch_impl.instruments.dtensors import is_dtensor
+from torch_impl.instruments.values import is_dtensor
 from torch_impl.record import calls, kinds, tree, weights
 from torch_impl.record.calls import Call
 from torch_impl.record.layout_recorder import LayoutRecorder

@@ -1,1 +1,81 @@
-"""The parts of PyTorch that `pretend` replaces so that virtual devices pass for GPUs; each has a function `patches`."""
+"""Pretended GPUs: programs written for CUDA run unchanged on a machine without GPUs, on virtual devices.
+
+Within `pretend(n)`, "cuda:i" is the virtual device lazy:i of instruments/virtual_devices.py, and the program only ever
+sees cuda:i: in `tensor.device`, in messages and in text. The parts of PyTorch that are replaced for this are in the
+modules here, each of which has a function `patches`; they are restored when the context ends.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import torch
+
+from parity.doctor.evidence.pretended import NotPretended
+from torch_impl.instruments.pretended import devices, libraries, runtime, tensors
+from torch_impl.instruments.pretended.devices import CALLED
+from torch_impl.instruments.virtual_devices import TYPE, Machine
+from torch_impl.instruments.virtual_functions import virtual_devices
+
+CPU = torch.device("cpu")
+MISSING = object()
+
+
+@contextmanager
+def pretend(count: int) -> Iterator[list[NotPretended]]:
+    """Provide `count` devices "cuda:i" within the block.
+
+    Yields a list that will hold the program's calls that are not imitated.
+    """
+    machine = Machine(CPU, CALLED, count)
+    with virtual_devices(machine):
+        torch.zeros(())  # this imports torch._dynamo, which must see PyTorch before it is patched
+        with _patched(machine):
+            yield machine.not_pretended
+
+
+@contextmanager
+def on_cpu(count: int) -> Iterator[None]:
+    """Provide devices "cuda:i" that are all the CPU itself, so that a program runs at full speed."""
+    with _patched(_OneMachine(CPU, CALLED, count)):
+        yield
+
+
+class _OneMachine(Machine):
+    """A machine whose devices are all one and the same."""
+
+    def place(self, device: torch.device) -> torch.device:
+        """Return the physical device for every virtual one; any other device unchanged."""
+        return self.physical if super().place(device).type == TYPE else device
+
+
+@contextmanager
+def _patched(machine: Machine) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, value in list(_patches(machine)):
+            stack.callback(_put_back, owner, name, vars(owner).get(name, MISSING))
+            setattr(owner, name, value)
+        stack.callback(_forget_default_device)
+        yield
+
+
+def _forget_default_device() -> None:
+    """Make the CPU the default again if the program has chosen another device."""
+    with suppress(AttributeError):  # torch 2.9 raises it if None has been set before
+        if torch.get_default_device() != CPU:
+            torch.set_default_device(None)
+
+
+def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
+    yield from devices.patches(machine)
+    yield from tensors.patches(machine)
+    yield from runtime.patches(machine)
+    yield from libraries.patches(machine)
+
+
+def _put_back(owner: Any, name: str, value: Any) -> None:
+    """Restore an attribute, or delete it if it had been inherited."""
+    if value is MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)

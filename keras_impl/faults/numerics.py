@@ -1,17 +1,79 @@
-"""Faults of precision, in float32 runs only: the float64 runs are correct."""
+"""Faults of a model's numbers: other initial parameters, other masks of dropout, a lower precision."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from keras_impl.faults import layers
-from keras_impl.faults.mutate import Patches, constant, replaced, together
+from keras_impl.dropout import Key, keep
+from keras_impl.faults import model
+from keras_impl.faults.mutate import Patches, constant, loaded, replaced, together
 from keras_impl.models.transformer import MultiheadAttention
+from keras_impl.record import masks
+from keras_impl.record.masks import Masks
+from keras_impl.strategies import single
+from parity.core import random
+from parity.core.arrays import Floats
 
 Call = Callable[..., tf.Tensor]
 DENSE, NORM = keras.layers.Dense, keras.layers.LayerNormalization
+
+
+# Initial parameters.
+
+
+def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
+    """Change the parameters whose names have this ending when they are loaded."""
+    return loaded(lambda name, values: change(values) if name.endswith(ending) else values)
+
+
+def _query_for_key(packed: Floats) -> Floats:
+    query, key, value = np.split(packed, 3)
+    return np.concatenate([key, query, value])
+
+
+def _not_loaded(name: str, values: Floats) -> Floats:
+    """Leave linear2 at an initialization like Keras's: Glorot uniform, and a bias of zeros."""
+    if name == "linear2.weight":
+        bound = math.sqrt(6 / sum(values.shape))
+        return random.representable(random.uniform(1, "glorot", values.shape, bound), "float32")
+    return np.zeros_like(values) if name == "linear2.bias" else values
+
+
+# Dropout.
+
+
+def _frameworks_own(attach: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, model, replica: None
+
+
+def _as_replica_0(mask_key: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:
+    return lambda seed, name, replica: mask_key(seed, name, 0)
+
+
+def _as_step_0(on_step: Callable[[Masks], None]) -> Callable[[Masks], None]:
+    return lambda self: self._calls.clear()
+
+
+def _unscaled(dropout: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    def changed(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
+        return x * tf.cast(keep(numbers, rate, key), x.dtype)
+
+    return changed
+
+
+def _in_training(evaluate: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    def changed(model: keras.Model, inputs: tuple[Any, ...]) -> tf.Tensor:
+        return model(single.unpacked(inputs), training=True)
+
+    return changed
+
+
+# Precision.
 
 
 def _rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -76,8 +138,23 @@ def _tf32() -> Iterator[None]:
 
 
 FAULTS: dict[str, Patches] = {
+    "linear.weight": _of("weight", np.transpose),
+    "conv2d.weight": _of("conv1.weight", lambda kernel: np.swapaxes(kernel, 2, 3)),
+    "conv2d.flipped": _of("conv.weight", lambda kernel: kernel[:, :, ::-1, ::-1]),
+    "conv_transpose": _of("up.weight", lambda kernel: np.swapaxes(kernel, 0, 1)),
+    "attention.packing": _of("in_proj_weight", _query_for_key),
+    "initialisation": loaded(_not_loaded),
+    "dropout.generator": replaced(Masks, "attach", _frameworks_own),
+    "dropout.replicas": replaced(random, "mask_key", _as_replica_0),
+    "dropout.step": replaced(Masks, "on_step", _as_step_0),
+    "dropout.rate": constant(keras.layers.Dropout, "rate", 0.2),
+    "dropout.scale": replaced(masks, "dropout", _unscaled),
+    "evaluation.mode": replaced(single, "evaluate", _in_training),
+}
+# In float32 runs only: the float64 runs are correct.
+FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "relu.dropped_in_float32": together(
-        layers.FAULTS["relu.dropped"], replaced(tf.nn, "relu", lambda relu: lambda x: x)
+        model.FAULTS["relu.dropped"], replaced(tf.nn, "relu", lambda relu: lambda x: x)
     ),
     "relu.bfloat16_in_float32": replaced(keras.layers.ReLU, "call", _outputs_in(tf.bfloat16)),
     "matmul.bfloat16_in_float32": replaced(DENSE, "call", _product_in(tf.bfloat16)),

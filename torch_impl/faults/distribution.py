@@ -1,6 +1,8 @@
-"""Faults of reductions: gradients that are combined in another way, or do not arrive."""
+"""Faults of distribution: gradients that are combined wrongly, wrong devices, processes that fail."""
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,11 +12,17 @@ from torch.optim import Optimizer
 
 from parity.data.batches import Batch, Dataset
 from torch_impl.faults.mutate import Patches, replaced, together
+from torch_impl.models import block
 from torch_impl.models.simple_block import SimpleBlock
-from torch_impl.strategies import ddp, send_recv
+from torch_impl.strategies import all_reduce, branch_parallel, ddp, hybrid, pipeline, send_recv, tensor_parallel
+from torch_impl.strategies.round_robin import RoundRobin
 
 Reduce = Callable[..., None]
 Place = Callable[..., tuple[DistributedDataParallel, Optimizer]]
+Cut = Callable[..., list[block.Stage]]
+
+
+# Reductions.
 
 
 def _summed(reduce: Reduce) -> Reduce:
@@ -89,6 +97,61 @@ def _stopped(forward: Callable) -> Callable:
     return changed
 
 
+# Placement: correct values on wrong devices.
+
+
+def _second_with_first(make: Callable[..., None]) -> Callable[..., None]:
+    """Put the second block on the first one's device."""
+
+    def changed(self: RoundRobin, blocks: list[block.Block], devices: list[torch.device]) -> None:
+        make(self, blocks, devices)
+        self.devices[1] = devices[0]
+        self.parts[1].to(devices[0])
+
+    return changed
+
+
+def _uneven(cut: Cut) -> Cut:
+    """Put the second stage's first block into the first stage."""
+
+    def changed(blocks: list[block.Block], count: int, sizes: Sequence[int] = ()) -> list[block.Stage]:
+        first, second, *rest = cut(blocks, count, sizes)
+        return [block.Stage(first.blocks + second.blocks[:1]), block.Stage(second.blocks[1:]), *rest]
+
+    return changed
+
+
+def _with_main_path(branch: Callable[..., None]) -> Callable[..., None]:
+    return lambda module, device: branch(module, None)
+
+
+def _not_moved(forward: Callable[..., block.Tensors]) -> Callable[..., block.Tensors]:
+    """Let round_robin call its blocks without moving the activations."""
+    return lambda self, *tensors: block.Stage(self.blocks)(*tensors)
+
+
+# Processes.
+
+
+def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
+    """Misbehave in rank 1 when it begins to train."""
+
+    def change(train: Callable[..., None]) -> Callable[..., None]:
+        def changed(*args: Any) -> None:
+            if dist.get_rank() == 1:
+                misbehave()
+            train(*args)
+
+        return changed
+
+    strategies = all_reduce, ddp, hybrid, pipeline, send_recv, tensor_parallel
+    return together(*(replaced(strategy, "train", change) for strategy in strategies))
+
+
+def _raise() -> None:
+    raise RuntimeError("planted in rank 1")
+
+
 FAULTS: dict[str, Patches] = {
     "gradient.sum": together(replaced(dist, "all_reduce", _summed), replaced(ddp, "place", _summed_by_hook)),
     "gradient.unreduced": replaced(DistributedDataParallel, "forward", _without_exchange),
@@ -102,4 +165,14 @@ FAULTS: dict[str, Patches] = {
         replaced(send_recv, "send_gradients", lambda send: lambda received: None),
         replaced(send_recv, "receive_gradients", lambda receive: lambda outputs, source: None),
     ),
+    "placement.layer": together(
+        replaced(RoundRobin, "__init__", _second_with_first),
+        replaced(send_recv, "stages", _uneven),
+        replaced(pipeline, "stages", _uneven),
+        replaced(branch_parallel, "branch", _with_main_path),
+    ),
+    "placement.move": replaced(RoundRobin, "forward", _not_moved),
+    "rank.raises": _in_rank_1(_raise),
+    "rank.hangs": _in_rank_1(lambda: time.sleep(1e6)),
+    "rank.exits": _in_rank_1(lambda: os._exit(1)),
 }

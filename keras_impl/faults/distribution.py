@@ -1,17 +1,33 @@
-"""Faults of reductions: gradients that are combined in another way, or do not arrive."""
+"""Faults of distribution: gradients that are combined wrongly, wrong devices, processes that fail."""
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import keras
 import tensorflow as tf
 
 from keras_impl.faults.mutate import Patches, replaced, together
+from keras_impl.instruments import devices
 from keras_impl.optimizers import PyTorchClipping
-from keras_impl.strategies import all_reduce, data_parallel, ddp, hybrid, single
+from keras_impl.strategies import (
+    all_reduce,
+    branch_parallel,
+    data_parallel,
+    ddp,
+    hybrid,
+    send_recv,
+    single,
+    tensor_parallel,
+)
 from parity.data.batches import Batch, Dataset
 
 Reduce = Callable[[Any, list], list]
+
+
+# Reductions.
 
 
 def _replicas() -> int:
@@ -85,6 +101,68 @@ def _negative(gradients: Callable) -> Callable:
     return lambda *args: [-gradient for gradient in gradients(*args)]
 
 
+# Placement: correct values on wrong devices.
+
+
+def _moved(place: Callable) -> Callable:
+    """Put the last block on another device."""
+
+    def changed(make_model: Any, make_optimizer: Any, devices: list[str], *args: Any, **options: Any) -> tuple:
+        elsewhere = next(device for device in devices if device != devices[-1])
+        return place(make_model, make_optimizer, [*devices[:-1], elsewhere], *args, **options)
+
+    return changed
+
+
+def _moved_branch(branches: Callable) -> Callable:
+    """Put the first of the branches on another device."""
+
+    def changed(model: keras.Model) -> Iterator[tuple[int, keras.Layer]]:
+        (number, layer), *others = branches(model)
+        yield from ((number + 1, layer), *others)
+
+    return changed
+
+
+def _backward_on_device_0(backward: Callable) -> Callable:
+    """Run the backward pass on device 0, where TensorFlow runs it by default."""
+
+    def changed(self: send_recv.Chain, *args: Any) -> tuple:
+        with mock.patch.object(self, "devices", self.devices[:1] * len(self.devices)):
+            return backward(self, *args)
+
+    return changed
+
+
+def _forward_alone(on: Callable) -> Callable:
+    return lambda device, home, function: send_recv.under(device, function)
+
+
+def _on_device_0(under: Callable) -> Callable:
+    return lambda device, function: under(devices.names(1)[0], function)
+
+
+# Processes.
+
+
+def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
+    """Misbehave in rank 1 when it draws its first batch."""
+
+    def change(steps: Callable[[Dataset], Iterator]) -> Callable[[Dataset], Iterator]:
+        def drawn(self: Dataset) -> Iterator:
+            if devices.rank().number == 1:
+                misbehave()
+            yield from steps(self)
+
+        return drawn
+
+    return replaced(Dataset, "steps", change)
+
+
+def _raise() -> None:
+    raise RuntimeError("planted in rank 1")
+
+
 FAULTS: dict[str, Patches] = {
     "gradient.sum": together(
         replaced(PyTorchClipping, "_all_reduce_sum_gradients", _scaled(_replicas)),
@@ -100,4 +178,17 @@ FAULTS: dict[str, Patches] = {
     "accumulation.normalisation": replaced(Dataset, "batch", _added_up),
     "batch_norm.own_buffers": replaced(ddp, "take_first_buffers", lambda take: lambda model: None),
     "batch_norm.buffers": replaced(data_parallel, "FIRST", lambda first: first + 1),
+    "placement.branch": replaced(branch_parallel, "branches", _moved_branch),
+    "placement.layer": together(
+        replaced(send_recv, "place", _moved), replaced(branch_parallel, "branches", _moved_branch)
+    ),
+    "placement.backward": together(
+        replaced(send_recv.Chain, "backward", _backward_on_device_0),
+        replaced(branch_parallel, "on", _forward_alone),
+        replaced(tensor_parallel, "on", _forward_alone),
+    ),
+    "placement.parameters": replaced(send_recv, "under", _on_device_0),
+    "rank.raises": _in_rank_1(_raise),
+    "rank.hangs": _in_rank_1(lambda: time.sleep(1e6)),
+    "rank.exits": _in_rank_1(lambda: os._exit(1)),
 }

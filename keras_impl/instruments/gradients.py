@@ -1,21 +1,29 @@
-"""Gradient cuts: where a gradient's path ends in the program's own lines, and the line without the cut."""
+"""What spoils gradients: where their path ends in the program's own lines, and values that are not finite.
+
+Of these the first op is reported that made a NaN or an infinity of finite inputs, if its result reached something that
+matters.
+"""
 
 import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_impl.instruments import source
 from keras_impl.instruments.calls import Calls
-from keras_impl.instruments.frames import View
 from keras_impl.instruments.origins import Origins
+from keras_impl.instruments.source import View
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.common import Code, Place
+from parity.doctor.evidence.ops import NotFinite
 from parity.doctor.evidence.training import Cut
 from parity.doctor.rewrite import Expression
+
+GIVEN = ("ReadVariableOp", "Const", "Fill", "Identity")  # they pass on what was not finite before, or is intended
 
 
 class Cuts:
@@ -76,3 +84,57 @@ def _of_scores(frame: FrameType, target: tf.Tensor, scores: str, shape: tf.Tenso
 
 def _are_labels(value: Any, shape: tf.TensorShape) -> bool:
     return isinstance(value, tf.Tensor) and value.dtype.is_integer and value.shape == shape
+
+
+class Finite:
+    """Follows values that are not finite from the op that made them."""
+
+    def __init__(self, step: Step, calls: Calls, origins: Origins):
+        self.step, self.calls, self.origins = step, calls, origins
+
+    def see(self, operation: str, inputs: tuple[tf.Tensor, ...], outputs: list[tf.Tensor], place: Place) -> None:
+        """Handle one op that has run."""
+        bad = [tensor for tensor in outputs if not is_finite(tensor)]
+        if not bad:
+            return
+        inherited = next((fault for tensor in inputs if (fault := self.origins.of(tensor).fault)), None)
+        fault = inherited or self._made(operation, inputs, bad[0], place)
+        for tensor in bad:
+            self.origins.of(tensor).fault = fault
+
+    def reached(self, tensor: tf.Tensor) -> None:
+        """Report a loss or a gradient, which may be not finite."""
+        self.step.not_finite = self.step.not_finite or self.origins.of(tensor).fault
+
+    def returned(self, outputs: list[Any]) -> None:
+        """Report a module's outputs; only -inf, of which masks are made, is accepted."""
+        for tensor in outputs:
+            if isinstance(tensor, tf.Tensor) and self.origins.of(tensor).fault and not (_values(tensor) < np.inf).all():
+                self.reached(tensor)
+
+    def _made(self, operation: str, inputs: tuple[tf.Tensor, ...], output: tf.Tensor, place: Place) -> NotFinite | None:
+        """Return the op as the cause, if its inputs were finite.
+
+        A NaN also has its cause here if the inputs had infinities but no NaN, as a softmax of a row that is all masked.
+        """
+        values, result = [_values(tensor) for tensor in inputs if tensor.dtype.is_floating], _values(output)
+        nan = bool(np.isnan(result).any())
+        not_finite = [np.isnan(array).any() if nan else not np.isfinite(array).all() for array in values]
+        if any(not_finite) or operation in GIVEN or (operation == "Cast" and bool((result < np.inf).all())):
+            return None
+        return NotFinite(
+            operation=operation,
+            became="nan" if nan else "inf",
+            smallest=min((float(array.min()) for array in values if array.size), default=None),
+            largest=max((float(array.max()) for array in values if array.size), default=None),
+            place=place,
+        )
+
+
+def is_finite(tensor: tf.Tensor) -> bool:
+    """Return whether all numbers in the tensor are finite."""
+    return not tensor.dtype.is_floating or bool(np.isfinite(_values(tensor)).all())
+
+
+def _values(tensor: tf.Tensor) -> Any:
+    return tensor._numpy()  # not `numpy`, which is observed as the user's own reads

@@ -1,14 +1,70 @@
-"""Faults of precision, in float32 runs only: the float64 runs are correct."""
+"""Faults of a model's numbers: other initial parameters, other masks of dropout, a lower precision."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 
-from torch_impl.faults.mutate import Patches, constant, replaced, together
+from parity.core.arrays import Floats
+from torch_impl.dropout import Key, keep
+from torch_impl.faults.mutate import Patches, constant, loaded, replaced, together
+from torch_impl.record import masks
+from torch_impl.record.masks import Masks
+from torch_impl.strategies import single
 
+Drawn = Callable[[Masks, nn.Module], AbstractContextManager]
 Function = Callable[..., torch.Tensor]
+
+
+# Initial parameters.
+
+
+def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
+    """Change the parameters whose names have this ending when they are loaded."""
+    return loaded(lambda name, values: np.ascontiguousarray(change(values)) if name.endswith(ending) else values)
+
+
+def _value_for_key(packed: Floats) -> Floats:
+    query, key, value = np.split(packed, 3)
+    return np.concatenate([query, value, key])
+
+
+# Dropout.
+
+
+def _frameworks_own(drawn: Drawn) -> Drawn:
+    def changed(self: Masks, model: nn.Module) -> AbstractContextManager:
+        torch.manual_seed(self.seed)
+        return nullcontext()
+
+    return changed
+
+
+def _as_replica_0(make: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, seed, replica: make(self, seed, 0)
+
+
+def _as_step_0(on_step: Callable[[Masks], None]) -> Callable[[Masks], None]:
+    return lambda self: self._calls.clear()
+
+
+def _unscaled(dropout: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def changed(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
+        return x * keep(numbers, rate, key).to(x.dtype)
+
+    return changed
+
+
+@torch.no_grad()
+def _in_training(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    torch.manual_seed(0)
+    return model(*inputs)
+
+
+# Precision.
 
 
 def _product_in(dtype: torch.dtype) -> Callable[[Function], Function]:
@@ -55,6 +111,19 @@ def _tf32() -> Iterator[None]:
 
 
 FAULTS: dict[str, Patches] = {
+    "linear.weight": _of("weight", np.transpose),
+    "conv2d.weight": _of("conv1.weight", lambda kernel: np.swapaxes(kernel, 2, 3)),
+    "attention.packing": _of("in_proj_weight", _value_for_key),
+    "dropout.generator": replaced(Masks, "drawn", _frameworks_own),
+    "dropout.replicas": replaced(Masks, "__init__", _as_replica_0),
+    "dropout.step": replaced(Masks, "on_step", _as_step_0),
+    "dropout.rate": constant(nn.Dropout, "p", 0.2),
+    "dropout.scale": replaced(masks, "dropout", _unscaled),
+    "dropout.attention": constant(nn.MultiheadAttention, "dropout", 0.0),
+    "evaluation.mode": replaced(single, "evaluate", lambda evaluate: _in_training),
+}
+# In float32 runs only: the float64 runs are correct.
+FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "relu.dropped_in_float32": together(
         replaced(functional, "relu", lambda relu: lambda x, inplace=False: x),
         replaced(torch, "relu", lambda relu: lambda x: x),
