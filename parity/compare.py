@@ -26,7 +26,7 @@ from parity.config.devices import Devices, obstacle
 from parity.config.schema import Case
 from parity.core import inputs
 from parity.core.errors import UsageError
-from parity.pairs.accept import accept
+from parity.pairs.accepting.suggest import accept
 from parity.repair import flags
 from parity.report import junit, markdown, output, progress, sarif, terminal
 from parity.report.html import comparison

@@ -11,7 +11,7 @@ from judged import passes_strict
 
 from parity.core.errors import UsageError
 from parity.pairs import file
-from parity.pairs.accept import accept
+from parity.pairs.accepting.suggest import accept
 from parity.pairs.compare import compared
 from parity.results import CaseResult
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from judged import causes
 
-from parity.pairs import experiment, file
+from parity.pairs import file
+from parity.pairs.causes import experiment
 from parity.pairs.compare import compared
 from parity.results import CaseResult
 

@@ -11,8 +11,9 @@ import pytest
 from judged import PAIR, PAIRS, Judge, causes, judge_of, passes_strict
 from slow import sampled
 
-from parity.pairs import disputed, file
+from parity.pairs import file
 from parity.pairs.compare import judged, recorded
+from parity.pairs.untrained import disputed
 from parity.trace.manifest import Trace
 
 P, F, W = [3, 12, 16], [8, 4], [5, 6]

@@ -22,7 +22,7 @@ from parity.core.arrays import Array, reproduced
 from parity.core.names import INPUT
 from parity.diagnose.experiment.knobs import Knob, Owner, assignment, is_setting
 from parity.diagnose.experiment.pieces import Evidence
-from parity.pairs import transfer
+from parity.pairs.weights import transfer
 from parity.trace.experiment import Question
 
 

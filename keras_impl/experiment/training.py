@@ -20,7 +20,7 @@ from parity.core.names import MODEL
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob
 from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated, updated_names
-from parity.pairs import transfer
+from parity.pairs.weights import transfer
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import Question
 

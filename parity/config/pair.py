@@ -69,7 +69,7 @@ class PairOutput(Frozen, frozen=True):
 
 
 class WeightRule(Frozen, frozen=True):
-    """A rule that computes Keras weights from torch weights; `parity.pairs.transfer` describes the fields.
+    """A rule that computes Keras weights from torch weights; `parity.pairs.weights.transfer` describes the fields.
 
     Two names that end in ** stand for all weights within two modules, whose counterparts are found automatically.
     """

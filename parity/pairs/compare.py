@@ -12,27 +12,30 @@ from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.gradients import without_followers
 from parity.diagnose.place import with_module
-from parity.pairs import elsewhere, later, moved, one_sided, slots
+from parity.pairs import hidden
+from parity.pairs.accepting.evidence import Evidence
+from parity.pairs.accepting.expect import apply_expected, left_over
+from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
-from parity.pairs.evidence import Evidence
-from parity.pairs.expect import apply_expected, left_over
-from parity.pairs.experiment import Experiment
-from parity.pairs.extent import note_batch_sizes, note_counterparts
-from parity.pairs.file import PairFile
-from parity.pairs.fitted import name_fitted
-from parity.pairs.pair_causes import (
-    explain_mode,
-    name_layout,
-    name_pair_causes,
-    name_seeds,
-    question_unfilled,
+from parity.pairs.causes import later
+from parity.pairs.causes.experiment import Experiment
+from parity.pairs.causes.pair_causes import explain_mode, name_layout, name_pair_causes, name_seeds, question_unfilled
+from parity.pairs.causes.sources import add_sources
+from parity.pairs.causes.training import name_fitted, with_changing_buffers, with_mapping
+from parity.pairs.extent import (
+    constants,
+    gradients,
+    not_run,
+    note_batch_sizes,
+    note_counterparts,
+    schedules,
+    unnamed,
+    unused,
 )
+from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, draw_torch, place, prepare, prepare_keras, survey_torch
-from parity.pairs.sources import add_sources
-from parity.pairs.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
-from parity.pairs.untested import constants, gradients, not_run, schedules, unnamed, unused
-from parity.pairs.vary.causes import later_batch, pair_on, take_causes
 from parity.pairs.vary.compare import vary
+from parity.pairs.vary.outcome import later_batch, pair_on, take_causes
 from parity.results import CaseResult, Divergence, Verdict, error_kind, failed
 from parity.runtime import resources
 from parity.runtime.job import RUNS, Answer, Job
@@ -128,22 +131,22 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
     pair, mapping = reference.case.model, candidate.manifest.mapping
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
-    mapping = moved.with_changing_buffers(mapping, reference)
-    candidate = moved.with_mapping(candidate, mapping)
-    traces = one_sided.without_one_sided(reference, candidate, pair)
+    mapping = with_changing_buffers(mapping, reference)
+    candidate = with_mapping(candidate, mapping)
+    traces = hidden.without_one_sided(reference, candidate, pair)
     examination = examined(traces.reference, traces.candidate)
     if _is_loss_scaled(examination, reference, candidate):
-        reference, candidate = one_sided.without_losses(reference), one_sided.without_losses(candidate)
-        traces = one_sided.without_one_sided(reference, candidate, pair)
+        reference, candidate = hidden.without_losses(reference), hidden.without_losses(candidate)
+        traces = hidden.without_one_sided(reference, candidate, pair)
         examination = examined(traces.reference, traces.candidate)
         traces.notes.append(
             "a training step returns no loss, and what it differentiates is scaled: no loss is compared"
         )
     other_form = _slots_in_another_form(examination, pair)
-    apart = elsewhere.counterparts(examination, reference, candidate)
-    apart |= elsewhere.equal_by_chance(examination)
+    apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
+    apart |= hidden.equal_by_chance(examination)
     if other_form or apart:
-        traces = one_sided.without_one_sided(reference, candidate, pair, other_form, apart)
+        traces = hidden.without_one_sided(reference, candidate, pair, other_form, apart)
         examination = examined(traces.reference, traces.candidate)
     result, matching = examination.result, candidate.manifest.matching
     result.mapping, result.assumptions = mapping, traces.notes
@@ -217,8 +220,8 @@ def _is_loss_scaled(examination: Examined, *traces: Trace) -> bool:
 
 def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:
     """Return the slots of the user's own optimizers that hold other numbers, and yet give the same updates."""
-    own = one_sided.has_own_optimizer(pair)
-    return slots.in_another_form(examination, pair.train.steps) if own and pair.train else set()
+    own = hidden.has_own_optimizer(pair)
+    return hidden.slots_in_another_form(examination, pair.train.steps) if own and pair.train else set()
 
 
 def recorded(file: PairFile, backend: Worker, folder: Path) -> Answer:

@@ -14,7 +14,7 @@ from parity.config.pair import Pair, PairInput, PairOutput, Train
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
 from parity.core.wording import count
-from parity.pairs.patterns import split_sides
+from parity.pairs.weights.patterns import split_sides
 
 Table = dict[str, Any]
 NO_STEPS = 1  # a pair without [train] still runs one forward and one backward pass, without an update

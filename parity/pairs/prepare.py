@@ -15,20 +15,20 @@ from parity.config.pair import Ignore, Pair
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.threads import begun, ended
-from parity.pairs import disputed
 from parity.pairs.activations.dropping import in_training
-from parity.pairs.activations.layouts import given_orders
+from parity.pairs.activations.layouts import given_orders, unlike_axes
 from parity.pairs.activations.matching import match
-from parity.pairs.assume import assume, unresolved
-from parity.pairs.built import Built, read
-from parity.pairs.distributions import MORE
 from parity.pairs.file import PairFile
-from parity.pairs.image_axes import unlike_axes
-from parity.pairs.random_tables import LARGEST, Draws, changed
-from parity.pairs.readings import chosen
-from parity.pairs.resolve import Resolved, resolve
-from parity.pairs.show import complaint
+from parity.pairs.untrained import disputed
+from parity.pairs.untrained.built import Built, read
+from parity.pairs.untrained.distributions import MORE
+from parity.pairs.untrained.random_tables import LARGEST, Draws, Sides, changed
+from parity.pairs.weights.assume import assume, unresolved
 from parity.pairs.weights.propose import Proposal, Reading, propose
+from parity.pairs.weights.readings import chosen
+from parity.pairs.weights.resolve import resolve
+from parity.pairs.weights.runs import Resolved
+from parity.pairs.weights.show import complaint
 from parity.runtime.job import SurveyJob
 from parity.runtime.runner import Worker
 from parity.trace import survey
@@ -170,7 +170,7 @@ def _prepared(
     def solve(proposal: Proposal) -> Resolved:
         return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
 
-    sides = disputed.Sides(reference, keras)
+    sides = Sides(reference, keras)
     resolved = disputed.resolved(
         proposal, lambda each: disputed.find(each, sides, built, draw), sides, values, solve, run
     )

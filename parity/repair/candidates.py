@@ -9,9 +9,9 @@ from typing import NamedTuple
 from parity.config.pair import UNNAMED, Pair
 from parity.core.errors import UsageError
 from parity.diagnose.arguments import Expression, Setting, changed, settings
+from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
-from parity.pairs.sources import made_at, makers_of
 from parity.repair.computed import computed
 from parity.repair.edit import Edit, edit
 from parity.repair.in_code import GRADIENT, in_code

@@ -15,9 +15,9 @@ import numpy as np
 from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
-from parity.pairs import transfer
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
+from parity.pairs.weights import transfer
 from parity.repair.scripts import Script, written
 from parity.results import CaseResult, Divergence
 from parity.trace import keys, survey

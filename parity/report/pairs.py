@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from parity.core.wording import count
-from parity.pairs import show as weights
+from parity.pairs.weights import show as weights
 from parity.report import coverage
 from parity.report.console import Console
 from parity.results import CaseResult, Cause, Matched

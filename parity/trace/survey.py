@@ -106,8 +106,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     `masks`: for each dropout mask in the order of drawing, the number of elements of its tensor. `drawn`: for each
     returned tensor, by key, how many masks had been drawn before it was returned. `changing`: buffers, or untrained
     variables, that the pass (or one more) changed, without the statistics of norm layers, which always change.
-    `counting`: those of them that only count passes (parity.pairs.moved.is_counter). `returned`: what the model
-    returned, and `trained`: the first float tensor of it, which a built-in loss takes; recorded for torch only.
+    `counting`: those of them that only count passes (parity.pairs.causes.training.is_counter). `returned`: what the
+    model returned, and `trained`: the first float tensor of it, which a built-in loss takes; recorded for torch only.
     """
 
     masks: list[int] = []

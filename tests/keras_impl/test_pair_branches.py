@@ -9,7 +9,7 @@ from keras import layers, ops
 from keras_impl.record import calls, tree
 from keras_impl.record.pair.branches import embeddings, observed
 from parity.core.names import MODEL
-from parity.pairs.coverage import Observer, Seen
+from parity.pairs.vary.coverage import Observer, Seen
 
 X = np.array([[-2.0, 0.5, 4.0]], np.float32)
 

@@ -11,8 +11,8 @@ from msgspec.structs import asdict, replace
 from parity.core.names import MODEL
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
-from parity.pairs.experiment import Experiment
-from parity.pairs.further import further
+from parity.pairs.causes.experiment import Experiment
+from parity.pairs.causes.further import further
 from parity.results import CaseResult, Cause, Divergence, Verdict
 from parity.trace.experiment import Change, Found, Outcome, Question, Tensor
 from parity.trace.manifest import Trace

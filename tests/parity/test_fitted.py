@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from parity.pairs.fitted import name_fitted
+from parity.pairs.causes.training import name_fitted
 from parity.results import CaseResult
 from parity.trace.manifest import Fitted, Training
 from parity.trace.mapping import Entry, Mapping

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNNAMED
 from parity.core.errors import UsageError
-from parity.pairs.accept import accept
-from parity.pairs.suggest import layout, suggestions
+from parity.pairs.accepting.suggest import accept, layout, suggestions
 from parity.results import CaseResult, Cause, Suggestion
 
 FILE = """# ours

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from pair_halves import Array, Half, normal
 
-from parity.pairs.assume import MOST_RUNS, assume
-from parity.pairs.resolve import resolve
+from parity.pairs.weights.assume import MOST_RUNS, assume
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
+from parity.pairs.weights.resolve import resolve
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 

@@ -10,14 +10,13 @@ from pair_surveys import PAIR
 
 from parity.core.arrays import Array
 from parity.diagnose.diagnosis import Examined
-from parity.pairs import disputed
-from parity.pairs.built import Built
-from parity.pairs.disputed import KEPT, LOADED, Disputed, Found, Sides
-from parity.pairs.pair_causes import name_pair_causes
-from parity.pairs.random_tables import DISTRIBUTION, Draw, Draws, RandomTable
-from parity.pairs.reproduced import Values
-from parity.pairs.resolve import Resolved
+from parity.pairs.causes.pair_causes import name_pair_causes
+from parity.pairs.untrained import disputed
+from parity.pairs.untrained.built import Built
+from parity.pairs.untrained.disputed import KEPT, LOADED, Disputed, Found
+from parity.pairs.untrained.random_tables import DISTRIBUTION, Draw, Draws, RandomTable, Sides
 from parity.pairs.weights.propose import Proposal, propose
+from parity.pairs.weights.runs import Resolved, Values
 from parity.results import CaseResult, Cause, Verdict
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping, Unlike

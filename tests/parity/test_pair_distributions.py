@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parity.core.arrays import Floats
-from parity.pairs import distributions
-from parity.pairs.distributions import DRAWS, FALSE_ALARM, MORE, Contrast, builds, contrast, critical
+from parity.pairs.untrained import distributions
+from parity.pairs.untrained.distributions import DRAWS, FALSE_ALARM, MORE, Contrast, builds, contrast, critical
 
 Draw = Callable[[np.random.Generator], Floats]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from synthetic import Array, by_hand
 
-from parity.pairs.evidence import Evidence, Size
+from parity.pairs.accepting.evidence import Evidence, Size
 from parity.verdict.traces import Unequal
 
 STEMS = ("initial", "step-000000", "step-000001")

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
-from parity.pairs.evidence import Size
-from parity.pairs.expect import apply_expected, left_over
+from parity.pairs.accepting.evidence import Size
+from parity.pairs.accepting.expect import apply_expected, left_over
 from parity.results import CaseResult, Cause, Check, Divergence, Finding
 from parity.trace.comparable import comparable
 from parity.trace.mapping import Mapping, Match, Matching

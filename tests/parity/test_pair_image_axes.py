@@ -7,10 +7,10 @@ from pair_surveys import PAIR, conv, conv_k, dense, keras, linear, torch
 
 from parity.config.pair import Pair, PairInput, Train
 from parity.core.arrays import Array
-from parity.pairs.image_axes import unlike_axes
-from parity.pairs.pair_causes import LAYOUT, name_layout
-from parity.pairs.reproduced import agrees
-from parity.pairs.suggest import order_of_axes
+from parity.pairs.accepting.suggest import order_of_axes
+from parity.pairs.activations.layouts import unlike_axes
+from parity.pairs.causes.pair_causes import LAYOUT, name_layout
+from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause
 from parity.trace.survey import Seen, Survey
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from pair_surveys import PAIR
 from pair_zoo import MODELS
 
-from parity.pairs.transfer import to_keras
 from parity.pairs.weights.propose import propose
+from parity.pairs.weights.transfer import to_keras
 from parity.trace.survey import Survey
 
 

@@ -9,8 +9,8 @@ from pair_halves import Half, normal
 from pair_surveys import PAIR, dense, keras, linear, torch
 
 from parity.core.arrays import Array
-from parity.pairs.readings import chosen, towers
 from parity.pairs.weights.propose import Proposal, Reading, propose
+from parity.pairs.weights.readings import chosen, towers
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 

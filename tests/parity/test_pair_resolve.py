@@ -7,9 +7,10 @@ import pytest
 from pair_halves import Half, normal
 
 from parity.core.arrays import Array
-from parity.pairs.resolve import MOST_RUNS, Resolved, resolve
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
+from parity.pairs.weights.resolve import MOST_RUNS, resolve
+from parity.pairs.weights.runs import Resolved
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 

@@ -8,8 +8,8 @@ from pair_zoo import MODELS, bare, gpt2, packed_dense
 
 from parity.config.pair import Ignore, WeightRule
 from parity.core.errors import UsageError
-from parity.pairs.transfer import to_keras
 from parity.pairs.weights.propose import Proposal, propose
+from parity.pairs.weights.transfer import to_keras
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey
 

@@ -9,8 +9,8 @@ from pair_surveys import PAIR, Model, dense, keras, line, linear, torch
 from pair_zoo import MODELS, bare, gpt2, tied_once
 
 from parity.config.pair import WeightRule
-from parity.pairs.show import as_toml, complaint, table
 from parity.pairs.weights.propose import propose
+from parity.pairs.weights.show import as_toml, complaint, table
 from parity.trace.mapping import Entry, Mapping, Unplaced
 
 

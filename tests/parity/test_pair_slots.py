@@ -3,14 +3,14 @@
 import pytest
 
 from parity.diagnose.diagnosis import Examined
-from parity.pairs.slots import in_another_form
+from parity.pairs.hidden import slots_in_another_form
 from parity.results import CaseResult
 from parity.verdict.traces import Unequal
 
 
 def slots(*unequal: Unequal, same: tuple[str, ...] = (), steps: int = 3) -> set[str]:
     result = CaseResult(case="pair/x", verdict="diverged")
-    return in_another_form(Examined(result, list(unequal), same=frozenset(same)), steps)
+    return slots_in_another_form(Examined(result, list(unequal), same=frozenset(same)), steps)
 
 
 def state(name: str, step: int | None = 0) -> Unequal:

@@ -11,10 +11,10 @@ from pair_surveys import PAIR, Model
 from pair_zoo import MODELS
 
 from parity.core.errors import UsageError
-from parity.pairs import patterns
-from parity.pairs.patterns import reshapes
-from parity.pairs.transfer import fits, gradients_to_torch, to_keras, to_torch
+from parity.pairs.weights import patterns
+from parity.pairs.weights.patterns import reshapes
 from parity.pairs.weights.propose import propose
+from parity.pairs.weights.transfer import fits, gradients_to_torch, to_keras, to_torch
 from parity.trace.mapping import Entry
 
 Shape = tuple[int, ...]

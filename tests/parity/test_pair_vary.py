@@ -9,8 +9,8 @@ from parity import asserts
 from parity import compare as command
 from parity.core.arrays import Array, reproduced
 from parity.pairs import file
-from parity.pairs.coverage import Observer, Seen, covered, in_torch_names
 from parity.pairs.file import PairFile
+from parity.pairs.vary.coverage import Observer, Seen, covered, in_torch_names
 from parity.pairs.vary.variations import GIVEN, Variation, digest, variations
 from parity.report.coverage import lines
 from parity.results import Branch, CaseResult, Coverage

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from pair_surveys import MATRIX, NORM, PAIR, Model, both, conv, conv_k, dense, keras, line, linear, norm, norm_k, torch
 from pair_zoo import MODELS
 
-from parity.pairs.show import complaint
 from parity.pairs.weights import names
 from parity.pairs.weights.propose import Proposal, propose
+from parity.pairs.weights.show import complaint
 from parity.trace.survey import Rehearsal, Survey
 
 

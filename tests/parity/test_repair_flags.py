@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from parity import compare
 from parity.core.errors import MissingError, UsageError
-from parity.pairs import sources
+from parity.pairs.causes import sources
 from parity.pairs.file import from_flags
 from parity.repair import flags, search
 from parity.repair.candidates import Port, edits, why_none

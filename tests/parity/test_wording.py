@@ -53,8 +53,8 @@ def counted(file: Path) -> list[str]:
 # Where there are always several.
 SEVERAL = {
     "parity/selftest/__main__.py", "parity/config/cases.py",  # of the catalogue, of the cases
-    "parity/doctor/rules/placement.py", "parity/pairs/rules.py", "parity/pairs/untested.py",
-    "parity/pairs/pair_causes.py",
+    "parity/doctor/rules/placement.py", "parity/pairs/weights/rules.py", "parity/pairs/extent.py",
+    "parity/pairs/causes/pair_causes.py",
     "torch_impl/models/block.py", "keras_impl/models/block.py",  # examples that import nothing of parity
 }  # fmt: skip
 

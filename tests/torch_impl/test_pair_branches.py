@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from parity.pairs.coverage import Observer, Seen
+from parity.pairs.vary.coverage import Observer, Seen
 from torch_impl.record.pair.branches import observed
 
 

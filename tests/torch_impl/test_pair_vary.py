@@ -6,7 +6,7 @@ from torch import nn
 
 from parity.config.pair import Pair, PairInput
 from parity.config.schema import Case
-from parity.pairs.coverage import Observer
+from parity.pairs.vary.coverage import Observer
 from torch_impl.record.pair.vary import Instance
 
 IDS = {"ids": np.array([[0, 1, 2]])}

@@ -17,7 +17,7 @@ from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
 from parity.doctor import ownership
-from parity.pairs.coverage import Observer
+from parity.pairs.vary.coverage import Observer
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Mask, Question
 from torch_impl.experiment.arguments import copied, exchanged_arguments, like

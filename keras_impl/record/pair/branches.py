@@ -18,7 +18,7 @@ from keras_impl.record import calls
 from keras_impl.record.calls import Call
 from keras_impl.record.weights import array
 from parity.core.names import MODEL
-from parity.pairs.coverage import Observer
+from parity.pairs.vary.coverage import Observer
 
 # Functions with kinks at fixed values: the lower and the upper one.
 KINKS: dict[str, tuple[float | None, float | None]] = {

@@ -15,7 +15,7 @@ from keras_impl.record.pair.outputs import flat
 from keras_impl.record.weights import array
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.moved import changing, counting
+from parity.pairs.causes.training import changing, counting
 from parity.trace.survey import Rehearsal
 
 

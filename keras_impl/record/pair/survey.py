@@ -29,7 +29,7 @@ from parity.core.names import MODEL
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
 from parity.doctor.program import load
-from parity.pairs.sources import shown
+from parity.pairs.causes.sources import shown
 from parity.runtime.job import SurveyJob
 from parity.trace import survey as surveys
 from parity.trace.returned import Path as Keys

@@ -16,7 +16,7 @@ from keras_impl.record.pair.parameter_groups import rate
 from keras_impl.record.weights import RMSPROP_SLOTS, SLOTS, Value, array
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
-from parity.pairs import transfer
+from parity.pairs.weights import transfer
 from parity.trace import mapping
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey

@@ -23,7 +23,7 @@ from keras_impl.record.promotion import promoted
 from keras_impl.record.weights import array
 from parity.core.arrays import Floats
 from parity.core.names import MODEL
-from parity.pairs.coverage import Draw, Observer
+from parity.pairs.vary.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
 from parity.trace import survey
 

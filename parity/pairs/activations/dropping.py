@@ -2,11 +2,16 @@
 
 In inference a dropout returns its input. So a block of torch's that ends after its dropout, and one of Keras's that
 ends before it, return the same tensor in inference and different ones in training.
+
+Tensors are matched by what the models return in inference, and are known by the number of the call. A module that
+training calls more often, as a head that also serves an auxiliary loss, may have its calls in another order on each
+side: then the first call of one side is not that of the other.
 """
+
+from collections import Counter
 
 from msgspec.structs import replace
 
-from parity.pairs.activations.calls import module, reordered
 from parity.pairs.activations.counterparts import drops
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.trace.mapping import Match, Matching
@@ -47,3 +52,51 @@ def _containers(survey: Survey) -> set[str]:
         if drops(dropout) and not is_inside_attention:
             containers.update(around)
     return containers
+
+
+def reordered(matching: Matching, torch: Survey, keras: Survey) -> set[str]:
+    """Return torch's modules with another number of calls in training, whose calls come at other times in Keras.
+
+    The time of a call is the number of those tensors returned before it that both sides return in training as often
+    as in inference.
+    """
+    varying = _varying(torch), _varying(keras)
+    if not any(varying):
+        return set()
+    steady = [
+        match
+        for match in matching.matches
+        if module(match.torch) not in varying[0] and module(match.keras) not in varying[1]
+    ]
+    times = (
+        _times(torch, {match.torch for match in steady if match.keras in keras.rehearsal.drawn}),
+        _times(keras, {match.keras for match in steady if match.torch in torch.rehearsal.drawn}),
+    )
+    modules = {(module(match.torch), module(match.keras)) for match in matching.matches}
+    return {
+        ours
+        for ours, theirs in modules
+        if (ours in varying[0] or theirs in varying[1]) and times[0].get(ours) != times[1].get(theirs)
+    }
+
+
+def module(key: str) -> str:
+    """Return the module in the key of a tensor that it returned."""
+    return key.partition("#")[0]
+
+
+def _varying(survey: Survey) -> set[str]:
+    """Return the modules that return more or fewer tensors in training than in inference, but some in both."""
+    inference = Counter(seen.module for seen in survey.outputs)
+    training = Counter(map(module, survey.rehearsal.drawn))
+    return {path for path, count in inference.items() if path and training[path] not in (0, count)}
+
+
+def _times(survey: Survey, steady: set[str]) -> dict[str, list[int]]:
+    """Return, by module, how many `steady` tensors were returned in training before each of its tensors."""
+    times: dict[str, list[int]] = {}
+    count = 0
+    for key in survey.rehearsal.drawn:
+        times.setdefault(module(key), []).append(count)
+        count += key in steady
+    return times

@@ -1,8 +1,9 @@
-"""Find the order of axes of tensors, and of the models' outputs, as far as the layers that computed them tell.
+"""Find the order of axes of tensors, and of the models' inputs and outputs, as far as their layers tell.
 
 The output of a convolution is N, C, H, W in torch and usually N, H, W, C in Keras; then the user does not have to say
 so. The layer that made an output is looked for on each side separately, never by comparing the sides, since that
-would excuse a fault.
+would excuse a fault. An input that both sides get in the same axes, although their first layers take other ones, is
+noticed.
 """
 
 import re
@@ -29,6 +30,8 @@ NEAREST = 6  # how many tensors before an output may have made it
 # The total variation of a function of single elements, in multiples of its range: a monotonic one has 1, GELU a little
 # more, and values in another order many times as much.
 BENDS = 2.0
+SPACE = ("w", "h w", "d h w")
+KINDS = ("conv", "max_pool", "average_pool", "depthwise", "separable")  # how kinds begin that have a channels' axis
 
 
 def output_layouts(
@@ -142,3 +145,36 @@ def _is_made_of(output: Array, tensor: Array) -> bool:
 def _few(array: Array) -> Array:
     """Return some of the elements, the same ones for arrays of one shape."""
     return np.asarray(array, np.float64).reshape(-1)[:: array.size // MOST + 1]
+
+
+def unlike_axes(pair: Pair, torch: Survey, keras: Survey | None = None) -> Iterator[str]:
+    """Yield a sentence on each input without keras_layout that torch's layers take with channels first, Keras's last.
+
+    Without Keras's survey, as when its model could not be called, its layers are taken to be as Keras has them.
+    """
+    for name, given in pair.inputs.items():
+        shape, rank = tuple(given.shape), len(given.shape)
+        if name in pair.loss_inputs or given.keras_layout or not 3 <= rank <= 5:
+            continue
+        first, last = _taking(torch, shape), _taking(keras, shape) if keras else "its layers"
+        if first and last:
+            space = SPACE[rank - 3]
+            yield (
+                f"[inputs.{name}] has no keras_layout, so that both models get it as {list(shape)}: torch's {first} "
+                f"takes channels first, Keras's {last} last; perhaps the file should say "
+                f'keras_layout = "n c {space} -> n {space} c"'
+            )
+
+
+def _taking(survey: Survey, shape: tuple[int, ...]) -> str:
+    """Return the first layer with channels that takes a tensor of this shape; "" if there is none.
+
+    For Keras only a layer that takes channels last counts.
+    """
+    by_path = {module.path: module for module in survey.modules}
+    for path, arguments in survey.arguments.items():
+        module = by_path.get(path)
+        takes_it = module is not None and module.kind.startswith(KINDS) and arguments[:1] == [shape]
+        if module and takes_it and module.facts.get("data_format", "channels_last") == "channels_last":
+            return path or "model"
+    return ""

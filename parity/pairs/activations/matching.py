@@ -24,12 +24,11 @@ from parity.pairs.activations.counterparts import (
     outputs,
 )
 from parity.pairs.activations.equal import match_equal
-from parity.pairs.activations.fed import fed
 from parity.pairs.activations.layouts import output_layouts
-from parity.pairs.activations.unequal import match_in_gaps, match_owners
+from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes
-from parity.pairs.patterns import reorders, reverse
+from parity.pairs.weights.patterns import reorders, reverse
 from parity.results import Matched
 from parity.trace.mapping import Mapping, Match, Matching
 from parity.trace.returned import sentences

@@ -9,20 +9,28 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import reproduced
 from parity.core.names import MODEL
-from parity.pairs.coverage import INPUTS, Seen, by_mode, covered, in_torch_names, updates
+from parity.pairs.causes.pair_causes import DEFAULT, SEED
 from parity.pairs.file import PairFile
-from parity.pairs.pair_causes import DEFAULT, SEED
-from parity.pairs.vary import masks
-from parity.pairs.vary.masks import Unshared
+from parity.pairs.vary.coverage import (
+    INPUTS,
+    Seen,
+    Unshared,
+    by_mode,
+    covered,
+    in_torch_names,
+    rates_in_words,
+    unshared_masks,
+    updates,
+)
+from parity.pairs.vary.outcome import can_be_given, conclude
 from parity.pairs.vary.record import Facts, read
-from parity.pairs.vary.variations import ALWAYS, CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, variations
-from parity.results import ELSEWHERE, CaseResult, Cause, Divergence, worst
+from parity.pairs.vary.variations import ALWAYS, CALLED, GIVEN, TRAINING, Variation, variations
+from parity.results import CaseResult, Cause
 from parity.results import Variation as VariationResult
 from parity.runtime.job import RUNS, VaryJob, Work
 from parity.runtime.runner import Worker, both
@@ -33,10 +41,6 @@ from parity.trace.survey import Survey
 from parity.verdict.traces import compare
 
 PASSED = ("match", "subprecision")
-# How the reason begins where a difference shows on the inputs given.
-OF_THE_GIVEN = {
-    GIVEN: "in inference, on", CALLED: "called without further arguments, as", SECOND_CALL: "at a", TRAINING: "in",
-}  # fmt: skip
 HOW = {
     "torch": "without gradients and with PyTorch's fast paths",
     "keras": "without a value for `training`",
@@ -76,14 +80,9 @@ def vary(
             result.variations = [each for each in result.variations if each.verdict == "diverged"]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    decisive = _conclude(result, unshared)
+    decisive = conclude(result, unshared)
     diverged = [each for each in chosen if decisive and (each.name, "diverged") == (decisive.name, decisive.verdict)]
-    return next(filter(_can_be_given, diverged), None)
-
-
-def _can_be_given(variation: Variation) -> bool:
-    """Return whether a variation is one of the inputs, rather than of how the models are called."""
-    return variation.name not in (GIVEN, CALLED, SECOND_CALL, TRAINING)
+    return next(filter(can_be_given, diverged), None)
 
 
 def _recorded(
@@ -98,29 +97,6 @@ def _recorded(
         job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, given_only=given_only)
         jobs[backend] = job
     return [f"{name}: {answer.message}" for name, answer in both(jobs).items() if answer.status != "done"]
-
-
-def _conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationResult | None:
-    """Change the verdict of the pair if a variation diverged, or if one side alone draws random numbers.
-
-    The pair is then diverged or inconclusive. Returns the variation that decides.
-    """
-    decisive = next(
-        (
-            variation
-            for variation in [*result.variations, *unshared]
-            if variation.verdict == "diverged" or variation in unshared
-        ),
-        None,
-    )
-    if decisive is None:
-        return None
-    where = OF_THE_GIVEN.get(decisive.name, ELSEWHERE)
-    reason = f"{where} {decisive.name}: {decisive.reason}"
-    result.verdict, result.reason = worst([result.verdict, decisive.verdict]), reason
-    divergence = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
-    result.first_divergence = msgspec.structs.replace(decisive.first_divergence or divergence, reason=reason)
-    return decisive
 
 
 class _Comparisons:
@@ -181,7 +157,7 @@ class _Comparisons:
         name = self.chosen[number].name
         failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
         excluded = {side: facts.excluded[name] for side, facts in self._sides() if name in facts.excluded}
-        if why_not := masks.unshared(excluded, self.torch, self.facts[1].draws.get(name, [])):
+        if why_not := unshared_masks(excluded, self.torch, self.facts[1].draws.get(name, [])):
             return self._left(name, why_not)
         if failed:
             return self._failed(self.chosen[number], failed)
@@ -205,7 +181,7 @@ class _Comparisons:
         ordered = [sorted(draws, key=lambda draw: draw.size) for draws in (torch, keras)]
         if ordered[0] == ordered[1]:
             return None
-        reason = f"torch drops at the rates {masks.rates_in_words(torch)}, keras {masks.rates_in_words(keras)}"
+        reason = f"torch drops at the rates {rates_in_words(torch)}, keras {rates_in_words(keras)}"
         if sorted(torch) == sorted(keras):
             return self._left(name, Unshared(f"{reason}: in another order", alike=False))
         return VariationResult(name=name, verdict="diverged", reason=reason)

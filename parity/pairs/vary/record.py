@@ -16,7 +16,7 @@ from parity.config.weights import Nudged
 from parity.core import precision
 from parity.core.arrays import Array, Floats, reproduced
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.coverage import Draw, Observer, Seen
+from parity.pairs.vary.coverage import Draw, Observer, Seen
 from parity.pairs.vary.variations import (
     ALWAYS,
     ANOTHER,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from parity.pairs.alignment import Block
 from parity.pairs.alignment import align as best_blocks
-from parity.pairs.built import Built
+from parity.pairs.untrained.built import Built
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Link, make_link
 from parity.pairs.weights.units import Unit, bare_unit, single_weight_units

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from parity.pairs.patterns import MOST
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Ambiguity, Link, make_link
+from parity.pairs.weights.patterns import MOST
 from parity.pairs.weights.units import Unit
 
 FEW = 4  # among so many siblings words of known meaning decide; a crossing is looked for among fewer

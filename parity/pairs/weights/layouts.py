@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from parity.pairs.patterns import MOST, Shape, reshapes, tidy
+from parity.pairs.weights.patterns import MOST, Shape, reshapes, tidy
 from parity.pairs.weights.units import Unit
 
 # torch's axes of a matrix or convolution: outputs (o), inputs of a group (i), and the spatial axes of the kernel.

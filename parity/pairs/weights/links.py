@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from parity.pairs.patterns import MOST, numbered, reshapes, tidy
-from parity.pairs.transfer import fits
 from parity.pairs.weights import layouts
 from parity.pairs.weights.layouts import Move, Packed
 from parity.pairs.weights.names import distinctive_parts
-from parity.pairs.weights.units import RECURRENT, ROLES, Unit
+from parity.pairs.weights.patterns import MOST, numbered, reshapes, tidy
+from parity.pairs.weights.transfer import fits
+from parity.pairs.weights.units import RECURRENT, Unit, are_other_vectors
 from parity.trace.mapping import Entry
 from parity.trace.survey import Weight
 
@@ -109,7 +109,7 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         return in_any_order or [_recurrent(torch, keras)]
     if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
         return [_scaleless(torch, keras)]
-    if "weight" not in torch.weights or "weight" not in keras.weights or _are_other_vectors(torch, keras):
+    if "weight" not in torch.weights or "weight" not in keras.weights or are_other_vectors(torch, keras):
         return []
     moves = [
         {"rearrange": text, "sizes": layouts.flattened(text, torch.image)} for text in _patterns_to_try(torch, keras)
@@ -126,13 +126,6 @@ def _scaleless(torch: Unit, keras: Unit) -> list[Entry]:
     """Return the entries of two norms of which one has no scale: its offset and statistics remain what they are."""
     shared = [role for role in torch.weights if role in keras.weights]
     return [entry for role in shared for entry in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]
-
-
-def _are_other_vectors(torch: Unit, keras: Unit) -> bool:
-    """Return whether two vectors have names of different meaning, such as a scale and an offset."""
-    weights = torch.weights["weight"], keras.weights["weight"]
-    roles = {ROLES.get(weight.role, "") for weight in weights}
-    return all(len(weight.shape) < 2 for weight in weights) and "" not in roles and len(roles) > 1
 
 
 def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:

@@ -1,7 +1,7 @@
 """Propose a weight mapping: first by the user's rules, then by what shapes, kinds, order and names say.
 
 Where several ways are possible, and names and order do not decide, the mapping holds the first choice of an
-ambiguity, and running both sides decides (parity.pairs.resolve).
+ambiguity, and running both sides decides (parity.pairs.weights.resolve).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,15 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from parity.config.pair import Pair
-from parity.pairs import rules
-from parity.pairs.alone import alone
-from parity.pairs.built import Built
-from parity.pairs.patterns import IDENTITY
-from parity.pairs.tables import link_tables
-from parity.pairs.transfer import check
-from parity.pairs.weights import equal_shapes, names
+from parity.pairs.untrained.built import Built
+from parity.pairs.weights import equal_shapes, names, rules
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
+from parity.pairs.weights.left_over import alone, link_tables
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
+from parity.pairs.weights.patterns import IDENTITY
+from parity.pairs.weights.transfer import check
 from parity.pairs.weights.units import Order, Unit, execution, units
 from parity.trace.mapping import Entry, Mapping, counts, keeps
 from parity.trace.survey import Survey, Weight

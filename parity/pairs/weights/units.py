@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from parity.pairs.patterns import Shape
+from parity.pairs.weights.patterns import Shape
 from parity.trace.survey import Module, Survey, Weight
 
 # The common name of a weight's role, by the attribute that holds it on either side.
@@ -279,3 +279,10 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
         )
         for part, roles in parts.items()
     ]  # fmt: skip
+
+
+def are_other_vectors(torch: Unit, keras: Unit) -> bool:
+    """Return whether two vectors have names of different meaning, such as a scale and an offset."""
+    weights = torch.weights["weight"], keras.weights["weight"]
+    roles = {ROLES.get(weight.role, "") for weight in weights}
+    return all(len(weight.shape) < 2 for weight in weights) and "" not in roles and len(roles) > 1

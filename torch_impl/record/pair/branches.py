@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from parity.pairs.coverage import Observer
+from parity.pairs.vary.coverage import Observer
 from torch_impl.record import calls, tree
 from torch_impl.record.weights import array
 

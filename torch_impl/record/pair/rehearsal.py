@@ -10,7 +10,7 @@ from torch import nn
 
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.moved import changing, counting
+from parity.pairs.causes.training import changing, counting
 from parity.trace.survey import Rehearsal
 from torch_impl.record import calls, tree
 from torch_impl.record.calls import Call

@@ -12,7 +12,7 @@ from torch import nn
 from parity.config.schema import Case
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
-from parity.pairs.coverage import Draw, Observer
+from parity.pairs.vary.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
 from torch_impl.instruments import devices
 from torch_impl.record import precision

@@ -15,10 +15,10 @@ from parity.diagnose.experiment.description import Description, description
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
 from parity.diagnose.place import around, plain
-from parity.pairs.consequences import diagnosis_key
+from parity.pairs.accepting.consequences import diagnosis_key
+from parity.pairs.causes.further import following, further, is_behind
+from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
-from parity.pairs.further import following, further, is_behind
-from parity.pairs.sources import shown
 from parity.results import CaseResult, Cause
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both

@@ -14,12 +14,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parity.core.wording import agree
-from parity.pairs.reproduced import Reproduced, Values, agrees
-from parity.pairs.resolve import Run
 from parity.pairs.weights import names
 from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchanged, grouped, reordered, signature
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.propose import Proposal, Reading
+from parity.pairs.weights.runs import Reproduced, Run, Values, agrees
 from parity.trace.survey import Survey
 
 FEW = 3  # towers of one structure that are tried in every order

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from parity.pairs.patterns import IDENTITY
+from parity.pairs.weights.patterns import IDENTITY
 from parity.trace.mapping import Entry, Mapping, Unplaced
 from parity.trace.survey import Survey
 

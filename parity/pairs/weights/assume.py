@@ -14,9 +14,8 @@ import msgspec
 
 from parity.core.names import MODEL
 from parity.core.wording import agree
-from parity.pairs.reproduced import Values, agrees
-from parity.pairs.resolve import Resolved, Run, exchanged
 from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.runs import Resolved, Run, Values, agrees, exchanged
 from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 

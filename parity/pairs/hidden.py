@@ -2,23 +2,34 @@
 
 A layer that is called inside a graph, or twice where the other framework's layer is called once and a function does
 the rest, records other tensors than its counterpart. That is no difference of the computation: the tensors before and
-after it are compared, and the report lists what only one side has. The same holds for what the user's own optimizers
-keep in a form of their own, and for the gradient of a variable of Keras's that is a buffer in torch, where nothing is
-trained.
+after it are compared, and the report lists what only one side has. The same holds for the gradient of a variable of
+Keras's that is a buffer in torch, where nothing is trained, and for two kinds that only a comparison tells.
+
+What an optimizer of one's own keeps between two steps has no form that the sides would share: a flat array, a sum where
+the other keeps a mean, a learning rate that is set before an update or behind the one before it. If a slot differs
+after a step, and the updates that are made of it are the same nevertheless, it is in another form. A slot that only
+begins to differ after the last step has no update that tells.
+
+And modules' outputs may be compared with the wrong tensor. One side's embedding scales what it returns, the other's
+leaves that to the model. Behind a fault no values tell that the two outputs do not correspond, though the next module
+is given the same on both sides. And two tensors may be equal by chance: the last state of a recurrent layer is that of
+the last step, as long as no sequence ends in padding.
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Set
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from parity.config.pair import Pair
 from parity.core.names import MODEL
+from parity.diagnose.diagnosis import Examined
 from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
 from parity.trace.comparable import comparable
 from parity.trace.manifest import Tensors, Trace
+from parity.verdict.traces import Unequal
 
 INNER = ("activation", "input")
 LOW, HIGH = keys.RUNS[:2]
@@ -46,8 +57,8 @@ def without_one_sided(
 ) -> ComparedTraces:
     """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has.
 
-    `other_form` are slots that both have, in another form (parity.pairs.slots); `elsewhere` are the keys of modules'
-    tensors that do not correspond (parity.pairs.elsewhere).
+    `other_form` are slots that both have, in another form (`slots_in_another_form`); `elsewhere` are the keys of
+    modules' tensors that do not correspond (`with_counterparts_elsewhere`).
     """
     traces = reference, candidate
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
@@ -212,3 +223,64 @@ def slot(key: str) -> str:
     """Return the name of the slot in the key of an optimizer's state; "" for any other tensor."""
     kind, name = keys.split(key)
     return name.rpartition(".")[2] if kind == "optimizer_state" else ""
+
+
+def with_counterparts_elsewhere(examined: Examined, reference: Trace, candidate: Trace) -> set[str]:
+    """Return the keys of unequal activations that torch passes on, as they are, as an input that is equal.
+
+    So Keras has the same tensor at another place. Only the first step is looked at: later on the weights may differ.
+    """
+    file = f"{keys.RUNS[1]}/rank-0/{keys.step_file(0)}"
+    mine, theirs = (trace.manifest.aliases.get(file, {}) for trace in (reference, candidate))
+    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
+    unequal = {keys.key(tensor.kind, tensor.name) for tensor in examined.unequal if tensor.step == 0}
+    listed = set(candidate.manifest.files.get(file, ()))
+    return {
+        source
+        for passed, source in mine.items()
+        if keys.split(passed)[0] == "input"
+        and keys.split(source)[0] == "activation"
+        and source in unequal
+        and passed not in unequal
+        and passed in listed
+        and theirs.get(passed) != source
+        and is_comparable(passed)
+    }
+
+
+def equal_by_chance(examined: Examined) -> set[str]:
+    """Return the keys of what differs, if that is only what inner modules return, and not in the first step.
+
+    Nothing that follows of it differs then: neither the model's outputs, nor losses, gradients and updates.
+    """
+    unequal = examined.unequal
+    is_inner = all(each.kind == "activation" and each.step and not is_output(each.name) for each in unequal)
+    return {keys.key(each.kind, each.name) for each in unequal} if is_inner else set()
+
+
+def slots_in_another_form(examination: Examined, steps: int) -> set[str]:
+    """Return the names of such slots.
+
+    One that differs after the last step is such a slot if both optimizers' formulas say so. `steps` is the number of
+    training steps.
+    """
+    moved = {
+        (tensor.name, tensor.replica) for tensor in examination.unequal if tensor.kind in ("gradient", keys.UPDATE)
+    }
+    return {
+        slot(keys.key(tensor.kind, tensor.name))
+        for tensor in examination.unequal
+        if tensor.kind == "optimizer_state"
+        and tensor.step is not None
+        and (tensor.step < steps - 1 or keys.key(keys.UPDATE, _parameter(tensor)) in examination.same)
+        and not _moves(tensor, moved)
+    }
+
+
+def _moves(tensor: Unequal, moved: Set[tuple[str, int]]) -> bool:
+    """Return whether an update differs that is made of a slot; all are made of one that belongs to no parameter."""
+    return (_parameter(tensor), tensor.replica) in moved if "." in tensor.name else bool(moved)
+
+
+def _parameter(tensor: Unequal) -> str:
+    return tensor.name.rpartition(".")[0]

@@ -11,8 +11,8 @@ from parity.diagnose.experiment import later
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.later import Parted
 from parity.diagnose.experiment.later_words import difference
-from parity.pairs.experiment import MOST_ALIKE, Experiment, each_once
-from parity.pairs.one_sided import has_own_optimizer
+from parity.pairs.causes.experiment import MOST_ALIKE, Experiment, each_once
+from parity.pairs.hidden import has_own_optimizer
 from parity.results import Cause
 from parity.trace import keys
 from parity.trace.experiment import Question

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from parity.core import wording
 from parity.core.errors import UsageError
-from parity.pairs import patterns
-from parity.pairs.patterns import Equation, Group, Shape
+from parity.pairs.weights import patterns
+from parity.pairs.weights.patterns import Equation, Group, Shape
 from parity.trace.mapping import Entry
 
 Groups = list[Group]

@@ -1,6 +1,7 @@
-"""Why a pair diverges on other inputs than the first: it is compared once more, with those inputs as the ones given.
+"""Say what variations of the inputs mean for a pair: its verdict, and why it diverges on other inputs than the first.
 
-They are a variation of the inputs, or the batch of a later step of training.
+For the latter it is compared once more, with those inputs as the ones given. They are a variation of the inputs, or the
+batch of a later step of training.
 """
 
 from pathlib import Path
@@ -9,12 +10,46 @@ import msgspec
 import numpy as np
 
 from parity.config.pair import Pair
+from parity.core.names import MODEL
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
-from parity.pairs.vary.variations import Variation, digest
-from parity.results import ELSEWHERE, CaseResult
+from parity.pairs.vary.variations import CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, digest
+from parity.results import ELSEWHERE, CaseResult, Divergence, worst
+from parity.results import Variation as VariationResult
 
 NPZ = "varied.npz"
+# How the reason begins where a difference shows on the inputs given.
+OF_THE_GIVEN = {
+    GIVEN: "in inference, on", CALLED: "called without further arguments, as", SECOND_CALL: "at a", TRAINING: "in",
+}  # fmt: skip
+
+
+def conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationResult | None:
+    """Change the verdict of the pair if a variation diverged, or if one side alone draws random numbers.
+
+    The pair is then diverged or inconclusive. Returns the variation that decides.
+    """
+    decisive = next(
+        (
+            variation
+            for variation in [*result.variations, *unshared]
+            if variation.verdict == "diverged" or variation in unshared
+        ),
+        None,
+    )
+    if decisive is None:
+        return None
+    where = OF_THE_GIVEN.get(decisive.name, ELSEWHERE)
+    reason = f"{where} {decisive.name}: {decisive.reason}"
+    result.verdict, result.reason = worst([result.verdict, decisive.verdict]), reason
+    divergence = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
+    result.first_divergence = msgspec.structs.replace(decisive.first_divergence or divergence, reason=reason)
+    return decisive
+
+
+def can_be_given(variation: Variation) -> bool:
+    """Return whether a variation is one of the inputs, rather than of how the models are called."""
+    return variation.name not in (GIVEN, CALLED, SECOND_CALL, TRAINING)
 
 
 def later_batch(result: CaseResult, file: PairFile) -> Variation | None:

@@ -19,9 +19,9 @@ from einops import rearrange
 
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
-from parity.pairs import patterns
-from parity.pairs.patterns import Shape
-from parity.pairs.transfer_plans import Plan, joined, planned, slices_of, title
+from parity.pairs.weights import patterns
+from parity.pairs.weights.patterns import Shape
+from parity.pairs.weights.transfer_plans import Plan, joined, planned, slices_of, title
 from parity.trace.mapping import Entry
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array, Floats
-from parity.pairs.transfer import to_keras
+from parity.pairs.weights.transfer import to_keras
 from parity.trace import survey
 from parity.trace.mapping import Entry, Unlike
 

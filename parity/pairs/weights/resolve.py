@@ -9,8 +9,7 @@ like it, and a layer that is reproduced already is not tried at all.
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import re
 
 import msgspec
 
@@ -18,34 +17,16 @@ from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances
-from parity.pairs.paths import pattern, relative
-from parity.pairs.reproduced import Chosen, Reproduced, Values, agrees, nearest
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
-from parity.trace.mapping import Entry, Mapping
+from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Values, agrees, exchanged, nearest
+from parity.trace.mapping import Mapping
 from parity.trace.survey import Survey
 
-Run = Callable[[Mapping], tuple[Survey, Values]]
 MOST_RUNS = 64
 MOST_TOGETHER = 12  # combinations that are tried where one tensor depends on several ambiguities
 LOOK_AHEAD = 32  # how many of torch's tensors, from an ambiguity's module on, are looked for among Keras's
 CANDIDATES = 3  # how many of Keras's tensors are compared in full, after a sample has picked the nearest
-
-
-class Resolved(NamedTuple):
-    """The mapping, what Keras's model returned with it, and what remains ambiguous.
-
-    `undecided` lists the modules whose ambiguity could not be decided, `runs` counts the runs of Keras's model.
-    `ambiguities` are in the order of execution; `chosen` holds the number of the choice for each.
-    """
-
-    mapping: Mapping
-    survey: Survey
-    values: Values
-    undecided: list[str]
-    runs: int
-    ambiguities: Sequence[Ambiguity] = ()
-    chosen: Chosen = ()
 
 
 def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Resolved:
@@ -55,14 +36,6 @@ def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -
     numbers. `run` may overwrite what it returned once it is called again.
     """
     return _Resolution(proposal, torch, torch_values, run).resolved()
-
-
-def exchanged(mapping: Mapping, new: Sequence[Entry]) -> Mapping:
-    """Return the mapping with the given entries in place of those of the same Keras variables."""
-    names = {name for entry in new for name in entry.keras}
-    kept = [entry for entry in mapping.entries if not names & set(entry.keras)]
-    first = next((position for position, entry in enumerate(mapping.entries) if names & set(entry.keras)), len(kept))
-    return msgspec.structs.replace(mapping, entries=[*kept[:first], *new, *kept[first:]])
 
 
 class _Resolution:
@@ -288,3 +261,13 @@ def _exchangeable(ambiguity: Ambiguity) -> set[str]:
     if all(other == pairs[0] for other in pairs):
         return set()
     return {name.rpartition(".")[0] for choice in ambiguity.choices for entry in choice for name in entry.torch}
+
+
+def relative(path: str) -> str:
+    """Return the last two names of a path without numbers: equal layers of two towers become equal."""
+    return ".".join(pattern(path).split(".")[-2:])
+
+
+def pattern(path: str) -> str:
+    """Replace the numbers in a path, so that corresponding modules of equal layers become equal."""
+    return re.sub(r"\d+", "#", path)

@@ -1,15 +1,46 @@
-"""What Keras's model returned in a run, compared with what torch's did: in whole, and tensor by tensor."""
+"""Hold what Keras's model returned in a run, and compare it with what torch's did: in whole, and tensor by tensor."""
 
 import heapq
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from parity.core.arrays import Array
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.values import CLEARLY, SAME, Tensor, could_be_same, fit
+from parity.pairs.weights.links import Ambiguity
+from parity.trace.mapping import Entry, Mapping
 from parity.trace.survey import Survey
 
 Values = dict[str, Array]
 Chosen = tuple[int, ...]  # the number of a choice for each of several ambiguities
+Run = Callable[[Mapping], tuple[Survey, Values]]  # Keras's model with a mapping
+
+
+class Resolved(NamedTuple):
+    """The mapping, what Keras's model returned with it, and what remains ambiguous.
+
+    `undecided` lists the modules whose ambiguity could not be decided, `runs` counts the runs of Keras's model.
+    `ambiguities` are in the order of execution; `chosen` holds the number of the choice for each.
+    """
+
+    mapping: Mapping
+    survey: Survey
+    values: Values
+    undecided: list[str]
+    runs: int
+    ambiguities: Sequence[Ambiguity] = ()
+    chosen: Chosen = ()
+
+
+def exchanged(mapping: Mapping, new: Sequence[Entry]) -> Mapping:
+    """Return the mapping with the given entries in place of those of the same Keras variables."""
+    names = {name for entry in new for name in entry.keras}
+    kept = [entry for entry in mapping.entries if not names & set(entry.keras)]
+    first = next((position for position, entry in enumerate(mapping.entries) if names & set(entry.keras)), len(kept))
+    return msgspec.structs.replace(mapping, entries=[*kept[:first], *new, *kept[first:]])
 
 
 class Reproduced:

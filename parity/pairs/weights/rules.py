@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from parity.config.pair import PREFIX, WeightRule
 from parity.core.errors import UsageError, nearest
-from parity.pairs.patterns import tidy
+from parity.pairs.weights.patterns import tidy
 from parity.trace.mapping import Entry
 from parity.trace.survey import Survey
 

@@ -1,11 +1,11 @@
-"""Tables that builders draw at random, in whole or in part: which elements those are, and whether both draw alike.
+"""Tell which tables builders draw at random, in whole or in part, and whether both sides draw them alike.
 
 An element is random if another seed gives it another value, on either side. All others are computed, and compared as
-they are. Of the random ones the distributions are compared (parity.pairs.distributions).
+they are. Of the random ones the distributions are compared (parity.pairs.untrained.distributions).
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from parity.core.arrays import Floats
 from parity.core.wording import count
-from parity.pairs.built import Built, Values, finite
-from parity.pairs.distributions import Contrast, contrast
-from parity.pairs.transfer import to_keras
+from parity.pairs.untrained import distributions
+from parity.pairs.untrained.built import Built, Values, finite
+from parity.pairs.untrained.distributions import Contrast, contrast
+from parity.pairs.weights.transfer import to_keras
 from parity.trace.mapping import Entry, Partial, Unlike
+from parity.trace.survey import Survey, Weight
 
 Mask = NDArray[np.bool_]
 LARGEST = 1 << 22  # numbers of a table that is drawn again and again
@@ -115,6 +117,97 @@ class RandomTable:
         torch = ([finite(build[name]) for name in self.entry.torch] for build in self.draws.torch)
         keras = (finite(build[self.entry.keras[number]]) for build in self.draws.keras)
         return (factor * to_keras(self.entry, arrays, shapes)[number] for arrays in torch), keras
+
+
+class Sides(NamedTuple):
+    """Both surveys, with the weights by name."""
+
+    torch: Survey
+    keras: Survey
+
+    def weights(self, entry: Entry) -> tuple[list[Weight], list[Weight]]:
+        """Return the tensors of an entry: torch's and Keras's."""
+        ours, theirs = ({weight.name: weight for weight in side.weights} for side in self)
+        return [ours[name] for name in entry.torch], [theirs[name] for name in entry.keras]
+
+
+class Judge:
+    """The decision on an entry whose values differ, from what a few further seeds change."""
+
+    def __init__(self, sides: Sides, built: Built, draws: Draws) -> None:
+        self.sides, self.built = sides, built
+        self.torch, self.keras = changed(draws.torch), changed(draws.keras)
+        self.drawing = {weight.module for weight in sides.keras.weights if weight.name in self.keras}
+
+    def is_state(self, entry: Entry) -> bool:
+        """Return whether training changes torch's values."""
+        return bool(set(entry.torch) & set(self.sides.torch.rehearsal.changing))
+
+    def size(self, entry: Entry) -> int:
+        """Return how many numbers an entry has in Keras."""
+        return sum(math.prod(weight.shape) for weight in self.sides.weights(entry)[1])
+
+    def wanted(self, tables: Sequence[Entry]) -> tuple[int, list[str]]:
+        """Return with how many further seeds these tables are to be drawn, and their names."""
+        model = sum(math.prod(weight.shape) for weight in self.sides.keras.weights)
+        names = [name for entry in tables for name in (*entry.torch, *entry.keras)]
+        return distributions.builds(min(map(self.size, tables)), model) - 1, names
+
+    def is_random(self, entry: Entry) -> bool:
+        """Return whether a seed changes any value, on either side."""
+        return not (self.torch.keys().isdisjoint(entry.torch) and self.keras.keys().isdisjoint(entry.keras))
+
+    def is_random_table(self, entry: Entry) -> bool:
+        """Return whether random values are part of the computation, and not weights that wait for a checkpoint's.
+
+        In a frozen layer they are if they stand beside values that are computed; or if all are random on both sides and
+        the user's own code chose them on either, beyond what the layer begins with.
+        """
+        if not self.is_random(entry) or self.is_state(entry) or self.built.is_unfilled(entry):
+            return False
+        ours, theirs = self.sides.weights(entry)
+        is_beside_computed = any(
+            _is_beside_computed(weight.name, random, values)
+            for weights, random, values in (
+                (ours, self.torch, self.built.rounded),
+                (theirs, self.keras, self.built.keras),
+            )
+            for weight in weights
+        )
+        is_chosen = _are_chosen(ours, self.sides.torch) or _are_chosen(theirs, self.sides.keras)
+        on_both = not (self.torch.keys().isdisjoint(entry.torch) or self.keras.keys().isdisjoint(entry.keras))
+        return self._is_own(entry) or is_beside_computed or (is_chosen and on_both)
+
+    def is_disputed(self, entry: Entry) -> bool:
+        """Return whether the two builders compute an entry's values differently.
+
+        What a frozen layer holds counts only if Keras's builder chose it, neither side draws it, and Keras neither
+        draws anything else of the layer nor leaves it to be filled.
+        """
+        theirs = self.sides.weights(entry)[1]
+        in_drawn_layer = any(weight.module in self.drawing for weight in theirs)
+        is_chosen = all(weight.chosen for weight in theirs)
+        is_left = in_drawn_layer or self.is_random(entry) or self.built.is_unfilled(entry) or not is_chosen
+        return self._is_own(entry) or not is_left
+
+    def _is_own(self, entry: Entry) -> bool:
+        """Return whether it is a buffer of torch's or made untrained in Keras, and not only frozen."""
+        ours, theirs = self.sides.weights(entry)
+        return any(one.constant for one in ours) or any(one.fixed for one in theirs)
+
+
+def _are_chosen(weights: Iterable[Weight], survey: Survey) -> bool:
+    """Return whether the user's own code makes the modules of frozen weights, or their class, and chose the values."""
+    made = [(weight, survey.made(weight.module)) for weight in weights]
+    return all(weight.chosen and module and (module.calls or module.initialisers) for weight, module in made)
+
+
+def _is_beside_computed(name: str, random: Mapping[str, Mask], values: Values) -> bool:
+    """Return whether a tensor is random in part, and computed in another: not all the same, as zeros for padding."""
+    if name not in random:
+        return False
+    computed = np.asarray(values[name])[~random[name]]
+    return bool((computed != computed[:1]).any())
 
 
 def _differing(arrays: Iterable[Floats]) -> Mask:
