@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from keras_impl.doctor import timing
 from keras_impl.instruments import communication, devices
-from keras_impl.record import built_in, precision
-from keras_impl.record.pair import program as pair
+from keras_impl.record import precision
+from keras_impl.record import run as built_in
+from keras_impl.record.pair import run as pair
 from keras_impl.strategies import single
 from parity.bench.bursts import BATCHES, Bursts, endless
 from parity.core.errors import UsageError

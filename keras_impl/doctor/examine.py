@@ -24,7 +24,7 @@ from keras_impl.instruments.build import Building
 from keras_impl.instruments.functions import Functions
 from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
-from keras_impl.record import built_in
+from keras_impl.record import run as built_in
 from parity.doctor.clock import Clock
 from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.doctor.evidence import Evidence

@@ -28,7 +28,7 @@ from torch_impl.doctor.timing import timed
 from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.collectives import Collectives
-from torch_impl.record import built_in
+from torch_impl.record import run as built_in
 
 Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
