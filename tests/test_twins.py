@@ -88,7 +88,7 @@ EXCEPTIONS = {
     "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
     "record/pair/sources.py": {
         "Sources.layers": "a torch module that is not called is part of the model all the same",
-        "watched": "torch keeps modules in the order of their definition, and runs their code in each call",
+        "noted_at_creation": "torch keeps modules in the order of their definition, and runs their code in each call",
     },
     "record/pair/values.py": {
         "started": "both sides start from torch's own values",

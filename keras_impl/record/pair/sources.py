@@ -96,7 +96,7 @@ Noted = TypeVar("Noted")
 
 
 @contextmanager
-def watched(note: Callable[[], Noted]) -> Iterator[dict[int, Noted]]:
+def noted_at_creation(note: Callable[[], Noted]) -> Iterator[dict[int, Noted]]:
     """Yield what `note` returns when a layer or an operation is created within the context, by its id()."""
     noted: dict[int, Noted] = {}
     create = Operation.__init__

@@ -21,10 +21,11 @@ from keras_impl.instruments import source
 from keras_impl.record import calls, precision, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.masks import OrderedMasks
-from keras_impl.record.pair import build, sources, values
+from keras_impl.record.pair import build, values
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import usual
 from keras_impl.record.pair.outputs import laid_out, ordered
+from keras_impl.record.pair.sources import noted_at_creation
 from keras_impl.record.pair.values import python_state
 from keras_impl.record.precision import promoted
 from keras_impl.record.weights import array
@@ -45,7 +46,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
 
     @contextmanager
     def watched() -> Iterator[None]:
-        with sources.watched(source.nearest) as lines:
+        with noted_at_creation(source.nearest) as lines:
             attempts.append(lines)
             yield
 
