@@ -64,7 +64,7 @@ def _added(side: str, name: str, folder: Path) -> str:
     taken: dict[bool, list[float]] = {True: [], False: []}
     with part("doctor.pretend").pretend(1):
         with part("instruments.build").Building() as building:
-            program = part("record.built_in").program(plain_run(job.case, steps(job), Rank(0, 1), job.folder), places)
+            program = part("record.run").program(plain_run(job.case, steps(job), Rank(0, 1), job.folder), places)
         observer = part("doctor.observer").Observer(program.model, building, places)
 
         @contextlib.contextmanager

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from keras_impl.doctor import timing
 from keras_impl.instruments import devices
-from keras_impl.record import built_in, precision
-from keras_impl.record.pair import program as pair
+from keras_impl.record import precision
+from keras_impl.record.pair import run as pair
 from keras_impl.strategies import single
 from parity.bench.bursts import BATCHES, Bursts, endless
 from parity.core.errors import UsageError
@@ -51,7 +51,7 @@ def _program(job: BenchJob) -> Program:
     if job.pair:
         return pair.program(job.case, job.pair)
     run = plain_run(job.case, BATCHES, devices.rank(), job.folder)
-    return built_in.program(run, devices.names(job.case.devices))
+    return run.program(run, devices.names(job.case.devices))
 
 
 @contextlib.contextmanager

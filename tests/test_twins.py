@@ -51,11 +51,7 @@ EXCEPTIONS = {
     "strategies/hybrid.py": {
         "place": "PipelineStage is told shapes and the axis of the samples",
     },
-    "experiment/arguments.py": {"copied": "TensorFlow's tensors never change"},
-    "record/pair/branches.py": {
-        "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
-        "embeddings": "a torch mode sees the function behind an embedding; Keras's is seen as a layer",
-    },
+    "experiment/call.py": {"copied": "TensorFlow's tensors never change"},
     "record/pair/build.py": {
         "ready": "a torch model is moved, cast and promoted after it is built",
         "fitted": "fit gives a Keras model its inputs as one structure",
@@ -72,7 +68,10 @@ EXCEPTIONS = {
         "training": "torch's loss is a line of the plain loop",
         "Scalar": "torch's loss is a line of the plain loop",
     },
-    "record/pair/optimizers.py": {"unwrapped": "torch's GradScaler is no optimizer"},
+    "record/pair/optimizers.py": {
+        "unwrapped": "torch's GradScaler is no optimizer",
+        "StepObserver": "torch's hooks see what an optimizer applies; Keras's optimizers and tapes are wrapped",
+    },
     "record/pair/outputs.py": {
         "unnamed": "Keras's half is told how torch's orders its outputs",
         "ordered": "Keras's half is told how torch's orders its outputs",
@@ -80,16 +79,16 @@ EXCEPTIONS = {
         "found": "Keras's outputs may have another axis order",
         "laid_out": "Keras's outputs may have another axis order",
     },
+    "record/pair/rehearsal.py": {"still": "both sides start from torch's values, in which no zeros are left"},
     "record/pair/run.py": {
         "fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
         "without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
     },
-    "record/pair/step_observer.py": {
-        "StepObserver": "torch's hooks see what an optimizer applies; Keras's optimizers and tapes are wrapped"
-    },
     "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
-    "record/pair/sources.py": {"Sources.layers": "a torch module that is not called is part of the model all the same"},
-    "record/pair/unused.py": {"still": "both sides start from torch's values, in which no zeros are left"},
+    "record/pair/sources.py": {
+        "Sources.layers": "a torch module that is not called is part of the model all the same",
+        "noted_at_creation": "torch keeps modules in the order of their definition, and runs their code in each call",
+    },
     "record/pair/values.py": {
         "started": "both sides start from torch's own values",
         "constants": "both sides start from torch's own values",
@@ -101,6 +100,8 @@ EXCEPTIONS = {
     "record/pair/vary.py": {
         "Instance.__init__": "Keras's inputs and outputs are converted by torch's survey",
         "Instance.reload_written": "a torch.nn.Embedding with max_norm writes to its weights; no Keras layer does",
+        "observed": "a torch mode is told the module by hooks; Keras's layers are wrapped by the caller",
+        "embeddings": "a torch mode sees the function behind an embedding; Keras's is seen as a layer",
     },
     "record/run.py": {"options": "a torch strategy is shown data by some options"},
     "record/data.py": {
@@ -115,13 +116,6 @@ EXCEPTIONS = {
         "is_backward": "torch.utils.checkpoint calls modules in the backward pass",
         "tracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
     },
-    "record/kinds.py": {
-        "computed": "a layer of Keras's may have its activation within it",
-        "passed": "torch's arguments need no signature; Keras's are bound by the wrapper of the call",
-    },
-    "record/promotion.py": {
-        "promote_weights": "torch's modules may hold float32; Keras's variables are promoted as they are made"
-    },
     "record/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
         "Dropping": "a torch mask is drawn for the module that is being called",
@@ -131,6 +125,7 @@ EXCEPTIONS = {
         "eagerly": "torch runs op by op",
         "cast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
         "autocast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
+        "promote_weights": "torch's modules may hold float32; Keras's variables are promoted as they are made",
     },
     "record/probe.py": {
         "Probe.__init__": "a torch process has one model; one Keras program has one for each replica",
@@ -139,7 +134,8 @@ EXCEPTIONS = {
         "Probe.gradients": "a torch parameter holds its gradient; Keras's arrive all at once",
         "Probe.reduction": "torch's hooks see the gradients of a rank; a Keras strategy hands them to its reduction",
     },
-    "record/replicas.py": {
+    "record/recorders.py": {
+        "LayoutRecorder": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over",
         "Replicas": "a torch tensor is there when it is seen; Keras's come when a traced graph is executed",
     },
     "record/specimen.py": {
@@ -148,12 +144,13 @@ EXCEPTIONS = {
         "Flatten": "torch.nn has it; Keras's own counts the channels last",
         "GELU": "torch.nn has it; Keras's own rounds a constant through float32",
     },
-    "record/layout_recorder.py": {
-        "LayoutRecorder": "a dispatch mode sees ops as they run; TensorFlow tells of a step when it is over"
-    },
     "record/tree.py": {
         "nodes": "torch names a module by its attributes; a Keras layer may have a name of its own besides",
         "paths": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
+        "attributes": "PyTorch itself names modules by the attributes that hold them",
+        "role_of": "PyTorch itself names parameters and buffers by the attributes that hold them",
+        "computed": "a layer of Keras's may have its activation within it",
+        "passed": "torch's arguments need no signature; Keras's are bound by the wrapper of the call",
     },
     "record/weights.py": {
         "Rule": "canonical form is PyTorch's own",
@@ -167,15 +164,11 @@ EXCEPTIONS = {
 }
 # Files that only one side has, outside of instruments/.
 ONE_SIDED = {
-    "experiment/added.py": "Keras's layers can add losses of their own",
     "experiment/graph.py": "the code of a functional Keras model runs when it is built; a torch module's in each call",
     "record/canonical.py": "torch's names and axes are the canonical ones",
-    "record/pair/attributes.py": "PyTorch itself names modules by the attributes that hold them",
-    "record/pair/counterparts.py": "torch's names and axes are the canonical ones",
-    "record/pair/creation.py": "torch keeps modules in the order of their definition, and runs their code in each call",
     "record/pair/fitted.py": "fit traces a training step; a torch step runs op by op",
     "record/pair/first_call.py": "Keras's layers may make their weights in the first call",
-    "record/pair/layers.py": "PyTorch itself names parameters and buffers",
+    "record/pair/layers.py": "PyTorch itself names parameters and buffers; its names and axes are the canonical ones",
     "strategies/fsdp.py": "Keras on TensorFlow has nothing that shards parameters over devices and trains",
 }
 # What every strategy offers; its other parts are its framework's own means.

@@ -17,8 +17,9 @@ from parity.runtime.serve import Following
 from torch_impl.doctor import timing
 from torch_impl.instruments import devices
 from torch_impl.instruments.devices import Machine
-from torch_impl.record import built_in, precision
-from torch_impl.record.pair import program as pair
+from torch_impl.record import precision
+from torch_impl.record import run as built_in
+from torch_impl.record.pair import run as pair
 
 CPU = torch.device("cpu")
 

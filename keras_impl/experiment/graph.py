@@ -19,7 +19,7 @@ from keras.src.ops.operation import Operation
 from keras.src.ops.symbolic_arguments import SymbolicArguments
 from keras.src.utils.naming import to_snake_case
 
-from keras_impl.experiment.arguments import like
+from keras_impl.experiment.call import like
 from keras_impl.instruments import source
 from keras_impl.record import weights
 from parity.diagnose.experiment import knobs, masks

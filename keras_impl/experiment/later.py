@@ -2,25 +2,28 @@
 
 The model is brought to the state before the step in question by training it from the beginning. A gradient is computed
 by the backward pass of one layer alone, with the arguments and the gradients of its outputs that it had, where that
-gives what was recorded; else by that of the whole model. What the forward pass returns must stay the same.
+gives what was recorded; else by that of the whole model. What the forward pass returns must stay the same. The losses
+that layers add (`add_loss`, line by line, and regularizers, kind by kind) are knobs.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.experiment.added import added
 from keras_impl.experiment.training import Again, Pass, Training, Way
-from keras_impl.record import calls, kinds, tree
+from keras_impl.record import calls, tree
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.values import Placed
 from keras_impl.record.weights import array
 from parity.core.arrays import Array, reproduced
 from parity.core.names import INPUT
-from parity.diagnose.experiment.knobs import Knob, Owner, assignment, is_setting
+from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, is_setting
 from parity.diagnose.experiment.pieces import Evidence
 from parity.pairs.weights import transfer
 from parity.trace.experiment import Question
@@ -53,14 +56,14 @@ class Later(Training):
         names = getattr(getattr(function, "__code__", None), "co_names", ())
         found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
         return [
-            Owner("", kinds.kind(each), each) for each in found if isinstance(each, (keras.losses.Loss, keras.Layer))
+            Owner("", tree.kind(each), each) for each in found if isinstance(each, (keras.losses.Loss, keras.Layer))
         ]
 
     def settings(self) -> list[Knob]:
         """Return what else decides the question's tensor: losses that layers add, arguments of loss objects, slices."""
         if self._kind == "update":
             return [self._slices()] if self._has_slices else []
-        knobs = list(added(self._model, self._again)) if self._kind == "loss" else []
+        knobs = list(_added(self._model, self._again)) if self._kind == "loss" else []
         for owner in self.owners():
             given, kind = getattr(owner.module, "_fn_kwargs", {}), type(owner.module).__name__
             settings = ((name, value) for name, value in given.items() if is_setting(value))
@@ -170,3 +173,81 @@ def _canonical(placed: Placed, name: str, gradients: Sequence[Any]) -> Array:
 
 def _floats(outputs: Any) -> list[tf.Tensor]:
     return [tensor for tensor in flat(outputs) if tensor.dtype.is_floating]
+
+
+ADDED = "add_loss"  # the name of the knobs
+
+
+def _added(model: Any, call: Callable[[], Any]) -> Iterator[Knob]:
+    """Yield a knob for each line at which layers add a loss in `call`, and for each kind of regularizer."""
+    lines: dict[str, str] = {}
+
+    def note(layer: Any, line: str) -> bool:
+        lines.setdefault(line, type(layer).__name__)
+        return True
+
+    with _adding(note):
+        call()
+    for line, owner in lines.items():
+        yield _knob(owner, line, _without_line(line))
+    regularizers = {repr(each.get_config()): each for _, each in _regularized(model)}
+    for kind, each in regularizers.items():
+        yield _knob(type(each).__name__, "", _without_regularizer(model, kind))
+    if len(lines) + len(regularizers) > 1:
+        yield _knob("all layers", "", _without_any(model))
+
+
+def _knob(owner: str, source: str, without: Callable[[], AbstractContextManager[Any]]) -> Knob:
+    def changed(how: Any) -> AbstractContextManager[None]:
+        return without() if how == LEFT_OUT else nullcontext()
+
+    change: Changed = changed
+    return Knob(ADDED, owner, source, AS_GIVEN, "argument", change, (LEFT_OUT,), "loss")
+
+
+@contextmanager
+def _adding(wanted: Callable[[Any, str], bool]) -> Iterator[None]:
+    """Let layers add a loss only where `wanted(layer, line)` says so; the line is that of the code that adds it."""
+    add_loss = keras.Layer.add_loss
+
+    def add(layer: Any, loss: Any) -> None:
+        caller = sys._getframe(1)
+        if wanted(layer, f"{caller.f_code.co_filename}:{caller.f_lineno}"):
+            add_loss(layer, loss)
+
+    with mock.patch.object(keras.Layer, "add_loss", add):
+        yield
+
+
+def _without_line(line: str) -> Callable[[], AbstractContextManager[None]]:
+    return lambda: _adding(lambda _, caller: caller != line)
+
+
+def _without_regularizer(model: Any, kind: str) -> Callable[[], AbstractContextManager[Any]]:
+    def without() -> ExitStack:
+        stack = ExitStack()
+        for variable, regularizer in _regularized(model):
+            if repr(regularizer.get_config()) == kind:
+                stack.callback(setattr, variable, "regularizer", regularizer)
+                variable.regularizer = None
+        return stack
+
+    return without
+
+
+def _without_any(model: Any) -> Callable[[], AbstractContextManager[Any]]:
+    def without() -> ExitStack:
+        stack = ExitStack()
+        stack.enter_context(_adding(lambda *_: False))
+        for kind in {repr(each.get_config()) for _, each in _regularized(model)}:
+            stack.enter_context(_without_regularizer(model, kind)())
+        return stack
+
+    return without
+
+
+def _regularized(model: Any) -> list[tuple[Any, Any]]:
+    """Return the weights of the model that have a regularizer, with it."""
+    layers = [layer for layer in tree.named(model).values() if isinstance(layer, keras.Layer)]
+    weights = {id(variable): variable for layer in layers for variable in layer.trainable_weights}
+    return [(each, each.regularizer) for each in weights.values() if getattr(each, "regularizer", None) is not None]

@@ -13,11 +13,10 @@ import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
 from keras_impl.experiment import graph
-from keras_impl.experiment.arguments import exchanged_arguments, like
+from keras_impl.experiment.call import exchanged_arguments, like, recorded
 from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import operations
-from keras_impl.experiment.ops import recorded
-from keras_impl.record import calls, kinds, tree, weights
+from keras_impl.record import calls, tree, weights
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import layers
 from keras_impl.record.pair.outputs import flat
@@ -190,7 +189,7 @@ class Live:
     def _owner(self, path: str) -> Owner:
         layer = self._layers[path]
         sizes = {size for _, variable in layers.variables_of(layer) for size in variable.shape}
-        return Owner(path, kinds.kind(layer), layer, sizes)
+        return Owner(path, tree.kind(layer), layer, sizes)
 
     def _takes_later(self, question: Question, evidence: Evidence) -> bool:
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""

@@ -1,10 +1,27 @@
-"""The precision of a run: Keras's default float type, and mixed precision by its dtype policy."""
+"""The precision of a run: Keras's default float type, its dtype policy, and in the high run promotion to float64.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+In the high run, what a model computes in float32 on purpose is computed in float64. Keras looks every requested dtype
+up in one table, in which "float32" is replaced. TensorFlow's public functions that make tensors are wrapped; those that
+TensorFlow calls internally are not, nor what they round. Whole numbers without a dtype are those of a float32 run:
+where Keras's floats are float64, it would make them int64.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from types import FrameType
+from typing import Any
+from unittest import mock
 
 import keras
+import numpy as np
 import tensorflow as tf
+from keras.src.backend.common import dtypes
+
+from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
+from keras_impl.record import calls
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
 tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -34,3 +51,205 @@ def eagerly(on: bool = True) -> Iterator[None]:
         yield
     finally:
         tf.config.run_functions_eagerly(was_eager)
+
+
+HIGH = "float64"
+BUILD = "build"
+# Functions that make a tensor of a requested dtype, or by default of float32.
+MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (tf, ("cast", "saturate_cast", "constant", "convert_to_tensor", "zeros", "ones", "range", "eye", "one_hot")),
+    (tf, ("zeros_like", "ones_like", "sequence_mask", "map_fn")),
+    (tf.dtypes, ("cast", "saturate_cast")),
+    (tf.linalg, ("eye",)),
+    (tf.random, ("normal", "uniform", "truncated_normal", "stateless_normal", "stateless_uniform")),
+)
+FILLED = ((tf, "fill"), (tf, "linspace"))  # they take the dtype from a Python float, which TensorFlow makes a float32
+CAST, BITCAST = tf.cast, tf.bitcast  # the originals, for use within the wrappers
+# Keras asks from this file for the common dtype of several, which is float64 already: not a promotion.
+ASIDE = ("keras/src/backend/common/dtypes.py",)
+FRAMEWORKS = ("tensorflow", "keras")  # make their arrays of tensors for tensors that they have
+
+
+@contextmanager
+def promoted(at: str) -> Iterator[list[str]]:
+    """Replace float32 by float64 within the block, if `at` is float64.
+
+    Yields the list to which every promotion is added once, such as "layer: cast to float32".
+    """
+    promotions: list[str] = []
+    with ExitStack() as patches:
+        if at == HIGH:
+            for patch in _patches(_noting(promotions)):
+                patches.enter_context(patch)
+            patches.enter_context(tf.variable_creator_scope(_variable))
+        yield promotions
+    # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
+    # it was noted under a layer as well.
+    named = {promotion.partition(": ")[2] for promotion in promotions if not promotion.startswith(f"{BUILD}: ")}
+    promotions[:] = [
+        promotion
+        for promotion in promotions
+        if not (promotion.startswith(f"{BUILD}: ") and promotion[len(BUILD) + 2 :] in named)
+    ]
+
+
+def _noting(promotions: list[str]) -> Callable[[str], None]:
+    def note(what: str) -> None:
+        promotion = f"{calls.innermost() or BUILD}: {what}"
+        if promotion not in promotions:
+            promotions.append(promotion)
+
+    return note
+
+
+def _patches(note: Callable[[str], None]) -> Iterator[Any]:
+    yield mock.patch.object(dtypes, "PYTHON_DTYPES_MAP", _Names(dtypes.PYTHON_DTYPES_MAP, note))
+    for owner, names in MAKERS:
+        for name in names:
+            yield mock.patch.object(owner, name, _made_high(getattr(owner, name), note))
+    yield mock.patch.object(tf, "bitcast", _same_bits)
+    yield mock.patch.object(tf, "function", _signature_high(tf.function, note))
+    yield mock.patch.object(tf.TensorArray, "__init__", _array_high(tf.TensorArray.__init__, note))
+    yield mock.patch.object(dtypes, "_resolve_weak_type", _whole_low(dtypes._resolve_weak_type))
+    for owner, name in FILLED:
+        yield mock.patch.object(owner, name, given_high(getattr(owner, name)))
+    for owner, name, function in functions():
+        yield mock.patch.object(owner, name, numbers_high(function))
+
+
+class _Names(dict):
+    """Keras's table of dtype names, in which float32 is answered with float64."""
+
+    def __init__(self, names: dict[Any, str], note: Callable[[str], None]):
+        super().__init__(names | {float: HIGH, np.float32: HIGH})
+        self.note = note
+
+    def get(self, dtype: Any, default: Any = None) -> Any:
+        if dtype is np.float32 or (isinstance(dtype, str) and dtype == "float32"):
+            self._tell(sys._getframe(2))
+            return HIGH
+        return super().get(dtype, default)
+
+    def _tell(self, frame: FrameType | None) -> None:
+        """Note which function asked for the dtype.
+
+        If it is a private one, the request came from a layer's `dtype` argument: note the layer's class.
+        """
+        if frame is None or frame.f_code.co_filename.endswith(ASIDE):
+            return
+        name = frame.f_code.co_name
+        if name.startswith("_"):
+            owners = (caller.f_locals.get("self") for caller in _outwards(frame))
+            layer = next((type(owner).__name__ for owner in owners if isinstance(owner, keras.Layer)), "")
+            self.note(f"{layer}(dtype=float32)" if layer else "dtype float32")
+        else:
+            self.note(f"{name}: float32")
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
+    """Wrap a function that makes tensors so that it makes float64 ones, and notes requests for float32."""
+
+    @wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        # The first argument is never a dtype.
+        asks_for_low = any(map(_is_low, (*args[1:], *kwargs.values())))
+        if asks_for_low:
+            note(f"tf.{function.__name__.removesuffix('_v2')}: float32")
+            args = (*args[:1], *(tf.float64 if _is_low(argument) else argument for argument in args[1:]))
+            kwargs = {name: tf.float64 if _is_low(argument) else argument for name, argument in kwargs.items()}
+        if function.__name__ in ("cast", "saturate_cast"):
+            args = _exact(args)
+        result = function(*args, **kwargs)
+        if asks_for_low or getattr(result, "dtype", None) != tf.float32:
+            return result
+        return _again(function, result, args, kwargs)
+
+    return made
+
+
+def _same_bits(value: Any, *args: Any, **kwargs: Any) -> Any:
+    """Replace tf.bitcast: a promoted tensor is first cast back if it is reinterpreted as 32 bits."""
+    size = tf.as_dtype(args[0] if args else kwargs["type"]).size
+    is_promoted = tf.is_tensor(value) and value.dtype == tf.float64 and size == tf.float32.size
+    return BITCAST(CAST(value, tf.float32) if is_promoted else value, *args, **kwargs)
+
+
+def _variable(create: Callable[..., Any], **kwargs: Any) -> Any:
+    """Create a tf.Variable in float64 if it would be float32, by request or by default."""
+    value, dtype = kwargs["initial_value"], kwargs["dtype"]
+    if callable(value):
+        value = value() if _is_low(dtype) else value
+    if not callable(value):
+        kwargs["initial_value"] = tf.convert_to_tensor(value)
+    return create(**{**kwargs, "dtype": tf.float64 if _is_low(dtype) else dtype})
+
+
+def _again(function: Callable[..., Any], result: tf.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Convert a result that is float32 without a request for it to float64.
+
+    Made from Python numbers it is computed again, so that they are not rounded; made from arrays or tensors it is cast.
+    """
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    is_array = any(isinstance(part, (np.ndarray, np.generic)) or tf.is_tensor(part) for part in parts(bound.arguments))
+    if is_array or "dtype" not in inspect.signature(function).parameters:
+        return CAST(result, tf.float64)
+    bound.arguments["dtype"] = tf.float64
+    return function(*bound.args, **bound.kwargs)
+
+
+def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Turn a Python float that is to be cast into a float64 tensor; TensorFlow would round it to float32 first."""
+    is_float = bool(args) and isinstance(args[0], float) and not isinstance(args[0], np.generic)
+    return (CONSTANT(args[0], tf.float64), *args[1:]) if is_float else args
+
+
+def _signature_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
+    """Let a user's tf.function take float64 where its signature says float32."""
+
+    def widened(spec: Any) -> Any:
+        if not (isinstance(spec, tf.TensorSpec) and _is_low(spec.dtype)):
+            return spec
+        note("tf.function: input_signature of float32")
+        return tf.TensorSpec(spec.shape, tf.float64, spec.name)
+
+    @wraps(function)
+    def made(func: Any = None, input_signature: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return function(func, tf.nest.map_structure(widened, input_signature), *args, **kwargs)
+
+    return made
+
+
+def _array_high(create: Callable[..., None], note: Callable[[str], None]) -> Callable[..., None]:
+    """Let an array of tensors that a user's code makes hold float64 instead of float32."""
+
+    @wraps(create)
+    def created(self: tf.TensorArray, dtype: Any, *args: Any, **kwargs: Any) -> None:
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        if _is_low(dtype) and caller.partition(".")[0] not in FRAMEWORKS:
+            note("tf.TensorArray: float32")
+            dtype = tf.float64
+        create(self, dtype, *args, **kwargs)
+
+    return created
+
+
+def _whole_low(resolve: Callable[..., str]) -> Callable[..., str]:
+    """Let Keras find the dtype of whole numbers as where its floats are float32."""
+
+    def resolved(dtype: str, precision: str = "32") -> str:
+        return resolve(dtype, precision="32" if dtype.startswith(("int", "uint")) else precision)
+
+    return resolved
+
+
+def _is_low(value: Any) -> bool:
+    """Return whether an argument is the dtype float32, by one of its names."""
+    if isinstance(value, (str, np.dtype)):
+        return value == "float32"
+    return value is tf.float32 or value is np.float32

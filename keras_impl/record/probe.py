@@ -18,12 +18,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_impl.instruments import partitions
-from keras_impl.record import calls, kinds, tree
+from keras_impl.record import calls, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.canonical import Replica, Seen, module_path
-from keras_impl.record.layout_recorder import LayoutRecorder
-from keras_impl.record.pair.counterparts import Counterparts
-from keras_impl.record.replicas import Replicas
+from keras_impl.record.pair.layers import Counterparts
+from keras_impl.record.recorders import LayoutRecorder, Replicas
 from parity.config import schema
 from parity.core.names import INPUT, MODEL
 from parity.trace import keys
@@ -151,7 +150,7 @@ class Probe:
         if not path:
             self._see(Seen("input", "input", tensor) for tensor in tf.nest.flatten(call.args[0]))
         elif self.replicas.takes_input(path):
-            given = kinds.arguments(call.module, call.args, call.path in self._leaves)
+            given = tree.arguments(call.module, call.args, call.path in self._leaves)
             self._see(Seen("input", path, tensor) for tensor in given)
 
     def _on_return(self, number: int, call: Call, outputs: Any) -> None:
@@ -171,7 +170,7 @@ class Probe:
         if not self.replicas.takes_output(path) or (self.replicas.gathered and not path):
             return []
         if path:
-            self.modules[path.partition("@")[0]] = kinds.kind(call.module)
+            self.modules[path.partition("@")[0]] = tree.kind(call.module)
         return [Seen("activation", path or MODEL, tensor) for tensor in tf.nest.flatten(outputs)]
 
     def _see(self, seen: Iterable[Seen]) -> None:

@@ -54,7 +54,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module or layer, for whose `kind` both frameworks use the same names (kinds.py).
+    """A module or layer, for whose `kind` both frameworks use the same names (record/tree.py).
 
     `facts`: further settings by which modules of one kind differ, e.g. the number of heads. `label`: the path with
     attribute names in place of names that Keras numbered (dense_1); `chosen`: the same without the numbered names for

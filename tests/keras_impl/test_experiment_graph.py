@@ -10,7 +10,7 @@ from keras import layers, ops
 from keras_impl.experiment import graph
 from keras_impl.instruments import source
 from keras_impl.record import precision
-from keras_impl.record.pair import creation
+from keras_impl.record.pair.sources import noted_at_creation
 from parity.diagnose.experiment.knobs import INVERTED, Knob
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 
@@ -30,7 +30,7 @@ class Made:
     """A functional model that `build` makes of a tensor like X, with what can be changed in its graph."""
 
     def __init__(self, build, shape=X.shape[1:]):
-        with precision.policy("float64"), creation.watched(source.nearest) as lines:
+        with precision.policy("float64"), noted_at_creation(source.nearest) as lines:
             inputs = keras.Input(shape)
             self.model = keras.Model(inputs, build(inputs))
         self.lines = lines

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_impl.experiment.ops import recorded
+from keras_impl.experiment.call import recorded
 from keras_impl.instruments import source
 from parity.diagnose.experiment.first_difference import Difference, first_difference
 from parity.diagnose.experiment.ops import Recording

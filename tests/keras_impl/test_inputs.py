@@ -5,7 +5,7 @@ import pytest
 from module_inputs import CASES, Inputs, check
 from slow import sampled
 
-from keras_impl.record import kinds
+from keras_impl.record import tree
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,5 @@ def test_the_inputs_of_every_layer_are_recorded(record, known: Inputs):
 
 
 def test_a_layer_without_a_kind_has_that_of_its_class():
-    assert kinds.kind(keras.layers.ELU()) == "ELU"
-    assert kinds.kind(keras.layers.Conv2DTranspose(1, 1)) == "conv_transpose2d"
+    assert tree.kind(keras.layers.ELU()) == "ELU"
+    assert tree.kind(keras.layers.Conv2DTranspose(1, 1)) == "conv_transpose2d"

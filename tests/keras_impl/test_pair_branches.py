@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 from keras_impl.record import calls, tree
-from keras_impl.record.pair.branches import embeddings, observed
+from keras_impl.record.pair.vary import embeddings, observed
 from parity.core.names import MODEL
 from parity.pairs.vary.coverage import Observer, Seen
 

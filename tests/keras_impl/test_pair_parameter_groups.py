@@ -5,7 +5,7 @@ import math
 import keras
 from keras import optimizers
 
-from keras_impl.record.pair.parameter_groups import groups, rate
+from keras_impl.record.pair.optimizers import groups, rate
 
 LAYER = keras.layers.Dense(2)
 LAYER.build((None, 3))

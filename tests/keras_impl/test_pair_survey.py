@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pairs import Pair, pair
 
-from keras_impl.record import kinds as kinds_of
+from keras_impl.record import tree as kinds_of
 from parity.data.pairs import PairData
 from parity.trace import mapping, survey
 from parity.trace.mapping import Entry

@@ -11,7 +11,7 @@ from tensorflow.python.framework import op_callbacks  # no public door
 
 from keras_impl.record import precision
 from keras_impl.record.calls import entered
-from keras_impl.record.promotion import promoted
+from keras_impl.record.precision import promoted
 
 X = np.linspace(-2.0, 2.0, 24).reshape(2, 3, 4)
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from judged import is_seen
 from tensorflow.python.framework import config  # no public door
 
-from keras_impl.record.settings import settings
+from keras_impl.record.run import settings
 
 CHANGES = {
     "epsilon": (keras.config.set_epsilon, 1e-3, 1e-7),

@@ -5,7 +5,7 @@ import threading
 import torch
 from torch import nn
 
-from torch_impl.experiment.arguments import copied
+from torch_impl.experiment.call import copied
 
 
 class Cache:

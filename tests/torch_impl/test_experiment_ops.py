@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from parity.diagnose.experiment.first_difference import Difference, first_difference
 from parity.diagnose.experiment.ops import Recording
-from torch_impl.experiment.ops import recorded
+from torch_impl.experiment.call import recorded
 from torch_impl.instruments import source
 
 X = torch.linspace(-2.0, 3.0, 48, dtype=torch.float64).reshape(2, 3, 8).sin()

@@ -12,8 +12,8 @@ from torch import nn
 from parity.runtime import drive
 from parity.runtime.job import Job
 from parity.trace.manifest import Trace
-from torch_impl.record import kinds
 from torch_impl.record import run as side
+from torch_impl.record import tree
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ def test_a_module_that_works_in_place_is_recorded_with_what_it_got(tmp_path):
 
 
 def test_a_module_without_a_kind_has_that_of_its_class():
-    assert kinds.kind(nn.Tanh()) == "Tanh"
-    assert kinds.kind(nn.ConvTranspose2d(1, 1, 1)) == "conv_transpose2d"
+    assert tree.kind(nn.Tanh()) == "Tanh"
+    assert tree.kind(nn.ConvTranspose2d(1, 1, 1)) == "conv_transpose2d"

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from parity.pairs.vary.coverage import Observer, Seen
-from torch_impl.record.pair.branches import observed
+from torch_impl.record.pair.vary import observed
 
 
 class Applied(nn.Module):

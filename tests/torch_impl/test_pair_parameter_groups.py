@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn, optim
 
-from torch_impl.record.pair.parameter_groups import groups, rate
+from torch_impl.record.pair.optimizers import groups, rate
 
 MODEL = nn.Linear(3, 2)
 BY_NAME = dict(MODEL.named_parameters())

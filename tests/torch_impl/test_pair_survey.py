@@ -13,7 +13,7 @@ from torch import nn
 from parity.core import random
 from parity.core.errors import BackendError
 from parity.trace import survey
-from torch_impl.record import kinds
+from torch_impl.record import tree
 
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
 X4 = {"x": {"shape": [2, 5, 4]}}
@@ -162,22 +162,22 @@ def test_a_model_built_otherwise_each_time_is_refused(tmp_path):
 )  # fmt: skip
 def test_kinds_and_facts(module, kind, facts):
     made = module()
-    assert kinds.kind(made) == kind
-    assert kinds.facts(made).items() >= facts.items()
+    assert tree.kind(made) == kind
+    assert tree.facts(made).items() >= facts.items()
 
 
 def test_kinds_of_others_libraries():
     Conv1D = type("Conv1D", (nn.Module,), {"__module__": "transformers.pytorch_utils"})
     Other = type("Conv1D", (nn.Module,), {"__module__": "my.convolutions"})
     LlamaRMSNorm = type("LlamaRMSNorm", (nn.Module,), {})
-    assert [kinds.kind(one()) for one in (Conv1D, Other, LlamaRMSNorm)] == ["linear_io", "Conv1D", "rms_norm"]
+    assert [tree.kind(one()) for one in (Conv1D, Other, LlamaRMSNorm)] == ["linear_io", "Conv1D", "rms_norm"]
 
 
 def test_facts_are_no_objects():
     """A user's attribute may have any value."""
     module = nn.Module()
     module.groups, module.stride, module.num_heads, module.eps = nn.ModuleList(), torch.ones(2), 3, None
-    assert kinds.facts(module) == {"heads": 3}
+    assert tree.facts(module) == {"heads": 3}
 
 
 def test_what_training_would_draw_and_change(tmp_path):

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from torch_impl.record import precision
-from torch_impl.record.promotion import promote_weights, promoted
+from torch_impl.record.precision import promote_weights, promoted
 
 NARROW = (torch.float32, torch.complex64)
 

@@ -5,7 +5,7 @@ import torch
 from judged import is_seen
 from torch.nn.modules import module as calls
 
-from torch_impl.record.settings import settings
+from torch_impl.record.run import settings
 
 HOOKS = []
 

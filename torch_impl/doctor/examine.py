@@ -35,7 +35,6 @@ from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.pretended import on_cpu, pretend
 from torch_impl.instruments.ranks import Collectives
-from torch_impl.record import built_in
 
 Inputs = dict[str, torch.Tensor]
 Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
@@ -79,7 +78,7 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
     """Return the program to examine: a built-in case or the user's, on its devices."""
     if job.case:
         run = plain_run(job.case, steps(job), devices.rank(), job.folder)
-        return built_in.program(run, evidence.devices)
+        return run.program(run, evidence.devices)
     program = _users_program(job)
     evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
     return program

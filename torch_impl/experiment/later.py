@@ -17,9 +17,9 @@ from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.pieces import Evidence, steps, updated_names
 from parity.doctor.program import find
 from parity.trace.experiment import Question
-from torch_impl.experiment.arguments import copied
+from torch_impl.experiment.call import copied
 from torch_impl.experiment.training import Again, Pass, Training, Way
-from torch_impl.record import calls, kinds, tree
+from torch_impl.record import calls, tree
 from torch_impl.record.pair.outputs import flat
 from torch_impl.record.weights import array
 
@@ -55,7 +55,7 @@ class Later(Training):
         function: Any = find("train.torch_loss", train.torch_loss, self._search)
         names = getattr(getattr(function, "__code__", None), "co_names", ())
         found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
-        return [Owner("", kinds.kind(each), each) for each in found if isinstance(each, nn.Module)]
+        return [Owner("", tree.kind(each), each) for each in found if isinstance(each, nn.Module)]
 
     def settings(self) -> list[Knob]:
         """Return what else decides how the training is computed: torch's modules add no losses."""

@@ -20,11 +20,10 @@ from parity.doctor import ownership
 from parity.pairs.vary.coverage import Observer
 from parity.runtime.job import ExperimentJob
 from parity.trace.experiment import LATER, Mask, Question
-from torch_impl.experiment.arguments import copied, exchanged_arguments, like
+from torch_impl.experiment.call import copied, exchanged_arguments, like, recorded
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
-from torch_impl.experiment.ops import recorded
-from torch_impl.record import calls, kinds, tree, weights
+from torch_impl.record import calls, tree, weights
 from torch_impl.record.calls import Call
 from torch_impl.record.pair.outputs import flat
 from torch_impl.record.pair.vary import Instance
@@ -172,7 +171,7 @@ class Live:
     def _owner(self, path: str) -> Owner:
         module = self._modules[path]
         sizes = {size for parameter in module.parameters(recurse=False) for size in parameter.shape}
-        return Owner(path, kinds.kind(module), module, sizes)
+        return Owner(path, tree.kind(module), module, sizes)
 
     def _takes_later(self, question: Question, evidence: Evidence) -> bool:
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""
@@ -217,7 +216,7 @@ class Live:
         if call.path == self._scope:
             self._calls.append((call._replace(args=copied(call.args), kwargs=copied(call.kwargs)), len(self._made)))
         if (call.path, "given") == (self._tensor.module, self._tensor.kind):
-            self._add(kinds.passed(call.module, call.args, call.kwargs))
+            self._add(tree.passed(call.module, call.args, call.kwargs))
 
     def _on_return(self, call: Call, outputs: Any) -> None:
         """Note the end of a call, and what it returns."""

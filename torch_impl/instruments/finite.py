@@ -80,7 +80,7 @@ class AtenObserver(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if any(map(values.is_dtensor_class, types)):
+        if any(map(dtensors.is_dtensor_class, types)):
             return NotImplemented  # DTensor then turns the op into local ops and collectives
         if self.calls.phase == "update":
             return func(*args, **kwargs)

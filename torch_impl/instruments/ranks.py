@@ -20,8 +20,8 @@ from parity.doctor.evidence.ranks import Collective
 from parity.doctor.evidence.replicas import Change, Comparable, Numbers
 from parity.doctor.files import Files
 from torch_impl.instruments import devices, source, values
+from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.origins import tensors
-from torch_impl.instruments.values import is_dtensor
 
 PEERS = ("send", "recv")
 # The names under which the program calls them.

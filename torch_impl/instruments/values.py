@@ -4,33 +4,20 @@ Where the numbers of a tensor are depends on its kind: it may be virtual, sparse
 """
 
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from parity.doctor.evidence.replicas import Numbers
+from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.virtual_devices import VirtualTensor
 
 State = Literal["none", "zero", "finite", "not_finite"]
 VALUED = ("finite", "not_finite")
 BLOCK = 2**20  # elements that are read at once as float64
-
-
-def is_dtensor(value: Any) -> bool:
-    """Return whether a value is a DTensor.
-
-    Its module is not imported for this: that takes nearly as long as importing PyTorch, and few programs need it.
-    """
-    return is_dtensor_class(type(value))
-
-
-def is_dtensor_class(kind: type) -> bool:
-    """Return whether a class is DTensor or derived from it; there is none before somebody has imported its module."""
-    return issubclass(kind, getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ()))
 
 
 @contextmanager

@@ -1,10 +1,25 @@
-"""The precision of a run: the dtype of its parameters, and mixed precision by torch.autocast."""
+"""The precision of a run: the dtype of its parameters, torch.autocast, and in the high run promotion to float64.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+In the high run, what a model computes in float32 on purpose is computed in float64. Norms, softmax, rotary tables and
+losses often contain such float32 islands. Within `promoted`, every torch function that is asked for float32 (`.to`,
+`.float`, `dtype=`) gives float64, complex64 becomes complex128, and float32 arrays from NumPy are converted. Half
+precision that a model asks for is left as it is.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from parity.core.names import MODEL, STAY_ROUNDED
+from torch_impl.record import calls, tree
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and torch uses it for convolutions on GPUs by default.
 torch.backends.cuda.matmul.allow_tf32 = False
@@ -43,3 +58,190 @@ def cast(model: nn.Module, at: str, device: str) -> None:
 
     # Patch the class, not the object, so that nn.DataParallel's copies have it too.
     model.__class__ = type(plain.__name__, (plain,), {"forward": mixed(plain.forward), "blocks": blocks})
+
+
+WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+TYPES = {"torch.FloatTensor": torch.float64, "torch.cuda.FloatTensor": torch.float64}
+ASKING = {"float": torch.float64, "cfloat": torch.complex128}  # methods whose names are dtypes
+# These do not produce float32: they reinterpret bits, or answer questions about dtypes.
+BITS = {"view", "can_cast", "promote_types", "result_type"}
+BUILDING = "build"
+
+
+@contextmanager
+def promoted(at: str) -> Iterator[list[str]]:
+    """Replace float32 by float64 within the block, if `at` is float64.
+
+    Yields the list to which every promotion is added once, such as "norm: .to(float32)".
+    """
+    promotions: list[str] = []
+    with _promoting(promotions) if at == "float64" else nullcontext():
+        yield promotions
+
+
+def promote_weights(model: nn.Module, at: str) -> list[str]:
+    """Convert parameters and buffers of lower precision to float32, or to float64 if `at` is float64.
+
+    Returns what was converted, by dtype; empty unless `at` is float64.
+    """
+    wanted = torch.float64 if at == "float64" else torch.float32
+    held: dict[torch.dtype, list[str]] = {}
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if (dtype := _wider(tensor.dtype, wanted)) != tensor.dtype:
+                held.setdefault(tensor.dtype, []).append(name)
+                tensor.data = tensor.data.to(dtype)
+    return [_held(*entry) for entry in held.items()] if at == "float64" else []
+
+
+def _held(dtype: torch.dtype, names: list[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}: held in {_text(dtype)}"
+
+
+def _wider(dtype: torch.dtype, wanted: torch.dtype) -> torch.dtype:
+    if not dtype.is_floating_point:
+        return WIDER.get(dtype, dtype) if wanted == torch.float64 else dtype
+    return wanted if dtype.itemsize < wanted.itemsize else dtype
+
+
+@contextmanager
+def _promoting(promotions: list[str]) -> Iterator[None]:
+    """Promote everywhere: under the function mode, in functions that no mode sees, and in the backward pass.
+
+    Autograd runs user code of the backward pass (custom functions, checkpointed modules) outside of all modes, so the
+    mode is entered there again.
+    """
+    entered_mode: list[bool] = []  # for each module that is being called: whether its call has entered the mode
+    seen: set[tuple[int, str]] = set()
+
+    def note(what: str) -> None:
+        running = calls.running()
+        if (site := (id(running[-1]) if running else 0, what)) not in seen:
+            seen.add(site)
+            promotions.append(f"{_path(running)}: {what}")
+
+    mode = _PromotionMode(note)
+
+    def on_call() -> None:
+        entered_mode.append(_in_backward() and not any(entered_mode))
+        if entered_mode[-1]:
+            mode.__enter__()
+
+    def on_return() -> None:
+        if entered_mode.pop():
+            mode.__exit__(None, None, None)
+
+    backward = BackwardCFunction.apply
+
+    def applied(self: BackwardCFunction, *args: Any) -> Any:
+        with mode:
+            return backward(self, *args)
+
+    with ExitStack() as open_:
+        open_.enter_context(calls.tracked(on_call, on_return))
+        for name, replaced in _unseen(note).items():
+            open_.enter_context(mock.patch.object(torch, name, replaced))
+        open_.enter_context(mock.patch.object(BackwardCFunction, "apply", applied))
+        open_.enter_context(mode)
+        yield
+
+
+def _in_backward() -> bool:
+    """Return whether a backward pass is running; modules called in it are recomputed by a checkpoint."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _unseen(note: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
+    """Return replacements of torch functions that a TorchFunctionMode does not see."""
+    default = torch.set_default_dtype
+
+    def set_default_dtype(d: torch.dtype) -> None:
+        if d == torch.float32:
+            note("torch.set_default_dtype(float32)")
+        default(WIDER.get(d, d))
+
+    def from_array(name: str, function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        tensor = function(*args, **kwargs)
+        if tensor.dtype not in WIDER:
+            return tensor
+        note(f"torch.{name}, {STAY_ROUNDED} {_text(tensor.dtype)}")
+        return tensor.to(WIDER[tensor.dtype])
+
+    makers = {name: getattr(torch, name) for name in ("from_numpy", "frombuffer", "from_dlpack")}
+    wrapped = {name: functools.partial(from_array, name, maker) for name, maker in makers.items()}
+    return {"set_default_dtype": set_default_dtype, **wrapped}
+
+
+class _PromotionMode(TorchFunctionMode):
+    """The mode that replaces float32 by float64 in every torch function; `note` is called with each promotion."""
+
+    def __init__(self, note: Callable[[str], None]):
+        super().__init__()
+        self.note = note
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func))
+        if name in ASKING:
+            self.note(f".{name}()")
+            return args[0].to(ASKING[name], **kwargs)
+        asked = [leaf for leaf in _flat(args, kwargs) if _wanted(leaf)] if name not in BITS else []
+        if asked:
+            self.note(f"{_function(func, name)}({', '.join(dict.fromkeys(map(_text, asked)))})")
+            args, kwargs = tree_map(_promoted_argument, (args, kwargs))
+        return self._result(func, name, func(*args, **kwargs), args, kwargs)
+
+    def _result(self, func: Any, name: str, result: Any, args: tuple, kwargs: dict) -> Any:
+        """Promote a float32 result that did not come from a float32 input, such as a tensor made from a NumPy array.
+
+        The values stay rounded to float32, which the note says.
+        """
+        if not isinstance(result, torch.Tensor) or result.dtype not in WIDER or _inherited(args, kwargs):
+            return result
+        self.note(f"{_function(func, name)}, {STAY_ROUNDED} {_text(result.dtype)}")
+        return result.to(WIDER[result.dtype])
+
+
+def _flat(args: tuple, kwargs: dict) -> Iterator[Any]:
+    """Yield all arguments, and the leaves of those that are tuples, lists or dicts."""
+    for argument in (*args, *kwargs.values()):
+        if isinstance(argument, (tuple, list, dict)):
+            yield from tree_leaves(argument)
+        else:
+            yield argument
+
+
+def _wanted(argument: Any) -> bool:
+    """Return whether an argument asks for float32 or complex64."""
+    if isinstance(argument, str):
+        return argument in TYPES
+    return (isinstance(argument, torch.dtype) and argument in WIDER) or argument is torch.FloatTensor
+
+
+def _promoted_argument(argument: Any) -> Any:
+    if not _wanted(argument):
+        return argument
+    return WIDER[argument] if isinstance(argument, torch.dtype) else torch.float64
+
+
+def _inherited(args: tuple, kwargs: dict) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.dtype in WIDER for leaf in _flat(args, kwargs))
+
+
+def _function(func: Any, name: str) -> str:
+    """Return the function's name as the user writes it: ".to" for a tensor's method, else "torch.zeros"."""
+    return f".{name}" if getattr(torch.Tensor, name, None) is func else f"torch.{name}"
+
+
+def _text(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else "FloatTensor"
+
+
+def _path(running: list[nn.Module]) -> str:
+    """Return the name of the innermost module that is being called, within the outermost one."""
+    if not running:
+        return BUILDING
+    outermost, innermost = running[0], running[-1]
+    named = (path for path, module in tree.named(outermost).items() if module is innermost)
+    return next(named, type(innermost).__name__) or MODEL

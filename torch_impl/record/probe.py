@@ -17,12 +17,11 @@ from parity.core.names import INPUT, MODEL
 from parity.runtime.drive import Run
 from parity.trace import keys
 from parity.trace.recorder import FORWARD, Recorder
-from torch_impl.instruments.values import is_dtensor
-from torch_impl.record import calls, kinds, tree, weights
+from torch_impl.instruments.dtensors import is_dtensor
+from torch_impl.record import calls, tree, weights
 from torch_impl.record.calls import Call
-from torch_impl.record.layout_recorder import LayoutRecorder
 from torch_impl.record.pair.outputs import Named, flat
-from torch_impl.record.replicas import Replicas
+from torch_impl.record.recorders import LayoutRecorder, Replicas
 from torch_impl.record.weights import Weights
 
 
@@ -44,7 +43,7 @@ class Probe:
         self.model, self.weights, self.layout_recorder = model, state, layout_recorder
         self.replicas = Replicas(run, layout_recorder.machine.rank or 0)
         self.modules: dict[str, str] = {}
-        self._kinds = {path: kinds.kind(module) for path, module in tree.named(model).items()}
+        self._kinds = {path: tree.kind(module) for path, module in tree.named(model).items()}
         self.classes = {path: type(module).__name__ for path, module in tree.named(model).items()}
         self._leaves = tree.leaves(model)
         self._is_pair = run.pair is not None
@@ -139,8 +138,8 @@ class Probe:
     def _arguments(self, call: Call) -> list[torch.Tensor]:
         """Return the tensors that a call is given and that can be compared with those of the other framework."""
         if self._is_pair:
-            return kinds.passed(call.module, call.args, call.kwargs)
-        return kinds.arguments(call.module, call.args, call.path in self._leaves)
+            return tree.passed(call.module, call.args, call.kwargs)
+        return tree.arguments(call.module, call.args, call.path in self._leaves)
 
     def _on_return(self, call: Call, outputs: Any) -> None:
         """Record a module's output, or this rank's shard of it."""

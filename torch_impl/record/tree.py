@@ -1,7 +1,15 @@
-"""The tree of a model's modules, by paths: the one walk that all recording asks."""
+"""The tree of a model's modules, by paths: the one walk that all recording asks; and the kind of each module.
 
+Kinds have names that both sides share; with them go the facts about a module that matter for the mapping.
+"""
+
+from typing import Any
+
+import torch
 from torch import nn
 
+from parity.core.plain import setting
+from torch_impl.record.pair.outputs import flat
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
 
@@ -35,3 +43,122 @@ def leaves(model: nn.Module) -> set[str]:
 def paths(model: nn.Module) -> dict[nn.Module, str]:
     """Return the path of every module whose calls can be compared."""
     return {module: path for path, module in called(model).items()}
+
+
+# The first class that matches counts.
+KINDS: dict[type, str] = {
+    nn.Linear: "linear",
+    nn.Conv1d: "conv1d",
+    nn.Conv2d: "conv2d",
+    nn.Conv3d: "conv3d",
+    nn.ConvTranspose1d: "conv_transpose1d",
+    nn.ConvTranspose2d: "conv_transpose2d",
+    nn.ConvTranspose3d: "conv_transpose3d",
+    nn.BatchNorm1d: "batch_norm",
+    nn.BatchNorm2d: "batch_norm",
+    nn.BatchNorm3d: "batch_norm",
+    nn.SyncBatchNorm: "batch_norm",
+    nn.LayerNorm: "layer_norm",
+    nn.GroupNorm: "group_norm",
+    nn.RMSNorm: "rms_norm",
+    nn.InstanceNorm1d: "instance_norm",
+    nn.InstanceNorm2d: "instance_norm",
+    nn.InstanceNorm3d: "instance_norm",
+    nn.Embedding: "embedding",
+    nn.LSTM: "lstm",
+    nn.GRU: "gru",
+    nn.RNN: "rnn",
+    nn.MultiheadAttention: "attention",
+    BranchedAttention: "attention",
+    nn.PReLU: "prelu",
+    nn.ReLU: "relu",
+    nn.GELU: "gelu",
+    nn.SiLU: "silu",
+    nn.Softmax: "softmax",
+    nn.MaxPool1d: "max_pool1d",
+    nn.MaxPool2d: "max_pool2d",
+    nn.MaxPool3d: "max_pool3d",
+    nn.AvgPool1d: "average_pool1d",
+    nn.AvgPool2d: "average_pool2d",
+    nn.AvgPool3d: "average_pool3d",
+    nn.Flatten: "flatten",
+    nn.Dropout: "dropout",
+}
+# Classes of libraries that are not imported here, by module and class name.
+OTHERS = {
+    ("transformers.pytorch_utils", "Conv1D"): "linear_io",
+    ("transformers.models.t5.modeling_t5", "T5LayerNorm"): "rms_norm",
+    ("transformers.activations", "GELUActivation"): "gelu",
+    ("transformers.activations", "GELUTanh"): "gelu",
+    ("transformers.activations", "PytorchGELUTanh"): "gelu",
+    ("transformers.activations", "NewGELUActivation"): "gelu",
+    ("transformers.activations", "SiLUActivation"): "silu",
+}
+TANH = ("GELUTanh", "PytorchGELUTanh", "NewGELUActivation")
+GATES = {"lstm": "ifgo", "gru": "rzn"}  # the order in which torch packs them
+# The attributes that hold each fact, in PyTorch or in other libraries.
+FACTS = {
+    "groups": ("groups", "num_groups"),
+    "stride": ("stride",),
+    "padding": ("padding",),
+    "dilation": ("dilation",),
+    "heads": ("num_heads", "num_attention_heads", "n_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "layers": ("num_layers",),
+    "bidirectional": ("bidirectional",),
+    "projection": ("proj_size",),
+    "epsilon": ("eps", "variance_epsilon"),
+    "rate": ("p",),
+}
+
+
+def kind(module: nn.Module) -> str:
+    """Return a kind from the tables, or else the name of the module's class."""
+    kind_name = next((name for class_, name in KINDS.items() if isinstance(module, class_)), None)
+    classes = [(key.__module__, key.__name__) for key in type(module).__mro__]
+    kind_name = kind_name or next((OTHERS[key] for key in classes if key in OTHERS), None)
+    name = type(module).__name__
+    return kind_name or ("rms_norm" if name.endswith("RMSNorm") else name)
+
+
+def facts(module: nn.Module) -> dict[str, Any]:
+    """Return what the mapping may need to know about a module besides its kind."""
+    result: dict[str, Any] = {}
+    for fact, attributes in FACTS.items():
+        value = setting(module, attributes)
+        if isinstance(value, (bool, int, float, str)) or (
+            isinstance(value, list) and all(isinstance(entry, int) for entry in value)
+        ):
+            result[fact] = value
+    name = kind(module)
+    if name == "gelu":
+        tanh = getattr(module, "approximate", "none") == "tanh" or type(module).__name__ in TANH
+        result["form"] = "tanh" if tanh else "exact"
+    elif name in GATES:
+        result["gates"] = GATES[name]
+    if isinstance(module, nn.RNNBase):
+        result["dropout"] = setting(module, ["dropout"])
+    return result
+
+
+def passed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that a call of a module of a user's model is given.
+
+    For attention: query, key and value. For any other module with submodules: none.
+    """
+    is_attention = kind(module) == "attention"
+    if not is_attention and next(module.children(), None) is not None:
+        return []
+    return list(flat((*args, *kwargs.values())))[: 3 if is_attention else None]
+
+
+def arguments(module: nn.Module, given: tuple[Any, ...], leaf: bool) -> list[torch.Tensor]:
+    """Return the tensors among the positional arguments of a call.
+
+    For attention: query, key and value. For a module with submodules: the first tensor only, since the frameworks pass
+    different further arguments.
+    """
+    tensors = [argument for argument in given if isinstance(argument, torch.Tensor)]
+    if kind(module) == "attention":
+        return tensors[:3]
+    return tensors if leaf else tensors[:1]

@@ -19,7 +19,7 @@ from keras.src.utils.python_utils import is_default
 from keras_impl.record import calls, precision, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import build, layers
-from keras_impl.record.pair.state import FRAMEWORK
+from keras_impl.record.pair.values import FRAMEWORK
 from parity.config.schema import Case
 from parity.core.python_state import PythonState
 from parity.doctor import program

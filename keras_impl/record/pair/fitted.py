@@ -19,9 +19,8 @@ from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import flat
-from keras_impl.record.pair.state import python_state
 from keras_impl.record.pair.training import Training
-from keras_impl.record.pair.values import Weights
+from keras_impl.record.pair.values import Weights, python_state
 from keras_impl.record.weights import array
 from parity.config.schema import SGD
 from parity.core import random

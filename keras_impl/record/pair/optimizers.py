@@ -1,15 +1,30 @@
-"""The optimizer of a pair's training: a built-in one that the pair's file names, or the user's own."""
+"""The optimizer of a pair's training: made, its settings for each parameter, and what a step with it is seen to do.
 
-from collections.abc import Sequence
+It is a built-in one that the pair's file names, or the user's own. Of a step is seen what it differentiates, and the
+gradients.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
-from keras.optimizers import LossScaleOptimizer, Optimizer
+import numpy as np
+import tensorflow as tf
+from keras.optimizers import SGD, Adam, AdamW, LossScaleOptimizer, Optimizer, RMSprop
+from keras.optimizers.schedules import LearningRateSchedule
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_impl import optimizers
+from keras_impl.record.pair import build
 from keras_impl.record.pair.build import user_errors
+from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.doctor.program import load
+from parity.trace.manifest import ParameterGroup, Settings
 
 
 def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
@@ -35,3 +50,192 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
 def unwrapped(optimizer: Optimizer) -> Optimizer:
     """Return the optimizer that updates the weights: the one within a LossScaleOptimizer."""
     return unwrapped(optimizer.inner_optimizer) if isinstance(optimizer, LossScaleOptimizer) else optimizer
+
+
+def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
+    """Return the groups of an optimizer; none if its class is another, whose updates may follow another formula.
+
+    None either if it keeps an average of the weights, or applies the gradients of several steps at once.
+
+    Args:
+        optimizer: of keras.optimizers, or the user's own.
+        parameters: the trained variables by their canonical names.
+    """
+    number = rate(optimizer)
+    if type(optimizer) not in SETTINGS or optimizer.use_ema or optimizer.gradient_accumulation_steps or number is None:
+        return []
+    shared = {"learning_rate": number, **SETTINGS[type(optimizer)](optimizer)}
+    decays = {name: _decay(optimizer, variable) for name, variable in parameters.items()}
+    made = [
+        ParameterGroup(
+            parameters=[name for name, own in decays.items() if own == decay],
+            settings=shared | {"weight_decay": decay, "decay_form": "decoupled"},
+        )
+        for decay in dict.fromkeys(decays.values())
+    ]
+    return made if all(group.is_finite for group in made) else []
+
+
+def rate(optimizer: Optimizer) -> float | None:
+    """Return the learning rate of the next step; None if it is no number, or code of the user's gives it.
+
+    That code may give another at each call.
+    """
+    given = optimizer._learning_rate
+    is_code = callable(given) and not type(given).__module__.startswith("keras.")
+    number = math.nan if is_code else float(np.asarray(optimizer.learning_rate))
+    return number if math.isfinite(number) else None
+
+
+def is_scheduled(optimizer: Optimizer) -> bool:
+    """Return whether a schedule sets the learning rate."""
+    return isinstance(optimizer._learning_rate, LearningRateSchedule)
+
+
+def _decay(optimizer: Optimizer, variable: Any) -> float:
+    is_decayed = optimizer.weight_decay is not None and optimizer._use_weight_decay(variable)
+    return float(optimizer.weight_decay) if is_decayed else 0.0
+
+
+def _sgd(optimizer: SGD) -> Settings:
+    constants = {"momentum": float(optimizer.momentum), "momentum_form": "rate inside, negative"}
+    return {"kind": "sgd", "nesterov": bool(optimizer.nesterov), **constants}
+
+
+def _adam(optimizer: Adam) -> Settings:
+    return {
+        "kind": "adam",
+        "beta1": float(optimizer.beta_1),
+        "beta2": float(optimizer.beta_2),
+        "epsilon": float(optimizer.epsilon),
+        "epsilon_placement": "before the correction",
+        "amsgrad": bool(optimizer.amsgrad),
+    }
+
+
+def _rmsprop(optimizer: RMSprop) -> Settings:
+    return {
+        "kind": "rmsprop",
+        "rho": float(optimizer.rho),
+        "momentum": float(optimizer.momentum),
+        "momentum_form": "rate inside",
+        "centered": bool(optimizer.centered),
+        "epsilon": float(optimizer.epsilon),
+        "epsilon_placement": "inside the root",
+    }
+
+
+SETTINGS = {SGD: _sgd, Adam: _adam, AdamW: _adam, RMSprop: _rmsprop}
+
+
+Gradients = dict[int, Any]  # by id(variable); a tensor, or a list of rows
+
+
+class StepObserver:
+    """What is seen of a step: `on_loss` is called with what each backward pass differentiates.
+
+    The gradients are those that the backward pass left; those that an optimizer is given, if the step `is_own`, that is
+    the user's code, which may add some up; and those that it applies after clipping, if a step that the pair's file
+    names, on either side, may clip by itself. `updates`: whether an optimizer changed anything, where such a step may
+    let gradients wait.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        variables: Sequence[Any],
+        is_own: bool,
+        on_loss: Callable[[tf.Tensor], None] = lambda _: None,
+    ) -> None:
+        self.pair, self.is_own, self.on_loss = pair, is_own or pair.train.has_own_step, on_loss
+        self.losses: list[tf.Tensor] = []
+        self.gradients: Gradients = {}
+        self._known = {id(of): id(variable) for variable in variables for of in (variable, _plain(variable))}
+        self._is_applied = False
+        self.updates = not pair.train.has_own_step
+        self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """See what is done within the block."""
+        with ExitStack() as stack:
+            replaced = [(tf.GradientTape, "gradient", self._gradient)]
+            replaced += [(kind, "scale_loss", self._scale) for kind in (BaseOptimizer, LossScaleOptimizer)]
+            if self.is_own:
+                replaced.append((BaseOptimizer, "_backend_apply_gradients", self._apply))
+            if self.pair.train.has_own_step:
+                replaced.append((TFOptimizer, "_distributed_tf_update_step", self._update))
+            for owner, name, replacement in replaced:
+                stack.enter_context(mock.patch.object(owner, name, replacement(getattr(owner, name))))
+            yield
+
+    def _gradient(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a tape's backward pass, to see what it differentiates by the model's variables, and the result."""
+
+        def differentiated(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            variables = tf.nest.flatten(sources)
+            if not any(id(variable) in self._known for variable in variables):
+                return gradient(tape, target, sources, *args, **kwargs)
+            parts = tf.nest.flatten(target)
+            total = parts[0] if len(parts) == 1 else tf.add_n([tf.reduce_sum(part) for part in parts])
+            _, loss, scale = self._scaled.get(id(total), (total, total, None))
+            self.losses.append(loss)
+            self.on_loss(loss)
+            with build.user_errors(f"keras={self.pair.keras}: backward fails"):
+                result = gradient(tape, target, sources, *args, **kwargs)
+            gradients = [_divided(each, scale) for each in tf.nest.flatten(result)]
+            pairs = zip(variables, gradients, strict=True)
+            self.gradients |= {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
+            return result
+
+        return differentiated
+
+    def _scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        def scaled(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+            larger = scale(optimizer, loss)
+            if larger is not loss:
+                self._scaled[id(larger)] = larger, loss, scale(optimizer, tf.ones_like(loss))
+            return larger
+
+        return scaled
+
+    def _apply(self, apply: Callable[..., None]) -> Callable[..., None]:
+        """Wrap what an optimizer does with gradients, to see those that it is given, or has accumulated so far."""
+
+        def applied(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+            if not self._is_applied:  # what the backward pass left counts where no optimizer is called
+                self._is_applied = True
+                self.gradients.clear()
+            given = gradients
+            if steps := optimizer.gradient_accumulation_steps:
+                sums = [optimizer._accumulated_gradients[optimizer._get_variable_index(each)] for each in variables]
+                given = [(new + old) / steps for new, old in zip(gradients, sums, strict=True)]
+            self._note(given, variables)
+            apply(optimizer, gradients, variables)
+
+        return applied
+
+    def _update(self, update: Callable[..., None]) -> Callable[..., None]:
+        """Wrap an optimizer's update, which is given the gradients after all clipping."""
+
+        def updated(optimizer: Any, distribution: Any, pairs: Sequence[tuple[Any, Any]], *rest: Any) -> None:
+            self.updates = True
+            self._note([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+            update(optimizer, distribution, pairs, *rest)
+
+        return updated
+
+    def _note(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        pairs = zip(variables, gradients, strict=True)
+        self.gradients |= {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
+
+
+def _plain(variable: Any) -> Any:
+    """Return the TensorFlow variable behind a variable of Keras's, which is differentiated by just as well."""
+    return getattr(variable, "value", variable)
+
+
+def _divided(gradient: Any, scale: Any) -> Any:
+    if scale is None or gradient is None:
+        return gradient
+    return tf.convert_to_tensor(gradient) / tf.cast(scale, gradient.dtype)

@@ -1,7 +1,11 @@
-"""One recorded run of a user's model: a forward and a backward pass, or some steps of training. All runs eagerly."""
+"""One run of a user's model: a forward and a backward pass, or some steps of training; recorded, or as a program.
+
+A recorded run is eager.
+"""
 
 import functools
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +18,26 @@ from msgspec.structs import replace
 from keras_impl.instruments import devices
 from keras_impl.record import calls, precision, tree
 from keras_impl.record.canonical import Replica
-from keras_impl.record.layout_recorder import LayoutRecorder
 from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, fitted, losses
-from keras_impl.record.pair.counterparts import Counterparts
 from keras_impl.record.pair.first_call import ready
-from keras_impl.record.pair.optimizers import unwrapped
+from keras_impl.record.pair.layers import Counterparts
+from keras_impl.record.pair.optimizers import groups, is_scheduled, rate, unwrapped
 from keras_impl.record.pair.outputs import laid_out, ordered
-from keras_impl.record.pair.parameter_groups import groups, is_scheduled, rate
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training
 from keras_impl.record.pair.values import Weights
+from keras_impl.record.precision import promoted
 from keras_impl.record.probe import Probe
-from keras_impl.record.promotion import promoted
+from keras_impl.record.recorders import LayoutRecorder
+from parity.config.schema import Case
 from parity.core.names import MODEL
 from parity.core.precision import HIGH
+from parity.data.pairs import PairData
 from parity.runtime.drive import Account, Run
+from parity.runtime.program import Program
 from parity.trace import manifest, survey
 from parity.trace.layout import Layout
+from parity.trace.mapping import PairContext
 
 
 def run(run: Run) -> Account:
@@ -173,3 +180,36 @@ class _Course:
         array = tf.convert_to_tensor(gradient).numpy()
         canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
         return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
+
+
+Inputs = dict[str, tf.Tensor]
+
+
+def program(case: Case, halves: PairContext) -> Program:
+    """Return this side's model with the pair's initial weights, its inputs over and over, and its training.
+
+    Raises UsageError and BackendError.
+    """
+    assert halves.mapping
+    pair, data, torch = case.model, PairData(case, halves.search), survey.read(Path(halves.survey))
+    model = ready(case, case.precision, halves.search, data.step(0))
+    inputs = build.tensors(pair, data.step(0))
+    weights = Weights(model, halves.mapping, torch, survey.Initial(Path(halves.survey)))
+    weights.check()
+    weights.load()
+    layouts = halves.matching.layouts if halves.matching else {}
+
+    def infer(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
+        called = tf.function(lambda batch: build.call(model, pair, batch), autograph=False)
+        for batch in batches:
+            called(batch)
+            on_step()
+
+    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
+        training = Training(case, model, data, halves.search, torch, layouts)
+        first, train_step = training.batch(0), tf.function(training.run, autograph=False)
+        for batch in batches:
+            train_step(first._replace(inputs=batch))
+            on_step()
+
+    return Program(model, iter([inputs]), train if pair.train else infer)

@@ -1,14 +1,18 @@
-"""Remembers where in the user's code each part of a model is made."""
+"""Remembers where in the user's code each part of a model is made, and what is noted of layers at their creation.
+
+Keras itself keeps only the order of calls.
+"""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import keras
 import tensorflow as tf
 from keras import initializers
+from keras.src.ops.operation import Operation
 
 from parity.doctor import construction
 from parity.trace.survey import Made
@@ -86,3 +90,20 @@ def _first(variable: Any) -> list[float]:
     with tf.init_scope():  # out of a graph that is being traced
         first: list[float] = tf.reshape(tf.convert_to_tensor(variable), [-1])[:FIRST].numpy().tolist()
     return first
+
+
+Noted = TypeVar("Noted")
+
+
+@contextmanager
+def noted_at_creation(note: Callable[[], Noted]) -> Iterator[dict[int, Noted]]:
+    """Yield what `note` returns when a layer or an operation is created within the context, by its id()."""
+    noted: dict[int, Noted] = {}
+    create = Operation.__init__
+
+    def noting(operation: Operation, *args: Any, **kwargs: Any) -> None:
+        noted[id(operation)] = note()  # the id may have been that of one that is gone
+        create(operation, *args, **kwargs)
+
+    with mock.patch.object(Operation, "__init__", noting):
+        yield noted

@@ -17,13 +17,12 @@ from msgspec.structs import replace
 
 from keras_impl.record import calls, precision, tree, weights
 from keras_impl.record.calls import Call
-from keras_impl.record.pair import build, creation, layers, values
+from keras_impl.record.pair import build, layers, values
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import describe_returned, flat, named, ordered
-from keras_impl.record.pair.rehearsal import rehearse, without_dropping
-from keras_impl.record.pair.sources import Sources
-from keras_impl.record.pair.unused import still, unused
-from keras_impl.record.promotion import promoted
+from keras_impl.record.pair.rehearsal import rehearse, still, unused, without_dropping
+from keras_impl.record.pair.sources import Sources, noted_at_creation
+from keras_impl.record.precision import promoted
 from parity.config.pair import Pair
 from parity.core.names import MODEL
 from parity.core.precision import HIGH
@@ -55,7 +54,7 @@ def survey(job: SurveyJob) -> None:
     @contextmanager
     def watched() -> Iterator[None]:
         sources = Sources()
-        with sources.recorded(), creation.watched(itertools.count().__next__) as created:
+        with sources.recorded(), noted_at_creation(itertools.count().__next__) as created:
             attempts.append((sources, created))
             yield
 

@@ -17,8 +17,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
-from keras_impl.record.pair.optimizers import made
-from keras_impl.record.pair.step_observer import Gradients, StepObserver
+from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
 from parity.config.pair import TARGET
 from parity.config.schema import Case
 from parity.core.names import MODEL

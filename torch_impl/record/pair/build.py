@@ -20,7 +20,7 @@ from parity.doctor.program import load
 from parity.pairs import structure
 from torch_impl.instruments.source import line_of
 from torch_impl.record import precision, tree
-from torch_impl.record.promotion import promote_weights
+from torch_impl.record.precision import promote_weights
 
 LONGEST = 400  # characters of the message of an exception in the user's code
 Inputs = dict[str, torch.Tensor]

@@ -1,13 +1,23 @@
-"""The optimizer of a pair's training: a built-in one that the pair's file names, or the user's own."""
+"""The optimizer of a pair's training: made, its settings for each parameter, and what a step with it is seen to do.
 
-from collections.abc import Sequence
+It is a built-in one that the pair's file names, or the user's own. Of a step is seen what it differentiates, and the
+gradients.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
-from torch.optim import Optimizer
+import torch
+from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.doctor.program import load
+from parity.trace.manifest import ParameterGroup, Settings
 from torch_impl import optimizers
 from torch_impl.record.pair.build import user_errors
 
@@ -26,3 +36,144 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
         received = type(optimizer).__name__
         raise UsageError(f"train.torch_optimizer={text}: expected a torch.optim.Optimizer, received {received}")
     return optimizer
+
+
+def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
+    """Return the groups of an optimizer; none if its class is another, whose updates may follow another formula.
+
+    Args:
+        optimizer: of torch.optim, or the user's own.
+        parameters: the trained parameters by their canonical names.
+    """
+    if type(optimizer) not in SETTINGS:
+        return []
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    made = [
+        ParameterGroup(
+            parameters=[names[id(parameter)] for parameter in group["params"] if id(parameter) in names],
+            settings=_shared(group) | SETTINGS[type(optimizer)](group),
+        )
+        for group in optimizer.param_groups
+    ]
+    return made if all(group.is_finite for group in made) else []
+
+
+def rate(optimizer: Optimizer) -> float | None:
+    """Return the learning rate of the next step; None if the optimizer has none that is a number."""
+    number = float(optimizer.param_groups[0].get("lr", math.nan))
+    return number if math.isfinite(number) else None
+
+
+def is_scheduled(optimizer: Optimizer) -> bool:
+    """Return whether a scheduler sets the learning rate: it marks the `step` of its optimizer."""
+    return bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
+
+
+def _shared(group: Settings) -> Settings:
+    return {
+        "learning_rate": float(group["lr"]),
+        "weight_decay": float(group["weight_decay"]),
+        "decay_form": "decoupled" if group.get("decoupled_weight_decay") else "coupled",
+        "sign": -1 if group["maximize"] else 1,
+    }
+
+
+def _sgd(group: Settings) -> Settings:
+    constants = {"momentum": float(group["momentum"]), "dampening": float(group["dampening"])}
+    return {"kind": "sgd", "nesterov": bool(group["nesterov"]), **constants}
+
+
+def _adam(group: Settings) -> Settings:
+    beta1, beta2 = map(float, group["betas"])
+    constants = {"beta1": beta1, "beta2": beta2, "epsilon": float(group["eps"])}
+    return {"kind": "adam", "amsgrad": bool(group["amsgrad"]), **constants}
+
+
+def _rmsprop(group: Settings) -> Settings:
+    return {
+        "kind": "rmsprop",
+        "rho": float(group["alpha"]),
+        "momentum": float(group["momentum"]),
+        "centered": bool(group["centered"]),
+        "epsilon": float(group["eps"]),
+        "epsilon_placement": "outside the root",
+    }
+
+
+SETTINGS = {SGD: _sgd, Adam: _adam, AdamW: _adam, RMSprop: _rmsprop}
+
+
+Gradients = dict[int, torch.Tensor]  # by id(parameter)
+
+
+class StepObserver:
+    """What is seen of a step of the user's own: `on_loss` is called with what each backward pass differentiates.
+
+    The gradients are those that an optimizer applies, because such a step may clip, scale or accumulate them by itself;
+    in a step that calls no optimizer, those that the backward pass left. `is_applied` says which they are.
+    """
+
+    def __init__(
+        self, trained: Iterable[torch.Tensor], on_loss: Callable[[torch.Tensor], None] = lambda _: None
+    ) -> None:
+        self.on_loss, self.losses = on_loss, []
+        self.gradients: Gradients = {}
+        self.is_applied = False
+        self._trained = {id(parameter): parameter for parameter in trained}
+        self._scaled: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id() of a scaled loss, which is kept
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """See what is done within the block."""
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(torch.autograd, "backward", self._backward(torch.autograd.backward)))
+            stack.enter_context(mock.patch.object(torch.autograd, "grad", self._grad(torch.autograd.grad)))
+            scaler = torch.amp.GradScaler
+            stack.enter_context(mock.patch.object(scaler, "scale", self._scale(scaler.scale)))
+            stack.callback(register_optimizer_step_pre_hook(self._on_update).remove)
+            yield
+
+    def _backward(self, backward: Callable[..., None]) -> Callable[..., None]:
+        def differentiated(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            self._note([tensors] if isinstance(tensors, torch.Tensor) else list(tensors))
+            backward(tensors, *args, **kwargs)
+            if not self.is_applied:
+                self._keep(self._trained.values())
+
+        return differentiated
+
+    def _grad(self, grad: Callable[..., Any]) -> Callable[..., Any]:
+        def differentiated(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            by = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+            if any(id(each) in self._trained for each in by):
+                self._note([outputs] if isinstance(outputs, torch.Tensor) else list(outputs))
+            return grad(outputs, inputs, *args, **kwargs)
+
+        return differentiated
+
+    def _scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        def scaled(scaler: Any, outputs: Any) -> Any:
+            larger = scale(scaler, outputs)
+            if isinstance(outputs, torch.Tensor):
+                self._scaled[id(larger)] = larger, outputs
+            return larger
+
+        return scaled
+
+    def _note(self, parts: list[torch.Tensor]) -> None:
+        total = parts[0] if len(parts) == 1 else sum(part.sum() for part in parts)
+        loss = self._scaled.get(id(total), (total, total))[1]
+        self.losses.append(loss.detach())
+        self.on_loss(loss)
+
+    def _on_update(self, optimizer: Optimizer, *_: Any) -> None:
+        """Keep the gradients that an optimizer is about to apply; then what backward passes left counts no more."""
+        if not self.is_applied:
+            self.is_applied = True
+            self.gradients.clear()
+        self._keep(parameter for group in optimizer.param_groups for parameter in group["params"])
+
+    def _keep(self, parameters: Iterable[torch.Tensor]) -> None:
+        for each in parameters:
+            if each.grad is not None and id(each) in self._trained:
+                self.gradients[id(each)] = each.grad.detach().clone()

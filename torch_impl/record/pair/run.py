@@ -1,7 +1,7 @@
-"""One recorded run of a user's model: a forward and a backward pass, or some steps of training."""
+"""One run of a user's model: a forward and a backward pass, or some steps of training; recorded, or as a program."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,24 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from parity.config.schema import Case
+from parity.data.pairs import PairData
 from parity.runtime.drive import Account, Run
-from parity.trace import manifest
+from parity.runtime.program import Program
+from parity.trace import manifest, survey
 from parity.trace.layout import Layout
+from parity.trace.mapping import PairContext
 from torch_impl.instruments import devices
 from torch_impl.record import precision
-from torch_impl.record.layout_recorder import LayoutRecorder
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
+from torch_impl.record.pair.optimizers import groups, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
-from torch_impl.record.pair.parameter_groups import groups, is_scheduled, rate
 from torch_impl.record.pair.training import Batch, Step, Training
+from torch_impl.record.precision import promoted
 from torch_impl.record.probe import Probe
-from torch_impl.record.promotion import promoted
+from torch_impl.record.recorders import LayoutRecorder
 
 
 def run(run: Run) -> Account:
@@ -153,3 +157,31 @@ class _Course:
         by_name = named(self.pair, outputs)
         self.probe.outputs(by_name)
         return [tensor for _, tensor in by_name]
+
+
+def program(case: Case, halves: PairContext) -> Program:
+    """Return this side's model with the pair's initial weights, its inputs over and over, and its training.
+
+    Raises UsageError and BackendError.
+    """
+    pair, data, device = case.model, PairData(case, halves.search), devices.find(case).logical[0]
+    model = ready(case, case.precision, halves.search, device, [])
+    values.load(model, survey.Initial(Path(halves.survey)), Path(halves.survey))
+    inputs = tensors(data.step(0), device)
+    mixed = precision.autocast(case.precision, device.type)
+
+    def infer(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
+        model.eval()
+        for batch in batches:
+            with torch.no_grad(), mixed:
+                call(model, pair, batch)
+            on_step()
+
+    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
+        model.train()
+        training = Training(case, model, data, halves.search, halves.survey, case.precision)
+        for batch in batches:
+            training.step(Batch(0, batch))
+            on_step()
+
+    return Program(model, iter([inputs]), train if pair.train else infer)

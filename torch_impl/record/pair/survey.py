@@ -22,16 +22,15 @@ from parity.trace.returned import Returned
 from parity.trace.survey import Module, Seen, Survey, Weight
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
-from torch_impl.record import calls, kinds, precision, tree, weights
+from torch_impl.record import calls, precision, tree, weights
 from torch_impl.record.calls import Call
 from torch_impl.record.pair import values
 from torch_impl.record.pair.build import call, ready, tensors
 from torch_impl.record.pair.outputs import describe_returned, flat, named, unnamed
-from torch_impl.record.pair.rehearsal import rehearse, without_dropping
+from torch_impl.record.pair.rehearsal import rehearse, unused, without_dropping
 from torch_impl.record.pair.run import without_fast_paths
 from torch_impl.record.pair.sources import Sources
-from torch_impl.record.pair.unused import unused
-from torch_impl.record.promotion import promoted
+from torch_impl.record.precision import promoted
 from torch_impl.record.weights import COUNTER, STATISTICS
 
 ROOM = 1 << 16
@@ -127,7 +126,7 @@ class _Pass:
         self._writer.close()
 
     def _on_call(self, call: Call) -> None:
-        passed = kinds.passed(call.module, call.args, call.kwargs)
+        passed = tree.passed(call.module, call.args, call.kwargs)
         if call.path not in self.called and passed:
             self.arguments[call.path] = [values.shape(tensor) for tensor in passed]
         self.called[call.path] = None
@@ -154,7 +153,7 @@ def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
     return Survey(
         side="torch",
         modules=[
-            Module(path=name, kind=kinds.kind(module), facts=kinds.facts(module), made=sources.of(module))
+            Module(path=name, kind=tree.kind(module), facts=tree.facts(module), made=sources.of(module))
             for name, module in tree.named(model).items()
         ],
         weights=[

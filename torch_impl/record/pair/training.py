@@ -19,8 +19,7 @@ from parity.trace import survey
 from torch_impl.record import precision
 from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
-from torch_impl.record.pair.optimizers import made
-from torch_impl.record.pair.step_observer import Gradients, StepObserver
+from torch_impl.record.pair.optimizers import Gradients, StepObserver, made
 
 
 class Batch(NamedTuple):

@@ -1,8 +1,12 @@
-"""The values of a user's model: its initial values, loading them, and tensors in the form that traces store."""
+"""The values of a user's model: its initial values, loading them, and tensors in the form that traces store.
+
+Beside its weights, a model and the files of its program keep state in Python, which is seen, and given back.
+"""
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +16,11 @@ from parity.core import random
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.core.precision import dtype
+from parity.core.python_state import Framework, PythonState
+from parity.doctor import program
 from parity.trace.survey import WEIGHTS
 from parity.trace.tensorfile import TensorFile
-from torch_impl.record import weights
+from torch_impl.record import tree, weights
 from torch_impl.record.weights import COUNTER, STATISTICS, Named, array, statistics
 
 Tensors = dict[str, torch.Tensor]
@@ -119,3 +125,24 @@ def shape(tensor: torch.Tensor) -> tuple[int, ...]:
 
 def _role(name: str) -> str:
     return name.rpartition(".")[2]
+
+
+def python_state(model: nn.Module, further: Mapping[str, Any] = {}) -> PythonState:
+    """Return what the model's modules, further objects, and the files of the program keep now, beside weights."""
+    objects = {path: each for path, each in further.items() if hasattr(each, "__dict__")}
+    return PythonState(FRAMEWORK, tree.named(model) | objects, program.modules())
+
+
+def _keep(value: torch.Tensor) -> Callable[[], object]:
+    before = value.detach().clone()
+    return lambda: value.data.copy_(before) if value.shape == before.shape else None
+
+
+OWN = {*vars(nn.Module()), "training", "forward"}
+FRAMEWORK = Framework(
+    is_own=OWN.__contains__,
+    is_part=lambda value: isinstance(value, (nn.Module, nn.Parameter)),
+    numbers=lambda value: array(value) if isinstance(value, torch.Tensor) else None,
+    keep=_keep,
+    is_state=lambda _: True,
+)

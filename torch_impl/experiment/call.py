@@ -1,22 +1,92 @@
-"""The ops of a module's call, in the order of their execution, with the user's lines that call them.
+"""The call of a module, taken apart: its arguments, and its ops in the order of their execution.
 
-A TorchDispatchMode sees them: below nn.functional, so that what is written in Python there is seen op by op, and above
-the kernels, so that a softmax is one op. Attention is taken apart, as fused it would hide where the scores differ.
+Arguments are copied, or replaced by the other side's in canonical axes: PyTorch's, unless the module's own inputs have
+them in another order than those given. Ops come with the user's lines that call them. A TorchDispatchMode sees them:
+below nn.functional, so that what is written in Python there is seen op by op, and above the kernels, so that a softmax
+is one op. Attention is taken apart, as fused it would hide where the scores differ.
 """
 
+import copy
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as tree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from parity.core.arrays import Array
+from parity.diagnose.experiment.inputs import near, source
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
-from torch_impl.instruments import source
 from torch_impl.instruments.origins import tensors
+from torch_impl.instruments.source import nearest
+
+
+def copied(value: Any) -> Any:
+    """Return arguments with copies of their tensors, without what they were computed from.
+
+    Objects that hold tensors, as a cache of keys and values does, are copied too: a module may change them.
+    """
+    with _Detached():
+        return tree.tree_map(_copied, value)
+
+
+def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
+    """Return the arguments of a call with the other side's tensors in place of its own.
+
+    `known`: pairs of a tensor of this side and the other side's, in torch's axes. Returns None if one of the arguments
+    is not among them, or if all are the same on both sides.
+    """
+    own = [mine for mine, _ in known]
+    leaves, structure = tree.tree_flatten(arguments)
+    changed = list(leaves)
+    is_other = False
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            if (canonical := source(_array(leaf), own)) is None:
+                return None
+            mine, theirs = known[canonical.number]
+            changed[number] = like(np.transpose(theirs, canonical.axes), leaf)
+            is_other = is_other or not near(mine, theirs)
+    return tree.tree_unflatten(changed, structure) if is_other else None
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    """Return a copy of a tensor as an array of float64, int64 or bool."""
+    kind = torch.float64 if tensor.is_floating_point() else torch.bool if tensor.dtype == torch.bool else torch.int64
+    return tensor.detach().cpu().to(kind, copy=True).numpy()
+
+
+def like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of an array's numbers, of the dtype and on the device of another tensor."""
+    return torch.tensor(np.ascontiguousarray(array), dtype=tensor.dtype, device=tensor.device)
+
+
+class _Detached(TorchFunctionMode):
+    """Lets `copy.deepcopy` copy tensors that were computed, which it refuses otherwise."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if function is torch.Tensor.__deepcopy__:
+            tensor, known = args
+            return known.setdefault(id(tensor), _copied(tensor))
+        return function(*args, **(kwargs or {}))
+
+
+def _copied(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+    if not isinstance(leaf, nn.Module):
+        with suppress(Exception):  # what cannot be copied is shared
+            return copy.deepcopy(leaf)
+    return leaf
+
 
 JOINS = ("cat", "stack")
 COPIES = ("clone", "_unsafe_view", "_to_copy", "lift_fresh", "detach", "alias")
@@ -60,7 +130,7 @@ class _Ops(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given = tensors((args, kwargs))
-        name, line, inputs = func.overloadpacket.__name__, source.nearest(), [self._number(each) for each in given]
+        name, line, inputs = func.overloadpacket.__name__, nearest(), [self._number(each) for each in given]
         results = func(*args, **kwargs or {})
         call = name.strip("_"), line, inputs
         for tensor in _written(func, args, kwargs or {}):

@@ -1,8 +1,9 @@
-"""The layout recorder: on which devices one training step ran, found from the ops that ran in it.
+"""The recorders of a process: of the layout in one training step, and of the replicas' tensors.
 
-A TorchDispatchMode sees every op below autograd, in the forward and in the backward pass, with the devices of its
-tensors, and every op of torch.distributed. In the forward pass an op belongs to the innermost module that is being
-called; in the backward pass, to the module whose forward created the autograd node that is running.
+The layout recorder finds on which devices a step ran from its ops. A TorchDispatchMode sees every op below autograd, in
+the forward and in the backward pass, with the devices of its tensors, and every op of torch.distributed. In the forward
+pass an op belongs to the innermost module that is being called; in the backward pass, to the module whose forward
+created the autograd node that is running. A tensor is stored by the process's own recorder, or its device's replica's.
 """
 
 import threading
@@ -19,8 +20,10 @@ from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from parity.runtime.drive import Run
 from parity.trace.layout import Held, Layout, Transfer, shards, total
-from torch_impl.instruments import values
+from parity.trace.recorder import Recorder
+from torch_impl.instruments import dtensors
 from torch_impl.instruments.devices import Machine
 from torch_impl.instruments.virtual_devices import COPIES
 from torch_impl.record import calls
@@ -97,7 +100,7 @@ class LayoutRecorder(TorchDispatchMode):
         )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if any(map(values.is_dtensor_class, types)):
+        if any(map(dtensors.is_dtensor_class, types)):
             return NotImplemented  # DTensor then turns the op into local ops and collectives, which are recorded
         results = func(*args, **(kwargs or {}))
         if self._looking:
@@ -189,7 +192,7 @@ class LayoutRecorder(TorchDispatchMode):
 
     def _held(self, parts: list[torch.Tensor]) -> Held:
         """Return where a tensor's parts are, of a part that is split over the ranks the piece of this one."""
-        local = [part.to_local() if values.is_dtensor(part) else part for part in parts]
+        local = [part.to_local() if dtensors.is_dtensor(part) else part for part in parts]
         places = [(self.machine.index(tensor), tensor.numel()) for tensor in local]
         pieces = [(device, size) for device, size in places if device is not None]
         return Held(pieces, sum(part.numel() for part in parts))
@@ -201,3 +204,49 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+BETWEEN = ("relu", "dropout")  # in tensor_parallel each rank has only a part of these activations: not compared
+SPLIT = ("linear1", "linear2")  # in tensor_parallel their inputs are parts, or a copy on each device: not recorded
+
+
+class Replicas:
+    """The replicas that this process records.
+
+    In tensor_parallel, rank 0 records what all ranks have in common, and the others only their shards.
+    """
+
+    def __init__(self, run: Run, rank: int):
+        case, strategy = run.case, run.case.distribution
+        self.recorders, self.rank = run.recorders, rank
+        self.gathered, self.sharded = strategy.is_gathered, strategy.is_sharded
+        self.silent = self.sharded and rank > 0
+        # Whether the gradients of each replica are recorded besides those that are applied.
+        self.local = case.replicas > 1 or case.clip_norm is not None
+        # nn.DataParallel's replicas tell of their gradients themselves; fully_shard shows none that is not reduced.
+        self.is_unreduced = self.local and not (self.gathered and case.replicas > 1) and not strategy.shards_parameters
+        # How often a step accumulates a gradient (fully_shard: once reduced), and what a rank's loss is multiplied by.
+        self.passes = 1 if self.gathered or strategy.shards_parameters else case.accumulate
+        self.scale = case.replicas if strategy.averages_gradients else 1
+
+    @property
+    def first(self) -> Recorder:
+        """Return the recorder of what is recorded once per process."""
+        return next(iter(self.recorders.values()))
+
+    def recorder(self, kind: str, tensor: torch.Tensor) -> Recorder:
+        """Return the recorder of the replica that a tensor belongs to."""
+        return self.recorders[tensor.device.index] if self.gathered and kind != "loss" else self.first
+
+    def takes_input(self, path: str) -> bool:
+        """Return whether a module's input is a whole tensor, rather than a part of one."""
+        return not (self.sharded and path.rpartition(".")[2] in (*BETWEEN, *SPLIT))
+
+    def takes_output(self, path: str) -> bool:
+        """Return whether a module's output can be compared, as a whole or shard by shard."""
+        return not (self.sharded and path.rpartition(".")[2] in BETWEEN)
+
+    def end_step(self) -> None:
+        """Let what is recorded from now on belong to the next step."""
+        for recorder in self.recorders.values():
+            recorder.next_step()

@@ -1,20 +1,53 @@
-"""The ops of a module's call, in the order of their execution, with the user's lines that call them.
+"""The call of a layer, taken apart: its arguments, and its ops in the order of their execution.
 
-TensorFlow calls back after each op that it executes eagerly. Keras's own functions are seen as the ops that they are
-made of.
+Arguments are replaced by the other side's, in canonical axes. Ops come with the user's lines that call them: TensorFlow
+calls back after each op that it executes eagerly. Keras's own functions are seen as the ops that they are made of.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks  # what sees every op has no public name
+from tensorflow.python.framework import op_callbacks
 
-from keras_impl.instruments import source
 from keras_impl.instruments.origins import tensors
+from keras_impl.instruments.source import nearest
 from parity.core.arrays import Array
+from parity.diagnose.experiment.inputs import near, source
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
+
+
+def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
+    """Return the arguments of a call with the other side's tensors in place of its own.
+
+    `known`: pairs of a tensor of this side and the other side's, in torch's axes. Returns None if one of the arguments
+    is not among them, or if all are the same on both sides.
+    """
+    own = [mine for mine, _ in known]
+    leaves = tf.nest.flatten(arguments)
+    changed = list(leaves)
+    is_other = False
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, (tf.Tensor, np.ndarray)) and tf.as_dtype(leaf.dtype).is_floating:
+            if (canonical := source(_array(leaf), own)) is None:
+                return None
+            mine, theirs = known[canonical.number]
+            changed[number] = like(np.transpose(theirs, canonical.axes), leaf)
+            is_other = is_other or not near(mine, theirs)
+    return tf.nest.pack_sequence_as(arguments, changed) if is_other else None
+
+
+def _array(tensor: Any) -> Array:
+    """Return a copy of a tensor as an array of float64, int64 or bool."""
+    dtype = tf.as_dtype(tensor.dtype)
+    return np.array(tensor).astype(np.float64 if dtype.is_floating else np.bool_ if dtype.is_bool else np.int64)
+
+
+def like(array: Array, tensor: Any) -> tf.Tensor:
+    """Return a tensor of an array's numbers, of the dtype of another tensor."""
+    return tf.constant(array, dtype=tensor.dtype)
+
 
 MOVES = ("Identity", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot")
 SELECTS = ("Split", "SplitV", "StridedSlice", "Slice", "Unpack", "Pack", "ConcatV2")
@@ -36,7 +69,7 @@ def recorded(replay: Callable[[], Any]) -> Recording:
         given, made = _numeric(inputs), _numeric(outputs)
         if given or not inputs:  # reading a variable takes a handle: what it returns is given, as an input is
             numbers = [recorder.number(tensor) for tensor in given]
-            recorder.add(name, source.nearest(), numbers, made, _kind(name) if given else "computed")
+            recorder.add(name, nearest(), numbers, made, _kind(name) if given else "computed")
 
     op_callbacks.add_op_callback(see)
     try:
