@@ -14,7 +14,7 @@ from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import InPlace, NotFinite
 from parity.doctor.evidence.training import Cut
-from torch_impl.instruments import source, values
+from torch_impl.instruments import dtensors, source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK
 from torch_impl.instruments.origins import Origins, tensors
