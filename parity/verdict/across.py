@@ -5,7 +5,7 @@ One is a distributed training; the other is the same training on a single device
 
 import msgspec
 
-from parity.config.baseline import baseline, why_not
+from parity.config.devices import baseline, why_no_baseline
 from parity.config.schema import Case
 from parity.core.errors import TraceError
 from parity.results import CaseResult
@@ -47,7 +47,7 @@ def _check(single: Trace, trace: Trace) -> None:
             "differ in strategy, devices and accumulate"
         )
     for each in (single, trace):
-        if each.case.distribution.is_distributed and (reason := why_not(each.case)):
+        if each.case.distribution.is_distributed and (reason := why_no_baseline(each.case)):
             raise TraceError(f"{_spread(each.case)} is another computation than the other trace: {reason} {folders}")
     if single.manifest.data != trace.manifest.data:
         raise TraceError(
