@@ -11,6 +11,8 @@ from parity.config.schema import UNUSED, Case
 from parity.config.strategies import OPTIONS, Pipelined, Strategy
 
 ENOUGH = 4  # micro-batches for each stage: from there on bubbles are small (Huang et al. 2018, section 2.3)
+Seconds = float
+Bytes = float
 
 
 class Candidate(NamedTuple):
@@ -50,10 +52,6 @@ def _micro_batches(case: Case) -> int:
     sizes = [len(part) for part in shards.split(range(case.data.batch), case)]
     limit = ENOUGH * case.distribution.stages
     return max(count for count in range(1, limit + 1) if not any(size % count for size in sizes))
-
-
-Seconds = float
-Bytes = float
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from parity.core.errors import UsageError
 from parity.data.batches import Dataset
 
 Shapes = dict[str, Shape]
+PROJECTIONS = 3  # of an attention: query, key and value
 
 
 class Parts(NamedTuple):
@@ -143,9 +144,6 @@ def attention(queries: int, keys: int, width: int, heads: int, rate: float) -> C
     if rate:
         kept += (queries + keys) * width + 3 * scores
     return Cost(FLOAT * kept, 4.0 * queries * keys * width + 5.0 * scores)
-
-
-PROJECTIONS = 3  # of an attention: query, key and value
 
 
 class TransformerParts:

@@ -17,6 +17,10 @@ from parity.report.output import Makers
 
 MARKS = {"match": "✓", "diverged": "✗", "error": "✗"}
 TITLE = "Benchmark"
+WIDTH, HEIGHT = 960.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 84.0, 760.0, 24.0, 250.0  # names stand to the right of the curves
+LINE = 16.0  # units between two names at least
+STYLES = {"torch": "reference", "keras": "candidate"}
 
 
 def makers(benchmark: Benchmark) -> Makers:
@@ -62,12 +66,6 @@ def _tables(benchmark: Benchmark) -> Iterator[str]:
         yield f"\n{markdown.escaped(title(timed))}: {timed.verdict} {markdown.escaped(timed.reason)}\n"
         if timed.lanes:
             yield from markdown.table(HEADINGS, _rows(timed))
-
-
-WIDTH, HEIGHT = 960.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 84.0, 760.0, 24.0, 250.0  # names stand to the right of the curves
-LINE = 16.0  # units between two names at least
-STYLES = {"torch": "reference", "keras": "candidate"}
 
 
 class Sample(NamedTuple):

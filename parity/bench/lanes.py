@@ -31,6 +31,11 @@ NAMES = {
     ("keras", "xla"): "keras XLA",
 }
 USUAL: Mapping[str, Mode] = {"torch": "eager", "keras": "graph"}  # how users of each framework commonly train
+BURST = 0.2  # seconds of a burst at least: a step alone may be shorter than what its start and its end cost
+WARM = 3  # bursts that do not count: memory, caches and clocks settle
+ROUNDS = 6  # at least: no interval of fewer samples holds the true median in 95 of 100 measurements
+ENOUGH = 0.05  # the width of an interval, as a part of the ratio
+ZONES = Path("/sys/class/powercap")
 
 
 class Way(NamedTuple):
@@ -108,12 +113,6 @@ def _read(path: Path) -> Burst:
     return msgspec.json.decode(path.read_bytes(), type=Burst)
 
 
-BURST = 0.2  # seconds of a burst at least: a step alone may be shorter than what its start and its end cost
-WARM = 3  # bursts that do not count: memory, caches and clocks settle
-ROUNDS = 6  # at least: no interval of fewer samples holds the true median in 95 of 100 measurements
-ENOUGH = 0.05  # the width of an interval, as a part of the ratio
-
-
 class Measured(NamedTuple):
     """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's.
 
@@ -157,9 +156,6 @@ def _steps(lane: Lane) -> int:
         steps = max(round(BURST / taken), 1)
         taken = lane.burst(steps) / steps
     return max(round(BURST / taken), 1)
-
-
-ZONES = Path("/sys/class/powercap")
 
 
 def read_energy(zones: Path = ZONES) -> dict[str, float] | None:

@@ -21,6 +21,7 @@ from parity.core.wording import count
 from parity.doctor.evidence import Time
 
 CONFIDENCE = 0.95
+Key = tuple[str, int | None, str, str, str]
 
 
 class Interval(NamedTuple):
@@ -146,9 +147,6 @@ def _processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
-
-
-Key = tuple[str, int | None, str, str, str]
 
 
 def read_saved(path: str) -> Benchmark:

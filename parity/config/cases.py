@@ -23,6 +23,7 @@ from parity.core.errors import UsageError, nearest
 
 Table = dict[str, Any]
 Config = TypeVar("Config", bound=Frozen)
+STEP = re.compile(r"\.([^.\[`]+)|\[(?:\d+|\.\.\.)\]")  # one step of a path such as `$.inputs[...].dtype`
 
 
 def names() -> list[str]:
@@ -155,9 +156,6 @@ def _explain(message: str, table: Any, kind: type[Frozen]) -> str:
     if message.startswith(("Invalid enum value", "Invalid value")) and (values := allowed_values(kind, table, path)):
         return f"{message}; expected one of {', '.join(map(repr, values))}"
     return message
-
-
-STEP = re.compile(r"\.([^.\[`]+)|\[(?:\d+|\.\.\.)\]")  # one step of a path such as `$.inputs[...].dtype`
 
 
 def allowed_fields(kind: type, table: Any, path: str) -> set[str]:

@@ -16,7 +16,7 @@ from parity.runtime.runner import Worker
 from parity.subjects.subject import Subject, note_environment
 from parity.trace import keys
 from parity.trace.manifest import Trace
-from parity.verdict.against import against_single
+from parity.verdict.distributed import against_single
 
 
 class BuiltIn(Subject):

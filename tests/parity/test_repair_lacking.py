@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from parity.repair.computed import computed
-from parity.repair.lacking import lacking
+from parity.repair.candidates import computed
+from parity.repair.in_code import lacking
 
 LINES = """from keras import layers, ops
 
