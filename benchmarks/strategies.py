@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.bench.lane import USUAL, Lane, Way
-from parity.bench.measure import Measured, measured
+from parity.bench.lanes import USUAL, Lane, Measured, Way, measured
 from parity.config import cases
 from parity.config.schema import Case
 from parity.runtime.backend import Backend

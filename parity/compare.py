@@ -28,7 +28,8 @@ from parity.core import inputs
 from parity.core.errors import UsageError
 from parity.pairs.accepting.suggest import accept
 from parity.repair import flags
-from parity.report import junit, markdown, output, progress, sarif, terminal
+from parity.report import ci, markdown, output, terminal
+from parity.report.console import progress
 from parity.report.html import comparison
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
@@ -100,8 +101,8 @@ def _write(args: argparse.Namespace, report: Report) -> None:
     """Write all files that the flags name. Raises UsageError."""
     makers = {
         "html": lambda: comparison.render(report),
-        "junit": lambda: junit.document("parity.compare", junit.of_cases(report, args.strict)),
-        "sarif": lambda: sarif.document(sarif.of_causes(report)),
+        "junit": lambda: ci.junit("parity.compare", ci.tests_of_cases(report, args.strict)),
+        "sarif": lambda: ci.sarif(ci.remarks_of_causes(report)),
         "markdown": lambda: markdown.comparison(report),
     }
     output.write(args, report, makers)
@@ -205,7 +206,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
 
         subjects = [*builtin, *own]
         printed.expect([subject.case.name for subject in subjects])
-        with progress.shown("comparing", len(subjects), "case", runner.doing, printed.console) as advance:
+        with progress("comparing", len(subjects), "case", runner.doing, printed.console) as advance:
             for _, result in in_order(builtin, compared, AHEAD * runner.at_once):
                 yield result
                 advance()

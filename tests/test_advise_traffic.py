@@ -7,8 +7,8 @@ import pytest
 from test_strategies import SMALL, SMALL_BLOCK, TINY_TRANSFORMER
 
 from parity.advise.describe import describe
-from parity.advise.memory import memory
 from parity.advise.model import FLOAT, Model
+from parity.advise.spread import memory
 from parity.advise.traffic import FORMULAS, Traffic, traffic
 from parity.config import cases
 from parity.config.devices import obstacle

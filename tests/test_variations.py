@@ -12,7 +12,7 @@ from slow import sampled
 
 from parity.pairs import file
 from parity.pairs.compare import compared
-from parity.report import coverage
+from parity.report.pairs import coverage_lines
 from parity.results import CaseResult
 
 MODELS = Path(__file__).parent / "variations"
@@ -98,7 +98,7 @@ def test_without_variations_the_difference_is_not_reached_and_told(judge):
     missed = [(one.branch, one.where) for one in result.coverage.branches if not one.reached]
     assert ("clamp.upper", "1") in missed, missed
     assert ("mode.training", "(model)") in missed
-    assert any("upper at 1" in line for line in coverage.lines(result))
+    assert any("upper at 1" in line for line in coverage_lines(result))
 
 
 def test_a_branch_that_a_variation_reaches_names_it(judge):

@@ -4,16 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from parity.advise.balance import balanced
-from parity.advise.choices import Candidate, candidates
+from parity.advise.choices import Advice, Balanced, Candidate, Choice, Measured, candidates
 from parity.advise.devices import GIGA, TERA, Device, Group, Link
-from parity.advise.duration import Compute, Duration, Machine, duration, work
+from parity.advise.duration import Compute, Duration, Machine, balanced, duration, work
 from parity.advise.measure import BACKWARD, Here, Rates, Single, processors, single, steps
-from parity.advise.memory import memory
 from parity.advise.model import Model
-from parity.advise.results import Advice, Balanced, Choice, Measured
+from parity.advise.spread import memory
 from parity.advise.traffic import traffic
-from parity.config.baseline import baseline
+from parity.config.devices import baseline
 from parity.config.schema import Case
 
 replace = msgspec.structs.replace

@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
+from parity.config.base import Frozen
 from parity.config.cases import checked
-from parity.config.frozen import Frozen
 from parity.core.errors import UsageError, nearest
 
 GIGA, TERA, MICRO = 1e9, 1e12, 1e-6

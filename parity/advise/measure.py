@@ -16,13 +16,11 @@ import msgspec
 
 from parity.advise.devices import GIGA, MICRO, Link
 from parity.advise.duration import Compute
-from parity.advise.memory import memory
 from parity.advise.model import FLOAT, Model
-from parity.bench.lane import USUAL, Lane, Way
-from parity.bench.measure import measured
+from parity.advise.spread import memory
+from parity.bench.lanes import USUAL, Lane, Way, measured
 from parity.config import cases
-from parity.config.baseline import baseline
-from parity.config.devices import Kind
+from parity.config.devices import Kind, baseline
 from parity.config.schema import Case
 from parity.config.weights import specify
 from parity.core.errors import BackendError

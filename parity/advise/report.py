@@ -6,7 +6,7 @@ from typing import TextIO
 
 from rich.table import Table
 
-from parity.advise.results import Advice, Choice, Document, Measured
+from parity.advise.choices import Advice, Choice, Document, Measured
 from parity.core.wording import agree
 from parity.report.console import Console
 

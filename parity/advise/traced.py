@@ -8,9 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from parity.advise.model import Block, Cost, Model, Tensor
-from parity.config.base import BaseModel
+from parity.config.base import BaseModel, Positive
 from parity.config.devices import Kind
-from parity.config.frozen import Positive
 from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError

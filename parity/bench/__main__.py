@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from parity import cli
-from parity.bench import documents, saved
-from parity.bench.lane import Way
+from parity.bench import documents
+from parity.bench.lanes import Way
 from parity.bench.report import Printed
-from parity.bench.results import Benchmark, Timed, this_machine
+from parity.bench.results import Benchmark, Timed, check_machine, read_saved, slower, this_machine
 from parity.bench.run import SAME, Settings, timed
 from parity.config.devices import Devices, obstacle, parse
 from parity.config.schema import Case
@@ -50,10 +50,10 @@ class Subject(NamedTuple):
 def main(argv: Sequence[str], program: str = "parity.bench") -> int:
     """Run the command, called as `program`, and return its exit status."""
     args = _parse(argv, program)
-    before = saved.read(args.against) if args.against else None
+    before = read_saved(args.against) if args.against else None
     benchmark = Benchmark(machine=this_machine(), command=cli.command_line(program, argv))
     if before:
-        saved.check(before, benchmark, args.against)
+        check_machine(before, benchmark, args.against)
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
     printed = Printed(sys.stderr if args.json == "-" else sys.stdout)
     try:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
             benchmark.timed.append(found)
             if not args.quiet:
                 printed.add(found)
-        benchmark.slower = list(saved.slower(before, benchmark)) if before else []
+        benchmark.slower = list(slower(before, benchmark)) if before else []
     except BaseException as error:  # by a signal too: what was timed so far is not lost
         benchmark.error = str(error) or type(error).__name__
         _write(args, benchmark)

@@ -1,17 +1,26 @@
-"""A benchmark as a page and as Markdown."""
+"""A benchmark as a page and as Markdown, with the curves of a sweep: samples per second by batch or by devices."""
 
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from parity.bench import curves
+from markupsafe import Markup
+
 from parity.bench.report import HEADINGS, LEGEND, names, notes, row, title
-from parity.bench.results import Benchmark, Timed
+from parity.bench.results import Benchmark, LaneTimes, Timed
+from parity.config.devices import parse
 from parity.core.wording import agree, count
 from parity.report import markdown
-from parity.report.html import page
+from parity.report.html import page, svg
 from parity.report.output import Makers
 
 MARKS = {"match": "✓", "diverged": "✗", "error": "✗"}
 TITLE = "Benchmark"
+WIDTH, HEIGHT = 960.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 84.0, 760.0, 24.0, 250.0  # names stand to the right of the curves
+LINE = 16.0  # units between two names at least
+STYLES = {"torch": "reference", "keras": "candidate"}
 
 
 def makers(benchmark: Benchmark) -> Makers:
@@ -34,7 +43,7 @@ def _page(benchmark: Benchmark) -> str:
     verdict = "diverged" if failed else "match"
     banner = page.Banner(verdict, MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
     found = [(title(each), each.verdict, each.reason, _rows(each), list(notes(each))) for each in benchmark.timed]
-    drawn = list(curves.plots(benchmark.timed))
+    drawn = list(plots(benchmark.timed))
     times = page.part("bench", found=found, headings=HEADINGS, legend=LEGEND, curves=drawn, run=benchmark)
     sections = [
         page.Section("times", "Time of a step", times),
@@ -57,3 +66,83 @@ def _tables(benchmark: Benchmark) -> Iterator[str]:
         yield f"\n{markdown.escaped(title(timed))}: {timed.verdict} {markdown.escaped(timed.reason)}\n"
         if timed.lanes:
             yield from markdown.table(HEADINGS, _rows(timed))
+
+
+class Sample(NamedTuple):
+    """A point of a curve: its curve's side and name, where it lies, and the samples per second."""
+
+    side: str
+    name: str
+    x: int
+    y: float
+
+
+def plots(timed: Sequence[Timed]) -> Iterator[Markup]:
+    """Yield a plot for each case and number of devices by batch, and for each case and batch by devices."""
+    for what, fixed in (("batch", "devices"), ("devices", "batch")):
+        groups: dict[tuple[str, object], list[Timed]] = defaultdict(list)
+        for each in timed:
+            groups[each.case, getattr(each, fixed)].append(each)
+        for (case, value), group in groups.items():
+            samples = [sample for each in group for sample in _samples(each, what)]
+            if len({sample.x for sample in samples}) > 1:
+                at = value if fixed == "devices" else f"batch {value}"
+                yield _plot(f"{case}, {at}: samples per second by {what}", what, samples)
+
+
+def _samples(timed: Timed, what: str) -> Iterator[Sample]:
+    x = timed.batch if what == "batch" else parse(timed.devices).number
+    for lane in _own(timed.lanes):
+        if x and lane.per_second:
+            yield Sample(lane.side, lane.name, x, lane.per_second)
+
+
+def _own(lanes: Sequence[LaneTimes]) -> list[LaneTimes]:
+    """Return the rows of the case itself, without those of the single device."""
+    return [lane for lane in lanes if not lane.is_alone]
+
+
+def _plot(title: str, what: str, samples: Sequence[Sample]) -> Markup:
+    lowest, highest = min(sample.y for sample in samples), max(sample.y for sample in samples)
+    numbers = sorted({sample.x for sample in samples})
+
+    def place(sample: Sample) -> svg.Point:
+        x = _share(sample.x, numbers[0], numbers[-1])
+        return LEFT + x * (RIGHT - LEFT), BOTTOM - _share(sample.y, lowest, highest) * (BOTTOM - TOP)
+
+    curves: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        curves[sample.name].append(sample)
+    parts = [svg.text(LEFT, TOP - 8, title, "tick")]
+    for value in dict.fromkeys((lowest, math.sqrt(lowest * highest), highest)):
+        y = BOTTOM - _share(value, lowest, highest) * (BOTTOM - TOP)
+        parts += [svg.line((LEFT, y), (RIGHT, y), "grid"), svg.text(LEFT - 8, y + 4, f"{value:.3g}", "tick", "end")]
+    for number in numbers:
+        x = LEFT + _share(number, numbers[0], numbers[-1]) * (RIGHT - LEFT)
+        parts.append(svg.text(x, BOTTOM + 20, f"{what} {number}", "tick", "middle"))
+    ends = []
+    for name, curve in curves.items():
+        ordered = sorted(curve, key=lambda sample: sample.x)
+        style = STYLES[curve[0].side]
+        parts.append(svg.path(list(map(place, ordered)), style))
+        parts += [_point(sample, *place(sample), what) for sample in ordered]
+        ends.append((place(ordered[-1])[1], name))
+    return svg.figure(WIDTH, HEIGHT, title, [*parts, *_names(ends)], "losses")
+
+
+def _point(sample: Sample, x: float, y: float, what: str) -> Markup:
+    said = f"{sample.name}, {what} {sample.x}: {sample.y:.4g} samples per second"
+    return svg.marked(x, y, "name", said)
+
+
+def _names(ends: Sequence[tuple[float, str]]) -> Iterator[Markup]:
+    """Yield the name of each curve at its right end, moved down where it would stand on another."""
+    free = 0.0
+    for y, name in sorted(ends):
+        free = max(y + 4, free + LINE)
+        yield svg.text(RIGHT + 12, free, name, "tick")
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """Return where a value lies between two others on a logarithmic scale, 0 to 1."""
+    return math.log(value / low) / (math.log(high / low) or 1.0)

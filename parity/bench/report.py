@@ -6,8 +6,7 @@ from typing import TextIO
 from rich.padding import Padding
 from rich.table import Table
 
-from parity.bench.results import Benchmark, LaneTimes, Timed
-from parity.bench.statistics import Interval
+from parity.bench.results import Benchmark, Interval, LaneTimes, Timed
 from parity.core.wording import agree, count
 from parity.report.console import Console
 

@@ -1,13 +1,63 @@
-"""What a benchmark has found: the JSON report's structs."""
+"""What a benchmark has found: the JSON report's structs, its statistics, and what is slower than in an earlier one.
 
+Of repeated measurements: the median, its spread, and how far a ratio of two medians can be trusted. A busier machine
+slows down all rows. So a row counts as slower only where it is so beside the other side's rows too, by the ratios of
+times that were measured in the same rounds. A load does not slow down both sides quite alike: if the other side's rows
+are slower themselves, it must be by more than they are.
+"""
+
+import math
 import os
 import platform
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from parity.bench.statistics import Interval
+from parity.core.errors import UsageError
+from parity.core.wording import count
 from parity.doctor.evidence import Time
+
+CONFIDENCE = 0.95
+Key = tuple[str, int | None, str, str, str]
+
+
+class Interval(NamedTuple):
+    """An interval that holds the true median in 95 of 100 measurements, around the measured one."""
+
+    low: float
+    middle: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """Return its width, as a part of the middle."""
+        return (self.high - self.low) / self.middle
+
+
+def interval(samples: Sequence[float]) -> Interval:
+    """Return the median of the samples with its confidence interval, from their order alone.
+
+    Of n samples the k smallest lie below the true median as often as k of n throws of a coin show heads; no assumption
+    is made about their distribution (W. J. Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2). It
+    takes six samples at least; that of fewer reaches from the smallest to the largest, and is less sure.
+    """
+    ordered, count = sorted(samples), len(samples)
+    below, tail = 0, 0.0
+    while below < count // 2 and (tail := tail + math.comb(count, below) / 2**count) <= (1 - CONFIDENCE) / 2:
+        below += 1
+    first = max(below - 1, 0)
+    return Interval(ordered[first], statistics.median(ordered), ordered[count - 1 - first])
+
+
+def quartiles(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the first and the third quartile of the samples."""
+    if len(samples) == 1:
+        return samples[0], samples[0]
+    first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
+    return first, third
 
 
 class LaneTimes(msgspec.Struct, kw_only=True):
@@ -97,3 +147,77 @@ def _processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
+
+
+def read_saved(path: str) -> Benchmark:
+    """Return the benchmark that --save has written. Raises UsageError."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Benchmark)
+    except OSError as error:
+        raise UsageError(f"--against={path}: {error.strerror}; expected a file that --save has written") from None
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"--against={path}: expected a file that --save has written: {error}") from None
+
+
+def check_machine(before: Benchmark, now: Benchmark, path: str) -> None:
+    """Check that both are of the same machine. Raises UsageError."""
+    if before.machine != now.machine:
+        raise UsageError(
+            f"--against={path}: of another machine ({_words(before)}), this one is {_words(now)}; times of two "
+            "machines are not compared"
+        )
+
+
+def slower(before: Benchmark, now: Benchmark) -> Iterator[str]:
+    """Yield a line for each row that is slower than before by more than the intervals allow, beside the other side too.
+
+    Raises UsageError where no row is in both.
+    """
+    earlier, rows = _rows(before), _rows(now)
+    if not (both := sorted(rows.keys() & earlier.keys(), key=str)):
+        raise UsageError("--against: none of its rows is timed now; choose the same cases, batches, devices and modes")
+    grown = {key: _growth(earlier[key].step, rows[key].step) for key in both}
+    for key in both:
+        others = [other for other in both if _are_beside(rows[key], key, rows[other], other)]
+        beside = [_growth(*(_ratio(each[key], each[other]) for each in (earlier, rows))) for other in others]
+        busier = min((grown[other] for other in others), default=1.0)
+        if grown[key] > 1.0 and all(growth > busier for growth in beside):
+            yield _line(key, earlier[key], rows[key], dict(zip(others, beside, strict=True)))
+
+
+def _growth(first: Interval | None, later: Interval | None) -> float:
+    """Return how many times as large the later value is; 1 if the intervals do not show that it is larger."""
+    return later.middle / first.middle if first and later and later.low > first.high else 1.0
+
+
+def _line(key: Key, old: LaneTimes, new: LaneTimes, beside: dict[Key, float]) -> str:
+    assert old.step and new.step  # a row without is in no benchmark's rows
+    case, batch, devices, name, strategy = key
+    of = f"{case}, " + (f"batch {batch}, " if batch else "") + f"{devices}, {name} ({strategy})"
+    factors = [f"{growth:.2f} times beside {other[3]}" for other, growth in beside.items()]
+    times = f"{new.step.middle / old.step.middle:.2f} times the {old.step.middle * 1e3:.2f} ms of before"
+    return f"{of}: {new.step.middle * 1e3:.2f} ms a step, {', '.join([times, *factors])}; the intervals are apart"
+
+
+def _are_beside(row: LaneTimes, key: Key, other: LaneTimes, other_key: Key) -> bool:
+    """Return whether two rows are the two sides of one training."""
+    case, batch, devices, _, strategy = key
+    return row.side != other.side and other_key == (case, batch, devices, other.name, strategy)
+
+
+def _ratio(row: LaneTimes, other: LaneTimes) -> Interval:
+    """Return the ratio of two rows' steps, of those within a round."""
+    return interval([own / theirs for own, theirs in zip(row.samples, other.samples, strict=True)])
+
+
+def _rows(benchmark: Benchmark) -> dict[Key, LaneTimes]:
+    return {_key(timed, row): row for timed in benchmark.timed for row in timed.lanes if row.step}
+
+
+def _key(timed: Timed, row: LaneTimes) -> Key:
+    return timed.case, timed.batch, timed.devices, row.name, row.strategy
+
+
+def _words(benchmark: Benchmark) -> str:
+    machine = benchmark.machine
+    return f"{machine.processor}, {count(machine.cores, 'core')}, {machine.system}"

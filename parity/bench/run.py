@@ -8,12 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.bench.lane import USUAL, Lane, Way
-from parity.bench.measure import Measured, measured
-from parity.bench.results import LaneTimes, Timed
-from parity.bench.statistics import interval, quartiles
-from parity.config.baseline import baseline
-from parity.config.devices import Devices
+from parity.bench.lanes import USUAL, Lane, Measured, Way, measured
+from parity.bench.results import LaneTimes, Timed, interval, quartiles
+from parity.config.devices import Devices, baseline
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
 from parity.pairs import compare as pairs

@@ -1,12 +1,22 @@
-"""The base classes of the models and of the strategies, with the properties that the rest of the code reads.
+"""The base classes of all configs, of the models and of the strategies, with the properties that other code reads.
 
 No code compares the name of a model or a strategy. A new one overrides the properties that are different for it.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from parity.config.frozen import Frozen, Positive
+import msgspec
+from msgspec import Meta
+
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Rate = Annotated[float, Meta(ge=0.0)]
+Fraction = Annotated[float, Meta(ge=0.0, lt=1.0)]
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all configs: immutable, with keyword arguments only, and without unknown fields."""
 
 
 class BaseModel(Frozen, frozen=True, tag_field="kind"):

@@ -1,9 +1,12 @@
-"""The devices of a run, and whether they suffice for a case."""
+"""The devices of a run, whether they suffice for a case, and the same training on a single one."""
 
 import re
 from typing import Literal, NamedTuple
 
-from parity.config import schema, shards
+import msgspec
+
+from parity.config import shards
+from parity.config.schema import UNUSED, Case
 from parity.core.errors import UsageError
 from parity.core.wording import count
 
@@ -28,7 +31,7 @@ def parse(text: str) -> Devices:
     return Devices("cpu" if match[1] == "cpu" else "gpu", int(match[2]))
 
 
-def obstacle(case: schema.Case) -> str:
+def obstacle(case: Case) -> str:
     """Return why the case cannot run on its number of devices, or "" if it can."""
     strategy, blocks = case.distribution, case.model.blocks
     if strategy.device_obstacle:
@@ -47,3 +50,22 @@ def obstacle(case: schema.Case) -> str:
             f"but each replica needs at least {case.accumulate}"
         )
     return strategy.batch_obstacle(sizes)
+
+
+def why_no_baseline(case: Case) -> str:
+    """Return why a case is not the same mathematics as training on a single device, or "" if it is."""
+    if not case.distribution.is_distributed:
+        return "it runs on a single device itself"
+    if case.distribution.samples_by_rank:
+        return "DistributedSampler takes the samples in another order"
+    if case.model.has_batch_norm and case.replicas * case.accumulate > 1:
+        return "batch norm normalizes each replica's part of the batch by its own statistics"
+    if case.dropout and case.replicas * case.accumulate > 1:
+        return "each replica and each micro-batch draws its own dropout masks"
+    return ""
+
+
+def baseline(case: Case) -> Case:
+    """Return the same training on one device, without accumulation: each batch is computed at once."""
+    name = f"{case.name.partition('/')[0]}/single"
+    return msgspec.structs.replace(case, name=name, strategy="single", **UNUSED)

@@ -1,7 +1,6 @@
 """The built-in models of a case."""
 
-from parity.config.base import BaseModel
-from parity.config.frozen import Fraction, Positive
+from parity.config.base import BaseModel, Fraction, Positive
 
 
 class LinearStack(BaseModel, frozen=True, tag="linear_stack"):

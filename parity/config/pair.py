@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from parity.config.base import BaseModel
-from parity.config.frozen import Count, Frozen, Positive
+from parity.config.base import BaseModel, Count, Frozen, Positive
 
 FLOATS = ("float16", "float32", "float64")
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]

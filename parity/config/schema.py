@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from parity.config import strategies
-from parity.config.frozen import Count, Fraction, Frozen, Positive, Rate
+from parity.config.base import Count, Fraction, Frozen, Positive, Rate
 from parity.config.models import LinearStack, ResidualBlock, SimpleBlock, Specimen, Transformer, TwoLinear
 from parity.config.pair import Pair
 

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, get_args
 
 from msgspec import field
 
-from parity.config.base import BaseModel, BaseStrategy
-from parity.config.frozen import Positive
+from parity.config.base import BaseModel, BaseStrategy, Positive
 
 Name = Literal[
     "single",

@@ -8,7 +8,7 @@ from parity.core.wording import count
 from parity.doctor import report
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import SEVERITIES, Finding
-from parity.report import junit, markdown, sarif
+from parity.report import ci, markdown
 from parity.report.html import page
 from parity.report.output import Makers
 
@@ -28,8 +28,8 @@ def makers(examination: Examination) -> Makers:
     """Return what makes each format's text."""
     return {
         "html": lambda: _page(examination),
-        "junit": lambda: junit.document("parity.doctor", _tests(examination)),
-        "sarif": lambda: sarif.document(_remarks(examination.findings)),
+        "junit": lambda: ci.junit("parity.doctor", _tests(examination)),
+        "sarif": lambda: ci.sarif(_remarks(examination.findings)),
         "markdown": lambda: _markdown(examination),
     }
 
@@ -65,19 +65,19 @@ def _state(examination: Examination) -> str:
     return "warning" if "warning" in severities else "match"
 
 
-def _tests(examination: Examination) -> list[junit.Test]:
+def _tests(examination: Examination) -> list[ci.Test]:
     """Return a test for each program, which fails by what is not a note."""
     programs = dict.fromkeys((each.side, each.case) for each in examination.evidence)
     tests = [_test(side, case, examination.findings) for side, case in programs]
-    return [*tests, *(junit.Test("doctor", "a program", "error", error) for error in examination.errors)]
+    return [*tests, *(ci.Test("doctor", "a program", "error", error) for error in examination.errors)]
 
 
-def _test(side: str, case: str, findings: Sequence[Finding]) -> junit.Test:
+def _test(side: str, case: str, findings: Sequence[Finding]) -> ci.Test:
     name = " ".join(filter(None, (side, case)))
     failed = [each for each in findings if (each.side, each.case) == (side, case) and each.severity != "note"]
     if not failed:
-        return junit.Test("doctor", name, "passed")
-    return junit.Test("doctor", name, "failure", failed[0].message, "\n\n".join(map(_said, failed)))
+        return ci.Test("doctor", name, "passed")
+    return ci.Test("doctor", name, "failure", failed[0].message, "\n\n".join(map(_said, failed)))
 
 
 def _said(finding: Finding) -> str:
@@ -86,9 +86,9 @@ def _said(finding: Finding) -> str:
     return f"{finding.severity}: {finding.id} at {place}\n{finding.message}{fix}"
 
 
-def _remarks(findings: Sequence[Finding]) -> list[sarif.Remark]:
+def _remarks(findings: Sequence[Finding]) -> list[ci.Remark]:
     return [
-        sarif.Remark(each.id, each.severity, f"{each.message}{f' Fix: {each.fix}' if each.fix else ''}", each.source)
+        ci.Remark(each.id, each.severity, f"{each.message}{f' Fix: {each.fix}' if each.fix else ''}", each.source)
         for each in findings
     ]
 

@@ -1,10 +1,17 @@
-"""The edits that may remove a cause: from its place in torch's model to the port's line, and to the argument there."""
+"""The edits that may remove a cause: from its place in torch's model to the port's line, and to the argument there.
+
+Of the places where an argument of an object may be changed, the first is where the value comes from, which sets it for
+all that use it; the last is the argument itself.
+"""
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+import libcst as cst
 
 from parity.config.pair import UNNAMED, Pair
 from parity.core.errors import UsageError
@@ -12,17 +19,17 @@ from parity.diagnose.arguments import Expression, Setting, changed, settings
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
-from parity.repair.computed import computed
 from parity.repair.edit import Edit, edit
-from parity.repair.in_code import GRADIENT, in_code
-from parity.repair.lacking import lacking
-from parity.repair.origins import Place
-from parity.repair.places import Places
+from parity.repair.in_code import GRADIENT, in_code, lacking
+from parity.repair.origins import Origins, Place, Scope, insertion
+from parity.repair.source import argument, code, first_of, literal, spread
 from parity.results import Cause
 from parity.trace import survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
-from parity.trace.survey import Made, Survey
+from parity.trace.survey import Frame, Made, Survey
+
+CLOSE: Final = 1e-6
 
 
 class Port(NamedTuple):
@@ -139,3 +146,84 @@ def _places(sought: _Sought, port: Port) -> Iterator[Place]:
             similar = tuple(each for each in (*owner.positional, *owner.keywords) if each.endswith(setting.names))
             outer = Places(setting._replace(names=similar), port.root, builder, kwargs, pair)
             yield from outer.of_object(owner, owners[level + 1 :]) if similar else []
+
+
+# By source with {} for what is there: what that makes of the present value.
+RELATED: Final[dict[str, Callable[[float], float]]] = {
+    "1 / ({})": lambda value: 1 / value,
+    "-({})": lambda value: -value,
+    "1 - ({})": lambda value: 1 - value,
+    "({}) ** 0.5": lambda value: value**0.5 if value > 0 else math.nan,
+    "({}) ** -0.5": lambda value: value**-0.5 if value > 0 else math.nan,
+    "({}) ** 2": lambda value: value * value,
+    "2 * ({})": lambda value: 2 * value,
+    "({}) / 2": lambda value: value / 2,
+}
+
+
+def computed(text: str, old: Any, new: Any) -> str:
+    """Return the source for the value `new`, where `text` is the source that gives the value `old`."""
+    if all(type(value) in (int, float) for value in (old, new)) and old:
+        for template, relation in RELATED.items():
+            if math.isclose(relation(old), new, rel_tol=CLOSE):
+                return template.format(text)
+    return code(new)
+
+
+class Places(Origins):
+    """The places of one setting's value."""
+
+    def of_object(self, made: Made, owners: Sequence[Made] = ()) -> list[Place]:
+        """Return the places that set the argument of an object, by how it was made."""
+        chain = [*made.initialisers, *made.calls]
+        makers = chain[: len(made.initialisers) + 1]
+        places: list[Place] = []
+        for number, frame in enumerate(makers):
+            if (scope := self.scope_of(frame, chain[number + 1 :], owners)) and isinstance(scope.node, cst.Call):
+                last = number == len(makers) - 1
+                places += self._given(scope, scope.node, made.positional if last else [])
+        if places or not made.calls:
+            return list(dict.fromkeys(places))
+        return [place for frame in reversed(makers) for place in self._added(made, frame)]
+
+    def on_line(self, path: Path, number: int) -> list[Place]:
+        """Return the places on a line: arguments of the setting's name, and literals of its old value."""
+        source = self.parsed(path)
+        if source is None:
+            return []
+        places: list[Place] = []
+        for node in source.on_line(number):
+            if isinstance(node, cst.Call):
+                places += self._given(Scope(source, node), node, [])
+            elif isinstance(node, cst.BaseExpression) and self.is_old(literal(node)):
+                places.append(Place(path, source.span(node)))
+        return list(dict.fromkeys(places))
+
+    def in_class(self, made: Made) -> Iterator[tuple[Place, str]]:
+        """Yield the place of what an object's class assigns to its attribute of the setting's name, and its source."""
+        scope = self.scope_of(made.calls[0], (), ()) if made.calls else None
+        if scope is None or not isinstance(scope.node, cst.Call):
+            return
+        source, kind = self.class_called(scope.node, scope.source)
+        methods = [each for each in kind.body.body if isinstance(each, cst.FunctionDef)] if kind else []
+        for method, name, private in itertools.product(methods, self.setting.names, ("", "_")):
+            if (value := source.assigned(f"{first_of(method)}.{private}{name}", method)) is not None:
+                yield Place(source.path, source.span(value)), source.text(value)
+
+    def _given(self, scope: Scope, call: cst.Call, names: Sequence[str]) -> list[Place]:
+        """Return the places of the argument that a call gives; `names` are the parameters by position."""
+        for name in self.setting.names:
+            given = argument(call, name, names.index(name) if name in names else None)
+            if given is not None:
+                return self.value(given, scope)
+            for mapping in spread(call):
+                if entry := self.entry(mapping, name, scope):
+                    return self.value(*entry)
+        return []
+
+    def _added(self, made: Made, frame: Frame) -> Iterator[Place]:
+        """Yield the place of an argument that a call leaves out, if the class takes it."""
+        name = next((name for name in self.setting.names if name in (*made.positional, *made.keywords)), None)
+        scope = self.scope_of(frame, (), ())
+        if name and scope and isinstance(scope.node, cst.Call):
+            yield insertion(scope.source, scope.node, name)

@@ -16,10 +16,10 @@ from parity.config.pair import Pair
 from parity.core.errors import TraceError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
-from parity.repair import candidates, copy
+from parity.repair import candidates
 from parity.repair.candidates import Port
 from parity.repair.decision import Decision, Key, decide, key
-from parity.repair.edit import Edit, spliced
+from parity.repair.edit import Edit, copy_folder, diff_of, spliced
 from parity.results import CaseResult, Cause, Repair, TriedEdit
 from parity.runtime.runner import Worker
 
@@ -76,7 +76,7 @@ class Repairing:
         while (wishes := self._wishes(state)) and self._trials < MOST_TRIALS:
             state = self._improved(state, wishes)
         try:
-            diff.write_bytes(copy.diff(self.root, state.changed, self.accepted).encode())
+            diff.write_bytes(diff_of(self.root, state.changed, self.accepted).encode())
         except OSError as error:
             raise UsageError(f"--repair: {diff} cannot be written: {error.strerror}") from None
         left = list(self._left(state))
@@ -138,7 +138,7 @@ class Repairing:
         self._trials += 1
         arguments = state.arguments | {wish.edit.key: wish.edit.value for wish in wishes if wish.edit.key}
         folder = self.scratch / f"trial{self._trials}"
-        copy.make(self.root, folder / "copy", changed)
+        copy_folder(self.root, folder / "copy", changed)
         file = moved(self.file, self.root, folder / "copy", arguments)
         try:
             result = compared(file, self.sides, folder / "traces", self.varied)

@@ -1,9 +1,10 @@
-"""A file of Python source: its syntax tree with positions, and the questions that following a value asks of it.
+"""A file of Python source: its syntax tree with positions, what following a value asks of it, and values as source.
 
 All positions are offsets in bytes, as Python's code objects have columns in bytes.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +14,20 @@ import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
 
 from parity.core.errors import UsageError
+from parity.diagnose.arguments import Expression
 from parity.trace.survey import Frame
 
+EXPONENT = re.compile(r"e([+-])0(\d)")
 NOTHING: Final = object()  # what `literal` returns for an expression that is none
 Function = cst.FunctionDef | cst.Lambda
+_FUNCTIONS = (cst.FunctionDef, cst.Lambda)
+
+
+def code(value: Any) -> str:
+    """Return the Python expression for a value."""
+    if isinstance(value, Expression):
+        return str(value)
+    return EXPONENT.sub(r"e\1\2", repr(tuple(value) if isinstance(value, list) else value))
 
 
 class Span(NamedTuple):
@@ -132,9 +143,6 @@ class Source:
                     if (alias.evaluated_alias or alias.evaluated_name) == name:
                         return alias.evaluated_name, 0, ""
         return None
-
-
-_FUNCTIONS = (cst.FunctionDef, cst.Lambda)
 
 
 def literal(node: cst.CSTNode) -> Any:

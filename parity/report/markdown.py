@@ -4,9 +4,8 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from parity.report import extent, words
-from parity.report.sides import in_words
-from parity.report.words import MARKS, headline, main_case, next_step
+from parity.report import words
+from parity.report.words import MARKS, extent_line, headline, main_case, next_step, sides_in_words
 from parity.results import CaseResult, Divergence, Report
 
 MOST = 50  # rows of a table; a summary may have a megabyte
@@ -24,7 +23,7 @@ def comparison(report: Report) -> str:
         [counts] if counts else [],
         _first(case, report) if case else [],
         table(("also", "verdict", "where", "cause"), map(_row, others)) if others else [],
-        [f"{escaped(line[0].upper() + line[1:])}."] if (line := extent.line(report)) else [],
+        [f"{escaped(line[0].upper() + line[1:])}."] if (line := extent_line(report)) else [],
     )
 
 
@@ -83,5 +82,5 @@ def _cause(case: CaseResult) -> str:
     if not case.causes:
         return ""
     cause = case.causes[0]
-    sides = in_words(cause)
+    sides = sides_in_words(cause)
     return escaped(f"{cause.id} at {cause.where}{': ' if sides else ''}{sides}")

@@ -1,19 +1,19 @@
-"""The files that a command writes its results to: their flags, and what is written.
+"""The files that a command writes its results to: their flags, and what is written, JSON above all.
 
 A command checks the paths before its work begins, and writes the files when it ends, also where it is stopped.
 """
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from parity.core import streams
 from parity.core.errors import UsageError, printable
-from parity.report import as_json, files
 
 FORMATS = {
     "html": "one page that loads nothing, to be opened in a browser",
@@ -40,7 +40,7 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name}={path}: expected the name of a file")
         if others := [other for other, same in paths.items() if other != name and Path(same) == Path(path)]:
             raise UsageError(f"--{name}={path}: --{others[0]} names the same file; give each a file of its own")
-        files.check(f"--{name}", path)
+        _check_file(f"--{name}", path)
 
 
 def write(args: argparse.Namespace, document: msgspec.Struct | dict[str, Any], makers: Makers) -> None:
@@ -49,10 +49,10 @@ def write(args: argparse.Namespace, document: msgspec.Struct | dict[str, Any], m
     `makers` has those of the formats, and that of the summary as "markdown". Raises UsageError.
     """
     if args.json is not None:
-        as_json.write(document, args.json)
+        write_json(document, args.json)
     for name, path in _paths(args).items():
         if name != "json":
-            files.put(f"--{name}", path, printable(makers[name]()).encode())
+            _put(f"--{name}", path, printable(makers[name]()).encode())
     if summary := os.environ.get(SUMMARY):
         _append(summary, makers["markdown"]())
 
@@ -66,6 +66,57 @@ def _paths(args: argparse.Namespace) -> dict[str, str]:
 def _append(path: str, text: str) -> None:
     """Append to the summary; nobody has asked this program for it, so that a failure only prints a line."""
     try:
-        files.put(SUMMARY, path, printable(text).encode(), "ab")
+        _put(SUMMARY, path, printable(text).encode(), "ab")
     except UsageError as error:
         streams.tell(f"no summary: {error}")
+
+
+def _check_file(flag: str, path: str) -> None:
+    """Check that the file of a flag can be written, before the work begins. Raises UsageError."""
+    existed = Path(path).exists()
+    _put(flag, path, b"", "ab")
+    if not existed:  # leave no empty file behind that looks like a report
+        Path(path).unlink()
+
+
+def _put(flag: str, path: str, content: bytes, mode: Literal["wb", "ab"] = "wb") -> None:
+    """Write the file of a flag. Raises UsageError if it cannot be written."""
+    try:
+        with Path(path).open(mode) as file:
+            file.write(content)
+    except (OSError, ValueError) as error:  # ValueError: the path holds a NUL character
+        raise UsageError(f"{flag}={path}: cannot be written: {error}") from None
+
+
+def write_json(report: msgspec.Struct | dict[str, Any], path: str) -> None:
+    """Write a report to a file, or to stdout if `path` is "-". Raises UsageError if it cannot be written."""
+    # msgspec writes NaN and infinity as null.
+    text = msgspec.json.format(as_json(report), indent=2) + b"\n"
+    if path != "-":
+        _put("--json", path, text)
+    elif binary := getattr(sys.stdout, "buffer", None):  # JSON is UTF-8, whatever the encoding of the terminal
+        sys.stdout.flush()
+        binary.write(text)
+        binary.flush()
+    else:
+        sys.stdout.write(text.decode())
+
+
+def as_json(report: msgspec.Struct | dict[str, Any]) -> bytes:
+    """Return a report as JSON without spaces."""
+    try:
+        return msgspec.json.encode(report)
+    except UnicodeEncodeError:  # a name or message holds a lone surrogate, e.g. from an undecodable file name
+        return msgspec.json.encode(_writable(msgspec.to_builtins(report)))
+
+
+def _writable(value: Any) -> Any:
+    """Return a copy of a value made of builtins in which UTF-8 can encode all strings."""
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {_writable(key): _writable(inner) for key, inner in value.items()}
+        case list():
+            return [_writable(inner) for inner in value]
+    return value

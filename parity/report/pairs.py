@@ -1,14 +1,22 @@
-"""The part of the report that only pairs have: what was matched, promoted, assumed, accepted and suggested."""
+"""The part of the report that only pairs have: what was matched, promoted, assumed, accepted, suggested and repaired.
 
+Its lines also tell of variations of the inputs, and of the model's branches that no input reached.
+"""
+
+import shlex
+import textwrap
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
-from parity.core.wording import count
+from parity.core.wording import agree, count
 from parity.pairs.weights import show as weights
-from parity.report import coverage
 from parity.report.console import Console
-from parity.results import CaseResult, Cause, Matched
+from parity.results import RANKING, CaseResult, Cause, Coverage, Matched, Repair, TriedEdit, Variation
 
 MOST_NAMES = 6  # names that a list prints at most
+LONGEST = 100  # characters of a variation's reason; the first failing one's is also the pair's, and printed in full
+FEW_NAMES = 3  # names that a list prints at most; the JSON has all of them
 
 
 def show(case: CaseResult, console: Console) -> None:
@@ -48,7 +56,7 @@ def lines(case: CaseResult) -> Iterator[str]:
     yield from (f"assumed: {sentence}" for sentence in case.assumptions if sentence not in case.reason)
     yield from (sentence for sentence in case.not_compared if sentence not in case.reason)
     yield from _accepted(case.expected)
-    yield from coverage.lines(case)
+    yield from coverage_lines(case)
 
 
 def _matched(matched: Matched) -> Iterator[str]:
@@ -72,3 +80,83 @@ def _accepted(expected: list[Cause]) -> Iterator[str]:
 
 def _few(names: list[str]) -> str:
     return f"{', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"
+
+
+def coverage_lines(case: CaseResult) -> Iterator[str]:
+    """Yield a line that counts the variations, one for each that failed, and one for the coverage of branches.
+
+    The variation that the case's reason names has no line of its own.
+    """
+    if case.variations:
+        yield from _variations(case.variations, case.reason)
+    if case.coverage:
+        yield _coverage(case.coverage)
+
+
+def _variations(variations: list[Variation], told: str) -> Iterator[str]:
+    if [variation.name for variation in variations] == ["all"]:
+        yield f"no variations: {variations[0].skipped}"
+        return
+    counts = Counter(variation.verdict for variation in variations)
+    parts = [f"{counts[verdict]} {verdict}" for verdict in RANKING if counts[verdict]]
+    if left := [variation for variation in variations if variation.verdict == "skipped"]:
+        parts.append(f"{len(left)} left out ({_reasons(left)})")
+    yield f"{count(len(variations), 'variation')}: {', '.join(parts)}"
+    for variation in variations:
+        if variation.verdict in RANKING[2:] and f" {variation.name}: " not in told:
+            reason = textwrap.shorten(variation.reason, LONGEST, placeholder=" ...")
+            yield f"  {variation.name}: {variation.verdict}: {reason}"
+
+
+def _reasons(left: list[Variation]) -> str:
+    """Return why variations were left out, with the names for each reason; error messages are only in the JSON."""
+    by_reason: dict[str, list[str]] = {}
+    for variation in left:
+        by_reason.setdefault(variation.skipped, []).append(variation.name)
+    return "; ".join(f"{_few_names(names)}: {reason}" for reason, names in by_reason.items())
+
+
+def _coverage(coverage: Coverage) -> str:
+    """Return how many branches were reached, and which were not, grouped by kind."""
+    line = f"coverage: {coverage.reached} of {count(coverage.of, 'branch')}"
+    missed: dict[str, list[str]] = {}
+    for branch in coverage.branches:
+        if not branch.reached:
+            missed.setdefault(branch.branch, []).append(branch.where)
+    places = ", ".join(f"{kind} at {_few_names(where)}" for kind, where in missed.items())
+    return f"{line}; not reached: {places}" if missed else line
+
+
+def _few_names(names: list[str]) -> str:
+    more = f" and {len(names) - FEW_NAMES} more" if len(names) > FEW_NAMES else ""
+    return f"{', '.join(names[:FEW_NAMES])}{more}"
+
+
+def show_repairs(case: CaseResult, console: Console) -> None:
+    """Print what the scripts of a reproduction said, and each edit of a repair with what came of it."""
+    for line in case.reproduced:
+        console.print(f"  reproduced: {line}")
+    repair = case.repair
+    if repair is None:
+        return
+    for edit in repair.edits:
+        console.print(f"  repair: {_said(edit)}")
+        console.print(f"    - {edit.before}")
+        console.print(f"    + {edit.after}")
+    for line in repair.left:
+        console.print(f"  repair: {line}")
+    console.print(f"  repair: {_outcome(repair)}")
+
+
+def _said(edit: TriedEdit) -> str:
+    outcome = "accepted" if edit.accepted else f"refused: {edit.why}"
+    return f"{edit.cause} at {edit.where}, {edit.file}:{edit.line}: {outcome}"
+
+
+def _outcome(repair: Repair) -> str:
+    number = sum(edit.accepted for edit in repair.edits)
+    if not number:
+        return f"no edit was accepted, and {repair.file} is empty"
+    it, there = agree(number, "it"), "" if Path(repair.root) == Path.cwd() else f" in {repair.root}"
+    edits, patch = count(number, "edit"), f"patch -p1 < {shlex.quote(repair.file)}"
+    return f"{repair.verdict} with {edits}; to make {it}{there}, {patch}"

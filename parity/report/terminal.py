@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.core.wording import count
-from parity.report import extent, layouts, pairs, repairs, words
+from parity.report import layouts, pairs, words
 from parity.report.console import Console
-from parity.report.sides import in_words
+from parity.report.words import extent_line, sides_in_words
 from parity.results import ELSEWHERE, RANKING, CaseResult, Cause, Check, Divergence, LayoutCheck, Report, Side
 
 # The kinds of tensors in execution order, with the headings of their columns.
@@ -103,7 +103,7 @@ class Printed:
         for name, facts in report.environment.items():
             environment = ", ".join(f"{key} {value}" for key, value in facts.items())
             console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
-        for line in (*LEGEND, *_excused(report), *filter(None, [extent.line(report)])):
+        for line in (*LEGEND, *_excused(report), *filter(None, [extent_line(report)])):
             console.fold(line, style="dim")
         for line, number in _declared(report).items():
             console.print(f"declared in {count(number, 'case')}: {line}", style="dim")
@@ -234,7 +234,7 @@ def _explain(case: CaseResult, console: Console) -> None:
         if case.reason and not _is_repeated(case):
             console.print(f"  {case.reason}")  # not folded: that of an error may end with a command to be copied
         _causes(case, console)
-        repairs.show(case, console)
+        pairs.show_repairs(case, console)
         _explain_devices(case, console)
     for finding in words.findings(case):
         console.print()
@@ -253,7 +253,7 @@ def _causes(case: CaseResult, console: Console) -> None:
     """Print each cause once, with the values of both sides, its first place, and the number of further places."""
     alike: dict[tuple[str, str], list[Cause]] = {}
     for cause in case.causes:
-        alike.setdefault((cause.id, in_words(cause)), []).append(cause)
+        alike.setdefault((cause.id, sides_in_words(cause)), []).append(cause)
     for (name, sides), causes in alike.items():
         more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
         console.print(f"  cause: {name} at {causes[0].where}{more}{': ' if sides else ''}{sides}", style="bold")

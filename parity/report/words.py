@@ -1,12 +1,13 @@
-"""The sentences at the top of a report: the verdict, and the next thing to do."""
+"""The sentences that reports share: the verdict, the next thing to do, how much was compared, what each side does."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
+from parity.core.names import STAY_ROUNDED
 from parity.core.wording import count
-from parity.details import Verdict
-from parity.report.sides import sides_of
+from parity.details import Extent, Verdict
 from parity.results import CaseResult, Cause, Divergence, Finding, Report
 from parity.trace.keys import key
 from parity.trace.words import Words, in_words
@@ -143,3 +144,71 @@ def _all(number: int) -> str:
 
 def _differ(number: int) -> str:
     return "1 differs" if number == 1 else f"{number} differ"
+
+
+def sides_of(cause: Cause) -> dict[str, str]:
+    """Return what each side does, by its name; nothing if nothing is known of either.
+
+    A side that has None, as where a limit is off or a default is taken, is told beside the other's value.
+    """
+    values = cause.sides
+    return {side: str(value) for side, value in values.items()} if any(v is not None for v in values.values()) else {}
+
+
+def sides_in_words(cause: Cause) -> str:
+    """Return what each side does in words: "torch 1e-05, keras 1e-06"."""
+    return ", ".join(f"{side} {value}" for side, value in sides_of(cause).items())
+
+
+def extent_line(report: Report) -> str:
+    """Return the line for all cases that were compared; "" if there are none."""
+    extents = [case.extent for case in report.cases if case.extent]
+    if not extents:
+        return ""
+    modes = Counter(mode for extent in extents for mode in extent.not_run)
+    parts = [
+        f"compared: {_least('parameters', report)}, {_least('activations', report)}",
+        *_alone(extents),
+        *_not_promoted(extents),
+        *(f"{mode} not run in {count(number, 'case')}" for mode, number in modes.items()),
+    ]
+    return "; ".join(parts)
+
+
+def _least(of: str, report: Report) -> str:
+    """Return the smallest share of any case, with the case's name where it is not all."""
+    known = [(getattr(case.extent, of).percent, case.case) for case in report.cases if case.extent]
+    shares = [(share, case) for share, case in known if share is not None]
+    if not shares:
+        return f"no {of}"
+    least, case = min(shares)
+    return f"{least:g}% of the {of}" if least == 100 else f"at least {least:g}% of the {of} ({case})"
+
+
+def _alone(extents: list[Extent]) -> Iterator[str]:
+    counts: Counter[str] = Counter()
+    for extent in extents:
+        counts.update({side: len(names) for side, names in extent.alone.items()})
+    for side, number in counts.items():
+        yield f"{count(number, 'tensor')} only in {side}"
+
+
+def _not_promoted(extents: list[Extent]) -> Iterator[str]:
+    counts: Counter[str] = Counter()
+    for extent in extents:
+        counts.update({side: len(names) for side, names in extent.not_promoted.items()})
+    for side, number in counts.items():
+        yield f"{count(number, 'module')} of {side} not in float64"
+
+
+def not_compared(case: CaseResult) -> list[str]:
+    """Return what was not compared of one case, in sentences, each with its reason."""
+    extent = case.extent
+    if extent is None:
+        nothing = case.verdict in ("error", "skipped")
+        return [f"nothing was compared: {case.reason}"] if nothing else case.not_compared
+    found = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
+    for side, names in extent.not_promoted.items():
+        found.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
+    found += [f"not promoted to float64: {note}" for note in case.lifted if STAY_ROUNDED in note]
+    return [*found, *case.not_compared]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.config.baseline import baseline, why_not
+from parity.config.devices import baseline, why_no_baseline
 from parity.config.schema import Case
 from parity.core.threads import begun, ended
 from parity.runtime.job import RUNS, Answer, Job
@@ -57,8 +57,8 @@ class Task:
 class Plan:
     """The traces of a comparison's cases; `own` and `baselines` hold each case's tasks by its number.
 
-    A baseline is None if the case has none (see `why_not`). Traces are written below `folder`, and stay there if they
-    are `kept`.
+    A baseline is None if the case has none (see `why_no_baseline`). Traces are written below `folder`, and stay there
+    if they are `kept`.
     """
 
     def __init__(self, cases: Sequence[Case], scratch: Path, keep: Path | None) -> None:
@@ -68,7 +68,7 @@ class Plan:
         trainings = {_training(task.case): task for task in self.own}
         self.baselines: list[Task | None] = []
         for number, case in enumerate(cases):
-            if why_not(case):
+            if why_no_baseline(case):
                 self.baselines.append(None)
                 continue
             single = baseline(case)

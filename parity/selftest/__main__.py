@@ -30,16 +30,17 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.threads import begun, ended
 from parity.diagnose.diagnosis import explained
-from parity.report import output, progress
+from parity.report import output
+from parity.report.console import progress
 from parity.results import CaseResult
 from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Runner, Side, in_order
-from parity.selftest import documents, other_checks, report
+from parity.selftest import report
 from parity.selftest.catalogue import ALL, resolve
-from parity.selftest.documents import Selftest
 from parity.selftest.fault import Fault
-from parity.selftest.outcome import Outcome, outputs
+from parity.selftest.outcome import Outcome, ask_other_checks, outputs
+from parity.selftest.report import Selftest
 from parity.trace.manifest import Trace
 
 EPILOG = """Status: 0 all faults caught and placed, nine of ten named, no false alarm; 1 otherwise; 2 usage error;
@@ -73,7 +74,7 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
     tested = Selftest(outcomes, {}, cli.command_line(program, argv))
     try:
         _collect(args, faults, clean, outcomes)
-        objections = other_checks.say([outcome.outputs for outcome in outcomes], args.torch_python)
+        objections = ask_other_checks([outcome.outputs for outcome in outcomes], args.torch_python)
     except BaseException as error:  # by a signal too: the outcomes so far are not lost
         _write(args, tested._replace(error=str(error) or type(error).__name__))
         if isinstance(error, BackendError) and outcomes:
@@ -99,7 +100,7 @@ def _collect(args: argparse.Namespace, faults: list[Fault], clean: list[Case], o
 
 def _write(args: argparse.Namespace, tested: Selftest) -> None:
     """Write all files that the flags name. Raises UsageError."""
-    output.write(args, documents.document(tested), documents.makers(tested))
+    output.write(args, report.document(tested), report.makers(tested))
 
 
 def _file(args: argparse.Namespace) -> TextIO:
@@ -201,7 +202,7 @@ def _sides(case: int, fault: Fault | None) -> list[Recording]:
 
 def _shown(outcomes: Iterator[Outcome], total: int, runner: Runner) -> Iterator[Outcome]:
     """Pass outcomes on, and show the progress on a terminal."""
-    with progress.shown("testing", total, "run", runner.doing) as advance:
+    with progress("testing", total, "run", runner.doing) as advance:
         for outcome in outcomes:
             yield outcome
             advance()

@@ -1,17 +1,288 @@
-"""The catalogue of planted faults: what the self-test plants, where it must be found, and under which cause."""
+"""The catalogue of planted faults: a row for each, with what is wrong, where it must be found, and as which cause.
+
+A row made by `_both` stands in the column of either side, one made by `_torch` or `_keras` in that side's alone; a row
+whose columns differ is written out. The mutations themselves are in torch_impl/faults and keras_impl/faults, in files
+named as the parts here.
+"""
+
+import functools
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.selftest.fault import SIDES, Fault
-from parity.selftest.table import ROWS
+from parity.selftest.fault import (
+    ACCUMULATE,
+    ADAM,
+    ADAMW,
+    ALL_REDUCE,
+    AS_MANY_SAMPLES,
+    BLOCK,
+    BRANCHES,
+    CAUSAL,
+    CLASSES,
+    CLIP,
+    DDP,
+    DDP_CLIP,
+    DROPOUT,
+    DROPOUT_DDP,
+    MANY_WORDS,
+    REGRESSION,
+    RESIDUAL,
+    RESIDUAL_DDP,
+    SATURATED,
+    SCHEDULE,
+    SIDES,
+    SPECIMEN,
+    STACK,
+    STAGES,
+    TRANSFORMER,
+    TWO_STEPS,
+    UNEVEN,
+    Fault,
+    Row,
+    Site,
+    row,
+)
+
+ENCODER = "transformer.encoder.layers.0"
+ATTENDED = f"{ENCODER}.self_attn"
+MASKED = "transformer.decoder.layers.0.self_attn"
+NORM = f"{ENCODER}.norm1"
+
+_both = functools.partial(row, ("torch", "keras"))
+_torch = functools.partial(row, ("torch",))
+_keras = functools.partial(row, ("keras",))
+
+INITIAL_PARAMETERS = (
+    _both("linear.weight", "the transposed weight is loaded", STACK, "parameter", "layers.0.weight", step=None),
+    _both("conv2d.weight", "height and width swapped", RESIDUAL, "parameter", "conv1.weight", step=None),
+    _keras("conv2d.flipped", "turned by 180 degrees", SPECIMEN, "parameter", "conv.weight", "conv2d.weight", step=None),
+    _keras("conv_transpose", "the channels swapped", SPECIMEN, "parameter", "up.weight", step=None),
+    _both(
+        "attention.packing",
+        "q, k, v in another order",
+        TRANSFORMER,
+        "parameter",
+        f"{ATTENDED}.in_proj_weight",
+        step=None,
+    ),
+    _keras("initialisation", "Keras's own initial weights", BLOCK, "parameter", "linear2.*", step=None),
+)
+
+LAYERS = (
+    _both("layer_norm.epsilon", "1.001e-5 instead of 1e-5", TRANSFORMER, "activation", NORM),
+    _torch("layer_norm.small_epsilon", "1e-6", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
+    _keras("layer_norm.default_epsilon", "1e-3", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
+    _both("group_norm.epsilon", "1e-3", SPECIMEN, "activation", "group_norm"),
+    _both("batch_norm.epsilon", "1e-3", RESIDUAL, "activation", "shortcut.1"),
+    _both("batch_norm.momentum", "another momentum", RESIDUAL, "buffer", "bn1.running_*"),
+    _both("batch_norm.running_variance", "biased", RESIDUAL, "buffer", "bn1.running_var"),
+    _both("batch_norm.mode", "running statistics in training", RESIDUAL, "activation", "shortcut.1"),
+    _both("batch_norm.frozen", "running statistics kept", RESIDUAL, "buffer", "bn1.running_*"),
+    _keras("batch_norm.scope", "statistics of all replicas", RESIDUAL_DDP, "activation", "shortcut.1"),
+    _both("linear.transposed", "product with the transposed weight", STACK, "activation", "layers.0", "linear.weight"),
+    _both("linear.bias", "no bias is added", BLOCK, "activation", "linear1"),
+    _keras("linear.activation", "a ReLU within", STACK, "activation", "layers.0"),
+    _keras("conv2d.padding", "padded as 'same'", SPECIMEN, "activation", "conv"),
+    _torch("conv2d.padding_mode", "padded with the edge", SPECIMEN, "activation", "conv"),
+    _keras("max_pool.padding", "padded as 'same'", SPECIMEN, "activation", "pool"),
+    _keras("flatten.order", "channels last", SPECIMEN, "activation", "flatten"),
+    _both("gelu.form", "approximated by tanh", SPECIMEN, "activation", "gelu"),
+    _both("softmax.axis", "over the samples", SPECIMEN, "activation", "softmax"),
+    _both("relu.dropped", "the identity", BLOCK, "activation", "relu"),
+    _both("relu.slope", "a slope of 0.01 below zero", BLOCK, "activation", "relu"),
+    _torch("relu.cap", "capped at 1", BLOCK, "activation", "relu"),
+    _keras("embedding.ids", "the next row", MANY_WORDS, "activation", "embedding"),
+    _keras("embedding.scale", "times the root of its width", TRANSFORMER, "activation", "embedding"),
+    _both("embedding.padding_idx", "row 0 is not trained", TRANSFORMER, "gradient", "embedding.weight"),
+    _torch("embedding.frequency", "divided by the frequency", TRANSFORMER, "gradient", "embedding.weight", ""),
+)
+
+ATTENTION = (
+    _both("attention.key_dim", "scaled by the dimension of all heads", TRANSFORMER, "activation", ATTENDED),
+    _keras("attention.heads", "heads interleaved", TRANSFORMER, "activation", ATTENDED),
+    _both("attention.batch_first", "over samples, not words", TRANSFORMER, "activation", ATTENDED),
+    _both("attention.mask", "no causal mask", CAUSAL, "activation", MASKED),
+    _both("attention.mask_offset", "one word ahead is seen", CAUSAL, "activation", MASKED, "attention.mask"),
+)
+
+COMPOSITES = (
+    _both("transformer.final_norm", "left out", TRANSFORMER, "activation", "transformer.encoder.norm"),
+    _both("transformer.norm_order", "norms first", TRANSFORMER, "activation", ENCODER, also="module.wiring"),
+    _torch("transformer.activation", "GELU", TRANSFORMER, "activation", ENCODER, "activation.kind"),
+    _both("transformer.position", "sinusoids are added", TRANSFORMER, "activation", ENCODER),
+    _both("transformer.shortcut", "none around attention", TRANSFORMER, "activation", ENCODER, "module.wiring"),
+    _both("residual.shortcut", "left out", RESIDUAL, "activation", "(model)", "module.wiring"),
+    _keras(
+        "residual.order", "norm after ReLU", RESIDUAL, "activation", "(model)", "module.wiring", also="activation.kind"
+    ),
+    _torch("block.order", "ReLU first", BLOCK, "activation", "(model)", "module.wiring", also="activation.kind"),
+)
+
+DROPOUTS = (
+    _both("dropout.generator", "the framework's own random numbers", DROPOUT, "activation", ATTENDED, also="unknown"),
+    _both("dropout.replicas", "the masks of replica 0 on all", DROPOUT_DDP, "activation", ATTENDED),
+    _both("dropout.step", "the masks of step 0 in all", DROPOUT, "activation", ATTENDED, step=1),
+    Row(
+        "dropout.rate",
+        "0.2 instead of 0.1",
+        Site(DROPOUT, "activation", f"{ENCODER}.dropout1"),  # torch's attention takes its rate as an argument
+        Site(DROPOUT, "activation", ATTENDED),
+    ),
+    _both("dropout.scale", "kept values are not scaled", DROPOUT, "activation", ATTENDED),
+    _torch("dropout.attention", "none in attention", DROPOUT, "activation", ATTENDED, "dropout.active"),
+    _both("evaluation.mode", "evaluated as in training", DROPOUT, "activation", ATTENDED, "dropout.active", step=2),
+)
+
+LOSSES = (
+    _both("loss.sum", "a sum, not the mean", CLASSES, "loss", "loss"),
+    _both("loss.kind", "absolute errors", REGRESSION, "loss", "loss"),
+    _both("mse.reduction", "summed over each sample", BLOCK, "loss", "loss"),
+    _both("mse.broadcast", "the target without its last axis", REGRESSION, "loss", "loss"),
+    _keras("cross_entropy.logits", "logits taken for probabilities", CLASSES, "loss", "loss"),
+    _both("cross_entropy.double_softmax", "a softmax before it", CLASSES, "loss", "loss"),
+    _both("cross_entropy.ignored", "class 0 does not count", CLASSES, "loss", "loss"),
+    _torch("cross_entropy.label_smoothing", "0.1", CLASSES, "loss", "loss"),
+    _keras("cross_entropy.class_axis", "softmax over the samples", AS_MANY_SAMPLES, "loss", "loss"),
+    _keras("probability.clipping", "probabilities clipped at 1e-7", SATURATED, "loss", "loss"),
+)
+
+OPTIMIZERS = (
+    _both("sgd.learning_rate", "another rate", BLOCK, "update", "*"),
+    _keras("sgd.momentum", "0.8", TWO_STEPS, "update", "*", step=1),
+    _keras(
+        "sgd.momentum_form", "the rate in the velocity", SCHEDULE, "optimizer_state", "linear1.weight.momentum_buffer"
+    ),
+    _torch("sgd.dampening", "0.9", TWO_STEPS, "update", "*", step=1),
+    _both("sgd.nesterov", "plain momentum", REGRESSION, "update", "*"),
+    _both("schedule.offset", "one step early", SCHEDULE, "optimizer_state", "learning_rate"),
+    _both("weight_decay.form", "added to the gradient", ADAMW, "update", "*"),
+    _both("weight_decay.excludes_bias", "biases do not decay", REGRESSION, "update", "*.bias"),
+    _keras("adamw.weight_decay", "0.004", ADAMW, "update", "*"),
+    _both("adam.epsilon", "1e-7", ADAM, "update", "*"),
+    _keras("adam.epsilon_placement", "before the bias correction", ADAM, "update", "*"),
+    _torch("adam.beta1", "0.8", ADAM, "optimizer_state", "*.exp_avg"),
+    _keras("adam.beta2", "0.99", ADAM, "optimizer_state", "*.exp_avg_sq"),
+    _torch("adam.amsgrad", "switched on", ADAM, "optimizer_state", "*.max_exp_avg_sq"),
+    _keras("adam.beta_precision", "powers of beta in float32", ADAM, "update", "*"),
+    _keras("adam.bias_correction", "none", ADAM, "update", "*"),
+    _keras("constant.precision", "the rate in float32", REGRESSION, "update", "*"),
+    _both("update.frozen", "the first parameter stays", BLOCK, "update", "linear1.weight"),
+    _both("clip.scope", "each gradient by its own norm", CLIP, "gradient", "*"),
+    _torch("clip.forgotten", "not at all", CLIP, "gradient", "*", "clip.scope"),
+    _torch("clip.value", "each value by itself", CLIP, "gradient", "*"),
+    _keras("clip.epsilon", "no epsilon beside the norm", CLIP, "gradient", "*"),
+    _keras("clip.before_reduction", "each replica's own gradients", DDP_CLIP, "gradient", "*"),
+)
+
+DATA = (
+    _both("shard.rotated", "replica 1 has replica 0's samples", DDP, "sample", "indices"),
+    _both("sampler.epoch", "the order of the first epoch in all", ALL_REDUCE, "sample", "indices", step=3),
+    _torch("sampler.shuffle", "not shuffled", ALL_REDUCE, "sample", "indices"),
+    _keras("sampler.order", "contiguous shards", ALL_REDUCE, "sample", "indices"),
+    _keras("sampler.offset", "the next batch", BLOCK, "sample", "indices"),
+    Row(
+        "sampler.drop_last",
+        "the last samples are left out",
+        Site(ALL_REDUCE, "sample", "indices", step=2),  # DataLoader's drop_last: an epoch's last batch
+        Site(BLOCK, "sample", "indices"),  # the last sample of each batch
+    ),
+    _keras("input.scale", "divided by 255", BLOCK, "input", "input"),
+    _torch("input.channels", "reversed", RESIDUAL, "input", "input", "input.layout"),
+    _keras("input.layout", "height and width swapped", RESIDUAL, "input", "input"),
+    _torch("target.order", "each sample has the previous one's", CLASSES, "input", "target", "input.shift"),
+    _keras("target.shift", "one word further on", TRANSFORMER, "input", "target", "input.shift"),
+)
+
+REDUCTIONS = (
+    _both("gradient.sum", "summed over replicas, not averaged", DDP, "gradient", "*", "gradient.reduction"),
+    _keras("gradient.double_scaling", "averaged twice", DDP, "gradient", "*"),
+    _keras("gradient.double_reduction", "summed twice", ALL_REDUCE, "gradient", "*", "gradient.reduction"),
+    _both("gradient.unreduced", "each replica's own", DDP, "gradient", "*"),
+    _torch(
+        "gradient.partly_unreduced", "biases are not reduced", ALL_REDUCE, "gradient", "*.bias", "gradient.unreduced"
+    ),
+    _torch("gradient.kept", "added to the last step's", BLOCK, "gradient", "*", step=1),
+    _both("gradient.stopped", "none behind linear1", BLOCK, "gradient", "linear1.*"),
+    _keras("gradient.sign", "the negative", BLOCK, "gradient", "*"),
+    _both("batch.uneven", "a mean of unequal parts' means", UNEVEN, "gradient", "*"),
+    _both("accumulation.normalisation", "micro-batches summed, not averaged", ACCUMULATE, "gradient", "*"),
+    _both("batch_norm.buffers", "not the first replica's", RESIDUAL_DDP, "buffer", "bn1.running_*", step=1),
+    _keras(
+        "batch_norm.own_buffers",
+        "each replica keeps its own",
+        RESIDUAL_DDP,
+        "buffer",
+        "bn1.running_*",
+        "batch_norm.buffers",
+        step=1,
+    ),
+    _torch("send_recv.gradient", "not sent back", STAGES, "gradient", "linear1.*"),
+)
+
+PLACEMENT = (
+    Row(
+        "placement.layer",
+        "on another device",
+        Site(BRANCHES, "layout", "shortcut*"),
+        Site(STAGES, "layout", "linear2*"),
+    ),
+    _keras("placement.branch", "on another device", BRANCHES, "layout", "shortcut*", "placement.layer"),
+    _keras("placement.backward", "on the first device", STAGES, "layout", "linear2"),
+    _keras("placement.parameters", "on the first device", STAGES, "layout", "linear2*"),
+)
+
+# Wrong at the run precision only: the float64 runs are correct.
+PRECISION = (
+    _both("relu.dropped_in_float32", "the identity", BLOCK, "activation", "relu", "relu.dropped"),
+    _keras("relu.bfloat16_in_float32", "rounded outputs", BLOCK, "activation", "relu", "precision.bfloat16"),
+    _both(
+        "matmul.bfloat16_in_float32",
+        "rounded factors and sums",
+        ACCUMULATE,
+        "activation",
+        "linear1",
+        "precision.bfloat16",
+    ),
+    _both(
+        "matmul.float16_in_float32", "rounded factors and sums", STACK, "activation", "layers.0", "precision.float16"
+    ),
+    _both("matmul.tf32_in_float32", "factors rounded to 10 bits", STACK, "activation", "layers.0", "precision.tf32"),
+    _keras("matmul.float16_sums_in_float32", "rounded sums", STACK, "activation", "layers.0", ""),
+    _keras("softmax.bfloat16_in_float32", "the whole of it", TRANSFORMER, "activation", ATTENDED, ""),
+    _torch("conv2d.float16_in_float32", "rounded outputs", SPECIMEN, "activation", "conv", "precision.float16"),
+    _torch(
+        "batch_norm.float16_in_float32", "rounded outputs", RESIDUAL, "activation", "shortcut.1", "precision.float16"
+    ),
+    _both("layer_norm.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", NORM, "precision.bfloat16"),
+    _both("layer_norm.epsilon_in_float32", "1e-3", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
+    _both("attention.float16_in_float32", "rounded outputs", TRANSFORMER, "activation", ATTENDED, "precision.float16"),
+    _keras(
+        "embedding.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", "embedding", "precision.bfloat16"
+    ),
+)
+
+ROWS: tuple[Row, ...] = (
+    *INITIAL_PARAMETERS,
+    *LAYERS,
+    *ATTENTION,
+    *COMPOSITES,
+    *DROPOUTS,
+    *LOSSES,
+    *OPTIMIZERS,
+    *DATA,
+    *REDUCTIONS,
+    *PLACEMENT,
+    *PRECISION,
+)
+
 
 ALL: tuple[Fault, ...] = tuple(fault for side in SIDES for row in ROWS for fault in row.faults if fault.side == side)
 # The specimen is no built-in case: its model exists only for planted faults.
-SPECIMEN = {"name": "specimen/single", "model": {"kind": "specimen"}, "data": {"batch": 4}, "steps": 2}
+SPECIMEN_CASE = {"name": "specimen/single", "model": {"kind": "specimen"}, "data": {"batch": 4}, "steps": 2}
 
 
 def resolve(fault: Fault) -> Case:
     """Return the case that a fault is planted on."""
-    if fault.case == SPECIMEN["name"]:
-        return cases.convert({**SPECIMEN, **fault.changes})
+    if fault.case == SPECIMEN_CASE["name"]:
+        return cases.convert({**SPECIMEN_CASE, **fault.changes})
     return cases.resolve(fault.case, fault.changes)

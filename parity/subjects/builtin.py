@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parity.config.baseline import why_not
+from parity.config.devices import why_no_baseline
 from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.diagnose.diagnosis import examined
@@ -16,7 +16,7 @@ from parity.runtime.runner import Worker
 from parity.subjects.subject import Subject, note_environment
 from parity.trace import keys
 from parity.trace.manifest import Trace
-from parity.verdict.against import against_single
+from parity.verdict.distributed import against_single
 
 
 class BuiltIn(Subject):
@@ -88,7 +88,7 @@ class BuiltIn(Subject):
     def _against(self, trace: Trace, single: Task | None, alone: Mapping[str, Answer]) -> Against:
         """Compare one side's distributed training with its training on a single device, whose answers are `alone`."""
         if single is None:
-            return Against(skipped=why_not(self.case))
+            return Against(skipped=why_no_baseline(self.case))
         if alone[trace.backend].status != "done":
             return Against(skipped=f"the training on a single device failed: {alone[trace.backend].message}")
         witness = Trace(single.folder / "torch") if alone["torch"].status == "done" else None

@@ -10,7 +10,7 @@ from parity.results import CaseResult, Report, failed
 from parity.subjects.subject import note_environment
 from parity.trace.manifest import Trace, find
 from parity.trace.whole import check_steps
-from parity.verdict.across import across
+from parity.verdict.distributed import across
 
 
 def compared(first: Path, second: Path, report: Report) -> Iterator[CaseResult]:

@@ -1,22 +1,37 @@
-"""Collect, tensor by tensor, what the HTML report draws of a comparison, and how much was compared."""
+"""Collect, tensor by tensor, what a report tells of a comparison beside its verdict, and how much was compared.
+
+That is what the HTML report draws, where a diverged tensor differs most, and the modules that computed less than
+float64 in a high run, although everything in it is to be float64. A value that was rounded to float32 on its way can be
+told afterwards: its last 29 bits are zero. Values may also be so because they were never computed (inputs, initial
+weights, whole numbers), so that more is asked for than that.
+"""
 
 import math
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
 from parity.config.pair import Pair
 from parity.config.schema import Case
+from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
 from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, Share, share
+from parity.results import Side
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.pages import blocks
 from parity.verdict.kernel import Spread
-from parity.verdict.promotion import not_promoted
 from parity.verdict.rule import Rule, TensorVerdict
-from parity.verdict.steps import Step
+from parity.verdict.steps import Step, is_whole
+from parity.verdict.stream import BLOCK
 
 LOSS = keys.key("loss", "loss")
 ONE_BATCH = "a built-in case has one batch size"
+WIDTH: Final = 8  # bytes of a float64
+SAMPLE: Final = 4096  # elements that are looked at
+ENOUGH: Final = 16  # elements that must have float32's full precision: whole numbers and the like say nothing
+SHORT: Final = 16  # significant bits of numbers that say nothing
 
 
 class Collector:
@@ -114,3 +129,87 @@ def _has_loss(replica: Step) -> bool:
 
 def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
+
+
+def not_promoted(name: str, files: Step) -> tuple[bool, bool]:
+    """Return for each side whether a module's output was computed in less than float64.
+
+    It was if it has another dtype, or float32's values where the other side's are no such values. It was on both sides
+    if both have such values although the module's input has none, and the witness, whose weights are moved by a float64
+    ulp, has them too.
+    """
+    key = keys.key("activation", name)
+    reference, candidate = (_rounded(file.get(key)) for file in files.highs)
+    narrow = [_is_narrow(file.get(key)) for file in files.highs]
+    both = reference and candidate and _kept_rounded(name, files)
+    other = [_is_other(file.get(key)) for file in files.highs]
+    return narrow[0] or both or (reference and other[1]), narrow[1] or both or (candidate and other[0])
+
+
+def _kept_rounded(name: str, files: Step) -> bool:
+    """Return whether a module rounds: its input has values that are no float32's, and the witness's output has none."""
+    given: Mapping[str, Array] = files.reference_high
+    witness = (files.witness or {}).get(keys.key("activation", name))
+    return _is_other(given.get(keys.key("input", name))) and _rounded(witness)
+
+
+def _is_narrow(array: Array | None) -> bool:
+    return array is not None and not is_whole(array) and array.dtype.itemsize < WIDTH
+
+
+def _is_other(array: Array | None) -> bool:
+    """Return whether an array has values that float32 cannot hold."""
+    return array is not None and not is_whole(array) and not _fits(_sample(array))
+
+
+def _rounded(array: Array | None) -> bool:
+    """Return whether float32 holds all values of an array, and enough of them need its full precision."""
+    if array is None or is_whole(array) or array.size < ENOUGH:
+        return False
+    values = _sample(array)
+    return _fits(values) and int(np.count_nonzero(np.ldexp(np.frexp(values)[0], SHORT) % 1)) >= ENOUGH
+
+
+def _fits(values: Array) -> bool:
+    return bool((values.astype(np.float32) == values).all())
+
+
+def _sample(array: Array) -> Array:
+    """Return the first finite values of an array, in float64."""
+    values = array.reshape(-1)[:SAMPLE].astype(np.float64)
+    return values[np.isfinite(values)]
+
+
+def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:
+    """Return the index of the largest difference between two arrays of equal shape; [] if they are empty.
+
+    A difference that is NaN counts as infinite. `magnitude`: ignore elements larger than this.
+    """
+    largest, place, start = -1.0, 0, 0
+    for parts in blocks(one, other, size=BLOCK):
+        a, b = (part.astype(np.float64) for part in parts)
+        with np.errstate(invalid="ignore", over="ignore"):
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            same |= np.fmax(np.abs(a), np.abs(b)) > magnitude
+            apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
+        if apart.max() > largest:
+            largest, place = float(apart.max()), start + int(apart.argmax())
+        start += len(a)
+    return [int(i) for i in np.unravel_index(place, one.shape)] if one.size else []
+
+
+def describe(array: Array, index: list[int] | None) -> Side:
+    """Return shape and dtype, minimum, maximum and mean of the finite values, and the value at `index`."""
+    side = Side(shape=list(array.shape), dtype=str(array.dtype))
+    smallest, largest, total, count = np.inf, -np.inf, 0.0, 0
+    for (part,) in blocks(array, size=BLOCK):
+        block = part.astype(np.float64)
+        block = block[np.isfinite(block)]
+        if block.size:
+            smallest, largest = min(smallest, float(block.min())), max(largest, float(block.max()))
+            total, count = total + float(block.sum()), count + block.size
+    if count:
+        side.smallest, side.largest, side.mean = smallest, largest, total / count
+    value = float(array[tuple(index)]) if index is not None and array.size else np.nan
+    side.value = value if np.isfinite(value) else None
+    return side

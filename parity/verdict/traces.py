@@ -14,12 +14,11 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.pages import equal
 from parity.verdict import kernel
-from parity.verdict.details import Collector
+from parity.verdict.details import Collector, describe, furthest
 from parity.verdict.evidence import Evidence
 from parity.verdict.kernel import Runs, Spread
 from parity.verdict.low_runs import LowRuns
 from parity.verdict.rule import VISIBLE, WITNESS, Rule, TensorVerdict
-from parity.verdict.statistics import describe, furthest
 from parity.verdict.steps import Step, is_whole, steps
 
 FIRST = ("input", "activation", "loss", "gradient")  # the kinds of the forward and backward pass

@@ -12,7 +12,7 @@ from parity import compare
 from parity.config import schema
 from parity.core.errors import TraceError
 from parity.results import CaseResult
-from parity.verdict.across import across
+from parity.verdict.distributed import across
 
 
 def ddp(replicas: int, **changes: Any) -> schema.Case:

@@ -8,17 +8,15 @@ from typing import get_args
 import pytest
 
 from parity.advise import __main__ as command
-from parity.advise import advice, devices, measure, report, target
+from parity.advise import advice, devices, measure, report
 from parity.advise.advice import Adviser, Target
-from parity.advise.balance import balanced
 from parity.advise.choices import candidates
 from parity.advise.describe import describe
 from parity.advise.devices import Group, Link
-from parity.advise.duration import Compute, Machine, duration
+from parity.advise.duration import Compute, Machine, balanced, duration
 from parity.advise.measure import Here, Rates, Single, Step, fitted
-from parity.advise.memory import memory
 from parity.advise.model import Model
-from parity.advise.spread import SPREADS
+from parity.advise.spread import SPREADS, memory
 from parity.advise.traffic import FORMULAS, pieces, stage_numbers
 from parity.config import cases
 from parity.config.schema import Case
@@ -49,8 +47,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return Single(Compute(0, 2 * MS, 8 * MS / flops), 10 * MS, 300_000_000, 3e8)
 
     monkeypatch.setattr(advice, "single", single)
-    monkeypatch.setattr(target, "rates", lambda: Rates(1e10, 1e10))
-    monkeypatch.setattr(target, "measured_link", lambda number, here: LINK)
+    monkeypatch.setattr(command, "rates", lambda: Rates(1e10, 1e10))
+    monkeypatch.setattr(command, "measured_link", lambda number, here: LINK)
     monkeypatch.setattr(advice, "processors", lambda: 2)
 
 

@@ -13,7 +13,7 @@ from parity.results import Against
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.words import in_words
-from parity.verdict.against import against_single
+from parity.verdict.distributed import against_single
 
 STEP = "step-000000"
 SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)

@@ -9,13 +9,23 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from parity.bench import curves, energy, measure, saved
+from parity.bench import lanes
 from parity.bench.__main__ import main
 from parity.bench.bursts import Burst, Bursts, endless, place
-from parity.bench.measure import measured
+from parity.bench.documents import plots
+from parity.bench.lanes import energy_between, measured, read_energy
 from parity.bench.report import Printed
-from parity.bench.results import Benchmark, LaneTimes, Machine, Timed, this_machine
-from parity.bench.statistics import interval, quartiles
+from parity.bench.results import (
+    Benchmark,
+    LaneTimes,
+    Machine,
+    Timed,
+    check_machine,
+    interval,
+    quartiles,
+    slower,
+    this_machine,
+)
 from parity.config import cases
 from parity.core.errors import UsageError
 from parity.runtime.drive import Rank
@@ -69,23 +79,23 @@ def test_ratios_are_those_within_a_round():
     first, second = measured([StandIn("a", 0.01, load=load), StandIn("b", 0.02, load=load)], 30)
     assert first.ratio == (1.0, 1.0, 1.0)
     assert second.ratio.middle == pytest.approx(2.0)
-    assert len(second.samples) == measure.ROUNDS
+    assert len(second.samples) == lanes.ROUNDS
 
 
 def test_each_lane_comes_first_as_often_as_the_others():
     StandIn.called.clear()
     measured([StandIn("a", 0.01), StandIn("b", 0.02)], 30)
-    rounds = StandIn.called[-2 * measure.ROUNDS :]
-    assert [rounds[i] for i in range(0, len(rounds), 2)] == ["a", "b"] * (measure.ROUNDS // 2)
+    rounds = StandIn.called[-2 * lanes.ROUNDS :]
+    assert [rounds[i] for i in range(0, len(rounds), 2)] == ["a", "b"] * (lanes.ROUNDS // 2)
 
 
 def test_noisy_times_are_measured_until_the_time_is_over(monkeypatch):
     StandIn.called.clear()
     clock = iter(range(10_000))
-    monkeypatch.setattr(measure.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(lanes.time, "monotonic", lambda: next(clock))
     first, second = measured([StandIn("a", 0.01), StandIn("b", 0.01, noise=5.0)], 40)
-    assert measure.ROUNDS < len(first.samples) == len(second.samples) <= 50
-    assert second.ratio.width > measure.ENOUGH
+    assert lanes.ROUNDS < len(first.samples) == len(second.samples) <= 50
+    assert second.ratio.width > lanes.ENOUGH
 
 
 def test_a_training_stops_where_a_burst_ends(tmp_path):
@@ -113,17 +123,17 @@ def test_a_training_stops_where_a_burst_ends(tmp_path):
 
 
 def test_energy_is_the_difference_of_two_readings(tmp_path, monkeypatch):
-    monkeypatch.setattr(energy, "_gpus", list)
-    assert energy.joules(tmp_path) is None
+    monkeypatch.setattr(lanes, "_gpus", list)
+    assert read_energy(tmp_path) is None
     for number, value in enumerate(("5000000", "1500000")):
         (tmp_path / f"intel-rapl:{number}").mkdir()
         (tmp_path / f"intel-rapl:{number}" / "energy_uj").write_text(value)
     (tmp_path / "intel-rapl:0:0").mkdir()  # a part of a processor, which counts within it
-    before = energy.joules(tmp_path)
+    before = read_energy(tmp_path)
     assert before == {"intel-rapl:0": 5.0, "intel-rapl:1": 1.5}
-    assert energy.taken(before, {"intel-rapl:0": 6.0, "intel-rapl:1": 1.5}) == 1.0
-    assert energy.taken(before, {"intel-rapl:0": 1.0, "intel-rapl:1": 1.5}) is None  # the counter has started anew
-    assert energy.taken(None, before) is None
+    assert energy_between(before, {"intel-rapl:0": 6.0, "intel-rapl:1": 1.5}) == 1.0
+    assert energy_between(before, {"intel-rapl:0": 1.0, "intel-rapl:1": 1.5}) is None  # the counter has started anew
+    assert energy_between(None, before) is None
 
 
 def test_gpus_that_count_their_energy_are_read(tmp_path, monkeypatch):
@@ -136,7 +146,7 @@ def test_gpus_that_count_their_energy_are_read(tmp_path, monkeypatch):
         return 1000 * handle
 
     def reading(*handles):
-        energy._gpus.cache_clear()
+        lanes._gpus.cache_clear()
         nvml = {
             "NVMLError": NVMLError,
             "nvmlInit": lambda: None,
@@ -145,13 +155,13 @@ def test_gpus_that_count_their_energy_are_read(tmp_path, monkeypatch):
             "nvmlDeviceGetTotalEnergyConsumption": consumed,
         }
         monkeypatch.setitem(sys.modules, "pynvml", types.SimpleNamespace(**nvml))
-        return energy.joules(tmp_path)
+        return read_energy(tmp_path)
 
     try:
         assert reading(3, 5) == {"GPU 0": 3.0, "GPU 1": 5.0}
         assert reading(None) is None  # before Volta
     finally:
-        energy._gpus.cache_clear()
+        lanes._gpus.cache_clear()
 
 
 NAMES = {"torch": ("torch eager", "torch.compile"), "keras": ("keras tf.function", "keras XLA")}
@@ -188,16 +198,16 @@ BEFORE = {"torch": [10.0, 8.0], "keras": [20.0, 15.0]}
     ],
 )
 def test_what_is_slower_beside_the_other_side_is_told(now, slow):
-    lines = list(saved.slower(benchmark(**BEFORE), benchmark(**now)))
+    lines = list(slower(benchmark(**BEFORE), benchmark(**now)))
     assert [line.partition(" (")[0] for line in lines] == [f"a, batch 8, cpu:1, {name}" for name in slow]
     for line, times in zip(lines, slow.values(), strict=True):
         assert (f", {times:.2f} times beside " in line) if times else ("beside" not in line)
 
 
 def test_what_is_slower_than_its_interval_allows_is_told():
-    assert list(saved.slower(benchmark(10), benchmark(10.5))) == []
-    assert list(saved.slower(benchmark(10), benchmark(5))) == []
-    (line,) = saved.slower(benchmark(10), benchmark(20))
+    assert list(slower(benchmark(10), benchmark(10.5))) == []
+    assert list(slower(benchmark(10), benchmark(5))) == []
+    (line,) = slower(benchmark(10), benchmark(20))
     assert line.startswith(
         "a, batch 8, cpu:1, torch eager (single): 20.70 ms a step, 2.00 times the 10.35 ms of before"
     )
@@ -206,14 +216,14 @@ def test_what_is_slower_than_its_interval_allows_is_told():
 def test_times_of_another_machine_are_refused():
     other = msgspec.structs.replace(benchmark(10), machine=Machine(processor="Z80", cores=1, system="CP/M"))
     with pytest.raises(UsageError, match=r"--against=old.json: of another machine \(Z80, 1 core, CP/M\), this one is"):
-        saved.check(other, benchmark(10), "old.json")
+        check_machine(other, benchmark(10), "old.json")
 
 
 def test_two_benchmarks_without_a_common_row_are_refused():
     other = benchmark(10)
     other.timed[0].batch = 16
     with pytest.raises(UsageError, match="none of its rows is timed now"):
-        list(saved.slower(benchmark(10), other))
+        list(slower(benchmark(10), other))
 
 
 @pytest.mark.parametrize(
@@ -313,9 +323,9 @@ def swept(batch: int, devices: str, per_second: float) -> Timed:
 
 
 def test_a_sweep_is_drawn_by_what_was_varied():
-    assert list(curves.plots([swept(8, "cpu:1", 1.0)])) == []
-    (plot,) = curves.plots([swept(8, "cpu:1", 1.0), swept(32, "cpu:1", 4.0), swept(32, "cpu:1", 4.0)])
+    assert list(plots([swept(8, "cpu:1", 1.0)])) == []
+    (plot,) = plots([swept(8, "cpu:1", 1.0), swept(32, "cpu:1", 4.0), swept(32, "cpu:1", 4.0)])
     assert "a, cpu:1: samples per second by batch" in plot
     assert "torch &lt;eager&gt;, batch 32: 4 samples per second" in plot
-    by_devices = list(curves.plots([swept(8, "cpu:1", 1.0), swept(8, "cpu:2", 1.5)]))
+    by_devices = list(plots([swept(8, "cpu:1", 1.0), swept(8, "cpu:2", 1.5)]))
     assert ["batch 8: samples per second by devices" in plot for plot in by_devices] == [True]

@@ -11,7 +11,7 @@ from verdicts import ACTIVATION, SIGNS, judged, one, pair, tensors, times
 from parity.core.arrays import Array
 from parity.details import BATCHES, EVALUATION, Extent, Share, share
 from parity.pairs.extent import note_batch_sizes, note_counterparts
-from parity.report import extent
+from parity.report.words import extent_line, not_compared
 from parity.results import CaseResult, Matched, Report, Variation
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping, Match, Matching, Unplaced
@@ -75,10 +75,10 @@ def test_a_high_run_that_is_not_float64_is_told(back: bool, tmp_path: Path) -> N
     assert result.extent and result.extent.not_promoted == {"keras": ["relu"]}
     report = Report()
     report.add(result)
-    assert "1 module of keras not in float64" in extent.line(report)
-    assert "keras computed less than float64 in its high run in relu" in extent.sentences(result)
+    assert "1 module of keras not in float64" in extent_line(report)
+    assert "keras computed less than float64 in its high run in relu" in not_compared(result)
     result.lifted = ["torch: 1: torch.from_numpy, of values that stay rounded to float32", "torch: 2: Tensor.float"]
-    told = [line for line in extent.sentences(result) if line.startswith("not promoted to float64: ")]
+    told = [line for line in not_compared(result) if line.startswith("not promoted to float64: ")]
     assert told == [f"not promoted to float64: {result.lifted[0]}"]
 
 
@@ -135,19 +135,19 @@ def test_only_all_of_it_is_100_percent() -> None:
 
 def test_the_line_names_the_case_with_the_least(tmp_path: Path) -> None:
     report = Report()
-    assert extent.line(report) == ""
+    assert extent_line(report) == ""
     report.add(pair(tmp_path))
-    assert extent.line(report).startswith("compared: 100% of the parameters, 100% of the activations; ")
+    assert extent_line(report).startswith("compared: 100% of the parameters, 100% of the activations; ")
     more = {ACTIVATION: SIGNS, "activation/extra": SIGNS}
     report.add(judged(tmp_path / "less", tensors(more), tensors({ACTIVATION: SIGNS})))
     report.cases[-1].case = "a/less"
-    assert "at least 50% of the activations (a/less)" in extent.line(report)
-    assert "; 1 tensor only in torch; other batch sizes not run in 2 cases" in extent.line(report)
+    assert "at least 50% of the activations (a/less)" in extent_line(report)
+    assert "; 1 tensor only in torch; other batch sizes not run in 2 cases" in extent_line(report)
 
 
 def test_what_was_not_compared_at_all_says_why() -> None:
     skipped = CaseResult(case="a/b", verdict="skipped", reason="too few devices")
-    assert extent.sentences(skipped) == ["nothing was compared: too few devices"]
+    assert not_compared(skipped) == ["nothing was compared: too few devices"]
 
 
 def test_replicas_have_rows_of_their_own(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from parity.doctor.documents import Examination
 from parity.doctor.evidence import Evidence, Time
 from parity.doctor.evidence.common import Fact
 from parity.doctor.files import Files
-from parity.report import as_json
+from parity.report.output import as_json
 
 FLOATS = [math.nan, math.inf, -math.inf, 1e300, 0.0, None]
 INTEGERS = [2**70, 0, -1]
@@ -61,7 +61,7 @@ def test_no_number_breaks_the_evidence_the_rules_or_what_is_written(seen: Eviden
     rules.findings([read, msgspec.structs.replace(read, rank=1)])
     text = io.StringIO()
     report.show(found, [read], text)
-    json.loads(as_json.encoded(report.document(found, [read])), parse_constant=pytest.fail)
+    json.loads(as_json(report.document(found, [read])), parse_constant=pytest.fail)
     written = {name: make() for name, make in documents.makers(Examination(found, [read], [], "parity")).items()}
     json.loads(written["sarif"], parse_constant=pytest.fail)
     ElementTree.fromstring(written["junit"])

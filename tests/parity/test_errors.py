@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from parity.config import known
+from parity.config.cases import allowed_fields, allowed_values
 from parity.config.schema import Case
 from parity.core.errors import nearest, printable
 
@@ -46,7 +46,7 @@ def test_text_that_utf_8_cannot_hold() -> None:
     ],
 )
 def test_fields_are_those_of_the_place(table: dict[str, Any], path: str, there: str, elsewhere: str) -> None:
-    fields = known.fields(Case, table, path)
+    fields = allowed_fields(Case, table, path)
     assert there in fields and elsewhere not in fields
 
 
@@ -61,4 +61,4 @@ def test_fields_are_those_of_the_place(table: dict[str, Any], path: str, there: 
 )
 def test_choices_are_all_that_the_field_may_be(path: str, values: list[str]) -> None:
     table = {"model": {"kind": "pair"}, "optimizer": {"kind": "lion"}}
-    assert sorted(known.choices(Case, table, path)) == values
+    assert sorted(allowed_values(Case, table, path)) == values

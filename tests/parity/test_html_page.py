@@ -17,10 +17,10 @@ from synthetic import small_case
 
 from parity.details import Compared, Details
 from parity.doctor import documents as doctor
-from parity.report import as_json
 from parity.report.html import comparison, page, rows
+from parity.report.output import write_json
 from parity.results import CaseResult, Report
-from parity.selftest import documents as selftest
+from parity.selftest import report as selftest
 from parity.selftest.outcome import Outcome
 
 MOST = 10_000_000  # bytes of a page
@@ -118,7 +118,7 @@ def embedded(text: str) -> dict[str, object]:
 
 
 def test_the_json_report_is_in_the_page(report: Report, tmp_path: Path) -> None:
-    as_json.write(report, str(tmp_path / "report.json"))
+    write_json(report, str(tmp_path / "report.json"))
     assert embedded(comparison.render(report)) == json.loads((tmp_path / "report.json").read_text())
 
 

@@ -7,7 +7,8 @@ import pytest
 from report_samples import HOSTILE, TWO
 
 from parity.details import Compared, Counterpart, Details
-from parity.report.html import band, devices, losses, matrix, rows, svg
+from parity.report.html import band, devices, losses, rows, svg
+from parity.report.html.comparison import matrix
 from parity.results import Against, CaseResult
 from parity.trace.layout import Layout
 
@@ -65,13 +66,13 @@ def test_many_rows_are_folded_by_module() -> None:
 def test_a_case_of_one_side_says_so() -> None:
     case = CaseResult(case="simple_block/fsdp", verdict="match", devices={"torch": ["CPU"]})
     case.against_single = {"torch": Against(), "keras": Against(skipped="it has none")}
-    (entry,) = matrix.matrix([case]).models["simple_block"]["fsdp"]
+    (entry,) = matrix([case]).models["simple_block"]["fsdp"]
     assert (entry.verdict, entry.alone) == ("match", "torch")
 
 
 def test_the_matrix_has_a_cell_for_each_case() -> None:
     names = ["m/ddp", "m/single", "m/single@adam", "n/ddp", "pair/mine", "m/single (torch)", "m/own"]
-    made = matrix.matrix([CaseResult(case=name, verdict="match") for name in names])
+    made = matrix([CaseResult(case=name, verdict="match") for name in names])
     assert made.strategies == ["single", "ddp", "own"]
     assert [entry.variant for entry in made.models["m"]["single"]] == ["", "adam"]
     assert [entry.name for entry in made.others] == ["pair/mine", "m/single (torch)"]

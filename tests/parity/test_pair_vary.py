@@ -12,7 +12,7 @@ from parity.pairs import file
 from parity.pairs.file import PairFile
 from parity.pairs.vary.coverage import Observer, Seen, covered, in_torch_names
 from parity.pairs.vary.variations import GIVEN, Variation, digest, variations
-from parity.report.coverage import lines
+from parity.report.pairs import coverage_lines
 from parity.results import Branch, CaseResult, Coverage
 from parity.results import Variation as VariationResult
 from parity.subjects import pair
@@ -172,20 +172,20 @@ def test_the_lines_of_the_report() -> None:
     missed = [Branch(branch="relu6.upper", where=where) for where in ("a", "b", "c", "d")]
     coverage = Coverage(reached=1, of=5, branches=[Branch(branch="x", where="y", reached=True), *missed])
     case = CaseResult(case="pair/p", verdict="diverged", variations=variations, coverage=coverage)
-    assert list(lines(case)) == [
+    assert list(coverage_lines(case)) == [
         "7 variations: 1 match, 1 inconclusive, 1 diverged, "
         "4 left out (length 5 for 6, length 7 for 6, length 12 for 6 and 1 more: both fail)",
         "  zeros: inconclusive: torch's outputs are NaN",
         "  batch size 1: diverged: keras fails",
         "coverage: 1 of 5 branches; not reached: relu6.upper at a, b, c and 1 more",
     ]
-    assert list(lines(CaseResult(case="two_linear/single", verdict="match"))) == []
+    assert list(coverage_lines(CaseResult(case="two_linear/single", verdict="match"))) == []
 
 
 def test_variations_that_could_not_be_run_are_told() -> None:
     failed = [VariationResult(name="all", verdict="skipped", skipped="keras: the process ended with status -11")]
     case = CaseResult(case="pair/p", verdict="match", variations=failed)
-    assert list(lines(case)) == ["no variations: keras: the process ended with status -11"]
+    assert list(coverage_lines(case)) == ["no variations: keras: the process ended with status -11"]
 
 
 @pytest.mark.parametrize(("flags", "expected"), [([], True), (["--vary"], True), (["--no-vary"], False)])

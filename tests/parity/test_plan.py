@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parity.config import cases, schema
-from parity.config.baseline import baseline, why_not
+from parity.config.devices import baseline, why_no_baseline
 from parity.runtime.plan import Plan, Task
 
 
@@ -47,11 +47,11 @@ def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any)
     ],
 )
 def test_which_cases_have_a_baseline(name: str, changes: dict[str, Any], reason: str) -> None:
-    said = why_not(case(name, **changes))
+    said = why_no_baseline(case(name, **changes))
     assert said.startswith(reason) and bool(said) == bool(reason)
 
 
-@pytest.mark.parametrize("name", [name for name in cases.names() if not why_not(cases.resolve(name))])
+@pytest.mark.parametrize("name", [name for name in cases.names() if not why_no_baseline(cases.resolve(name))])
 def test_a_baseline_is_the_same_mathematics_on_one_device(name: str) -> None:
     chosen = case(name, seed=3)
     single = baseline(chosen)

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from parity.selftest.catalogue import ALL, resolve
-from parity.selftest.table import ROWS
+from parity.selftest.catalogue import ALL, ROWS, resolve
 from parity.trace import keys
 
 ROOT = Path(__file__).parents[2]

@@ -11,12 +11,10 @@ from causes_made import made
 from msgspec.structs import replace
 
 from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, changed, settings
-from parity.repair import copy
 from parity.repair.decision import decide
-from parity.repair.edit import edit, spliced, with_argument
-from parity.repair.literals import code
+from parity.repair.edit import copy_folder, diff_of, edit, spliced, with_argument
 from parity.repair.origins import Place
-from parity.repair.source import Span
+from parity.repair.source import Span, code
 from parity.results import CaseResult, Cause, Variation
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "causes.md").read_text()
@@ -106,11 +104,11 @@ def test_the_diff_makes_the_user_s_files_what_the_copy_has(program: list[str], t
     (root / "deep" / "other.py").write_bytes("c = 'é'\nd = 4".encode())
     (root / "deep" / "data.bin").write_bytes(b"\0")
     changed = {Path("port.py"): b"a = 1\r\nb = 3\r\n", Path("deep/other.py"): "c = 'é'\nd = 5".encode()}
-    copy.make(root, folder, changed)
+    copy_folder(root, folder, changed)
     assert (folder / "deep" / "data.bin").is_symlink() and not (folder / "deep" / "__pycache__").exists()
     assert {path: (folder / path).read_bytes() for path in changed} == changed
     assert (root / "port.py").read_bytes() == b"a = 1\r\nb = 2\r\n"
-    patch.write_bytes(copy.diff(root, changed, ["port.py:2: a reason"]).encode())
+    patch.write_bytes(diff_of(root, changed, ["port.py:2: a reason"]).encode())
     assert patch.read_text().startswith("# port.py:2: a reason\n--- a/deep/other.py\n")
     subprocess.run([*program, str(patch)], cwd=root, check=True)
     assert {path: (root / path).read_bytes() for path in changed} == changed

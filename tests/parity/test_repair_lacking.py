@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from parity.repair.computed import computed
-from parity.repair.lacking import lacking
+from parity.repair.candidates import computed
+from parity.repair.in_code import lacking
 from parity.results import Cause
 
 LINES = """from keras import layers, ops

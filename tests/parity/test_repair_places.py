@@ -8,8 +8,8 @@ import pytest
 
 from parity.diagnose.arguments import Setting
 from parity.doctor import construction
+from parity.repair.candidates import Places
 from parity.repair.edit import edit, spliced
-from parity.repair.places import Places
 from parity.trace.survey import Made
 
 made: list[Made | None] = []

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from parity.config import cases
 from parity.layout.compare import differences
-from parity.report import progress, terminal
+from parity.report import terminal
+from parity.report.console import progress
 from parity.results import (
     Against,
     CaseResult,
@@ -379,7 +380,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_what_runs() -> None:
     out = Terminal()
     console = Console(file=out, force_terminal=True, color_system=None, width=NARROW)
-    with progress.shown("comparing", 3, "cases", lambda: {"torch": "a/single", "keras": ""}, console) as advance:
+    with progress("comparing", 3, "cases", lambda: {"torch": "a/single", "keras": ""}, console) as advance:
         console.print("a row")
         advance()
     assert "a row" in out.getvalue() and "1/3 cases" in out.getvalue()
@@ -390,7 +391,7 @@ def test_a_terminal_shows_what_runs() -> None:
 def test_a_file_gets_no_progress(is_forced: bool, capsys: pytest.CaptureFixture) -> None:
     """Not even where colours are forced, as in the logs of a CI."""
     out = io.StringIO()
-    with progress.shown("comparing", 3, "cases", dict, Console(file=out, force_terminal=is_forced)):
+    with progress("comparing", 3, "cases", dict, Console(file=out, force_terminal=is_forced)):
         pass
     assert out.getvalue() == capsys.readouterr().err == ""
 

@@ -13,7 +13,7 @@ import pytest
 from report_samples import HOSTILE, hostile, sample
 
 from parity.core.errors import UsageError
-from parity.report import junit, markdown, output, sarif, words
+from parity.report import ci, markdown, output, words
 from parity.results import CaseResult, Cause, Finding, Report, Suggestion
 
 # What SARIF 2.1.0 asks of the parts that are written here.
@@ -59,7 +59,7 @@ def junit_tests(text: str) -> dict[str, ElementTree.Element]:
 
 
 def test_junit_has_a_test_for_each_case(report: Report) -> None:
-    text = junit.document("parity.compare", junit.of_cases(report, strict=False))
+    text = ci.junit("parity.compare", ci.tests_of_cases(report, strict=False))
     tests = junit_tests(text)
     assert {name: [part.tag for part in test] for name, test in tests.items()} == {
         "simple_block/single": [],
@@ -82,7 +82,7 @@ def test_junit_fails_what_the_exit_status_fails(strict: bool) -> None:
     report.add(CaseResult(case="a/small", verdict="subprecision", reason="small"))
     report.add(CaseResult(case="a/noisy", verdict="match", findings=[remark]))
     report.add(CaseResult(case="a/same", verdict="match"))
-    states = [test.state for test in junit.of_cases(report, strict)]
+    states = [test.state for test in ci.tests_of_cases(report, strict)]
     assert states == (["failure", "failure"] if strict else ["passed", "passed"]) + ["passed"]
     assert report.status(strict) == int(strict)
 
@@ -91,7 +91,7 @@ def test_junit_holds_every_name_and_what_ended_the_run() -> None:
     report = hostile()
     report.cases[0].reason = "a\x00b\x1b[31m\ud800"
     report.error = "stopped by Ctrl-C"
-    tests = junit_tests(junit.document("parity.compare", junit.of_cases(report, strict=False)))
+    tests = junit_tests(ci.junit("parity.compare", ci.tests_of_cases(report, strict=False)))
     assert any(HOSTILE[0].rpartition("/")[2] in name for name in tests)
     assert tests["parity/the whole run"][0].get("message") == "stopped by Ctrl-C"
 
@@ -109,7 +109,7 @@ def results(text: str) -> list[dict[str, Any]]:
 
 
 def test_sarif_has_the_causes_whose_line_is_known(report: Report) -> None:
-    (result,) = results(sarif.document(sarif.of_causes(report)))
+    (result,) = results(ci.sarif(ci.remarks_of_causes(report)))
     jsonschema.validate(result, RESULT)
     assert (result["ruleId"], result["level"]) == ("layer_norm.epsilon", "error")
     assert "torch 1e-05, keras 0.001" in result["message"]["text"]
@@ -119,19 +119,19 @@ def test_sarif_has_the_causes_whose_line_is_known(report: Report) -> None:
 
 @pytest.mark.parametrize("source", ["", "port.py", "port.py:", "port.py:0", "port.py:x", ":3"])
 def test_sarif_leaves_out_what_has_no_line(source: str) -> None:
-    assert results(sarif.document([sarif.Remark("id", "note", "said", source)])) == []
+    assert results(ci.sarif([ci.Remark("id", "note", "said", source)])) == []
 
 
 def test_sarif_paths_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     inside, outside = f"{tmp_path / 'a b.py'}:1", "/elsewhere/c.py:2"
-    found = results(sarif.document([sarif.Remark("id", "note", "said", each) for each in (inside, outside)]))
+    found = results(ci.sarif([ci.Remark("id", "note", "said", each) for each in (inside, outside)]))
     uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in found]
     assert uris == ["a%20b.py", "file:///elsewhere/c.py"]
 
 
 def test_sarif_holds_every_name() -> None:
-    (result,) = results(sarif.document(sarif.of_causes(hostile())))
+    (result,) = results(ci.sarif(ci.remarks_of_causes(hostile())))
     jsonschema.validate(result, RESULT)
     assert result["ruleId"] == HOSTILE[0]
 

@@ -12,7 +12,7 @@ import pytest
 from verdicts import ACTIVATION, SIGNS, noisy, one, pair, spoilt, times
 
 from parity.core.arrays import Array
-from parity.report import as_json
+from parity.report.output import write_json
 from parity.results import CaseResult, Divergence, Finding, Report
 
 
@@ -54,7 +54,7 @@ def loaded(report: Report, folder: Path) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise AssertionError(f"the report holds {constant}")
 
-    as_json.write(report, str(folder / "report.json"))
+    write_json(report, str(folder / "report.json"))
     found: dict[str, Any] = json.loads((folder / "report.json").read_text(), parse_constant=refuse)
     return found
 

@@ -11,7 +11,7 @@ import pytest
 from parity.core.errors import UsageError
 from parity.pairs import file
 from parity.pairs.compare import compared
-from parity.report import as_json
+from parity.report.output import write_json
 from parity.results import Against, Report, failed
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def written(backends, tmp_path_factory) -> dict:
         report.add(compared(pair, backends, folder / str(number), not overrides))
     report.cases[0].against_single = {"torch": Against(worst_bits=float("nan"))}
     report.add(failed("pair/none", UsageError("there is no such file")))
-    as_json.write(report, str(folder / "report.json"))
+    write_json(report, str(folder / "report.json"))
     return json.loads((folder / "report.json").read_text())
 
 

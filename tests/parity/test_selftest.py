@@ -10,10 +10,10 @@ from parity.config import cases
 from parity.core.errors import BackendError, UsageError
 from parity.results import CaseResult, Cause, Divergence, Finding
 from parity.selftest import __main__ as command
-from parity.selftest import clean, other_checks, report
+from parity.selftest import clean, report
 from parity.selftest.catalogue import ALL
 from parity.selftest.fault import Fault
-from parity.selftest.outcome import Outcome
+from parity.selftest.outcome import Outcome, ask_other_checks
 
 CASE = cases.resolve("simple_block/single")
 FAULT = Fault("relu.slope", "keras", "simple_block/single", {}, 0, "activation", "re*", "relu.slope")
@@ -113,13 +113,13 @@ def test_the_other_checks_are_the_real_ones():
     one = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
     pairs = [[(one, one)], [(one, one + 1e-3)], [(one, one), (one, one + 2e-5)], [(one, one[:2])], []]
     objects = [False, True, True, True, False]
-    assert other_checks.say(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
+    assert ask_other_checks(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
     assert not {"torch", "tensorflow", "keras", "polygraphy"} & sys.modules.keys()  # they ran in another process
 
 
 def test_an_interpreter_without_torch_is_said():
     with pytest.raises(BackendError, match="false"):
-        other_checks.say([OUTPUTS], "/bin/false")
+        ask_other_checks([OUTPUTS], "/bin/false")
 
 
 def test_what_became_of_the_faults_is_told_even_if_the_other_checks_fail(capfd):

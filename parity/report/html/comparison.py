@@ -1,14 +1,20 @@
-"""The page of a comparison: the first screen, what was not compared, each case, and the environment."""
+"""The page of a comparison: the first screen, what was not compared, each case, and the environment.
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+The first screen has the table of models and strategies, with a coloured and marked cell for each case.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, get_args
 
 from markupsafe import Markup
 
-from parity.report import extent, pairs, words
-from parity.report.html import band, devices, losses, matrix, page, rows
-from parity.report.sides import sides_of
+from parity.config import strategies as strategy_names
+from parity.report import pairs, words
+from parity.report.html import band, devices, losses, page, rows
+from parity.report.words import extent_line, not_compared, sides_of
 from parity.results import CaseResult, Check, LayoutCheck, Report
+
+PAIR = "pair/"
 
 
 def render(report: Report) -> str:
@@ -42,7 +48,7 @@ def _overview(report: Report) -> Markup:
         sides_of=sides_of,
         step=words.next_step(case, report),
         command=(case.command if case else "") or report.command,
-        matrix=matrix.matrix(report.cases),
+        matrix=matrix(report.cases),
         summary=report.summary,
         marks=words.MARKS,
         meanings=words.MEANINGS,
@@ -53,12 +59,12 @@ def _not_compared(report: Report) -> Markup:
     """Return what was not compared, with the cases for each reason."""
     reasons: dict[str, list[tuple[int, str]]] = {}
     for number, case in enumerate(report.cases, start=1):
-        for sentence in extent.sentences(case):
+        for sentence in not_compared(case):
             reasons.setdefault(sentence, []).append((number, case.case))
     alone = [(number, case.case, case.extent.alone) for number, case in enumerate(report.cases, 1) if case.extent]
     return page.part(
         "not_compared",
-        line=extent.line(report),
+        line=extent_line(report),
         reasons=reasons,
         alone=[each for each in alone if each[2]],
     )
@@ -99,7 +105,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "names": list(case.devices) or ["torch", "keras"],
         "layout": layout,
         "drawings": {side: devices.drawing(side, layout) for side, layout in sides.items()},
-        "not_compared": extent.sentences(case) if case.extent else case.not_compared,
+        "not_compared": not_compared(case) if case.extent else case.not_compared,
         "remarks": list(pairs.lines(case)),
     }
 
@@ -121,3 +127,48 @@ def _facts(report: Report) -> dict[str, Any]:
     names = dict.fromkeys(name for facts in sides.values() for name in facts)
     facts = [Fact(name, [str(side.get(name, "")) for side in sides.values()]) for name in names]
     return {"sides": list(sides), "facts": facts}
+
+
+class Entry(NamedTuple):
+    """A case in the table.
+
+    Attributes:
+        number: that of its section.
+        name: the case's.
+        variant: what follows the strategy in its name, "" if nothing does.
+        verdict: the case's.
+        alone: the side that was compared with itself alone, or "".
+    """
+
+    number: int
+    name: str
+    variant: str
+    verdict: str
+    alone: str = ""
+
+
+class Matrix(NamedTuple):
+    """The built-in cases by model and strategy, and all others in a list."""
+
+    strategies: list[str]
+    models: dict[str, dict[str, list[Entry]]]
+    others: list[Entry]
+
+
+def matrix(cases: Sequence[CaseResult]) -> Matrix:
+    """Return the table of cases, in the order of the report."""
+    strategies: dict[str, None] = {}
+    models: dict[str, dict[str, list[Entry]]] = {}
+    others = []
+    for number, case in enumerate(cases, start=1):
+        model, _, rest = case.case.partition("/")
+        strategy, _, variant = rest.partition("@")
+        if not strategy or case.case.startswith(PAIR) or " " in rest:
+            others.append(Entry(number, case.case, case.case.removeprefix(PAIR), case.verdict))
+            continue
+        strategies[strategy] = None
+        entry = Entry(number, case.case, variant, case.verdict, case.alone)
+        models.setdefault(model, {}).setdefault(strategy, []).append(entry)
+    known = get_args(strategy_names.Name)
+    order = sorted(strategies, key=lambda name: known.index(name) if name in known else len(known))
+    return Matrix(order, models, others)

@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from parity import __version__
 from parity.core.wording import agree, count
-from parity.report import as_json, words
+from parity.report import words
+from parity.report.output import as_json
 
 NONE = "-"  # where a number would stand
 POLICY = "default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; form-action 'none'"
@@ -52,7 +53,7 @@ def render(title: str, banner: Banner, sections: list[Section], document: msgspe
         style=Markup(style),
         script=Markup(script),
         policy=POLICY.format(style=_digest(style), script=_digest(script)),
-        download=base64.b64encode(gzip.compress(as_json.encoded(document), mtime=0)).decode(),
+        download=base64.b64encode(gzip.compress(as_json(document), mtime=0)).decode(),
         version=__version__,
     )
 

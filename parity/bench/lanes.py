@@ -1,0 +1,200 @@
+"""Trainings in processes of their own that take turns, a burst of steps each, until the ratio of their times is known.
+
+The energy of a step is measured too, where the machine tells it: Linux's powercap (RAPL), and NVML.
+"""
+
+import contextlib
+import functools
+import importlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import msgspec
+
+from parity.bench.bursts import Burst, place
+from parity.bench.results import Interval, interval
+from parity.config.schema import Case
+from parity.core.errors import BackendError, UsageError
+from parity.doctor.evidence import Time
+from parity.runtime.backend import Backend
+from parity.runtime.job import BenchJob, Mode
+from parity.trace.mapping import PairContext
+
+NAMES = {
+    ("torch", "eager"): "torch eager",
+    ("torch", "compile"): "torch.compile",
+    ("keras", "eager"): "keras eager",
+    ("keras", "graph"): "keras tf.function",
+    ("keras", "xla"): "keras XLA",
+}
+USUAL: Mapping[str, Mode] = {"torch": "eager", "keras": "graph"}  # how users of each framework commonly train
+BURST = 0.2  # seconds of a burst at least: a step alone may be shorter than what its start and its end cost
+WARM = 3  # bursts that do not count: memory, caches and clocks settle
+ROUNDS = 6  # at least: no interval of fewer samples holds the true median in 95 of 100 measurements
+ENOUGH = 0.05  # the width of an interval, as a part of the ratio
+ZONES = Path("/sys/class/powercap")
+
+
+class Way(NamedTuple):
+    """A side and the mode in which it carries out its steps."""
+
+    side: str
+    mode: Mode
+
+    @property
+    def name(self) -> str:
+        """Return what a reader calls it."""
+        return NAMES[self.side, self.mode]
+
+
+class Lane:
+    """A training that runs on its own in turn with others. It ends its processes when its block is left.
+
+    Args:
+        way: which side, and how.
+        case: what is trained.
+        backend: processes that are not used for anything else.
+        pair: what is known of a user's pair.
+    """
+
+    def __init__(self, way: Way, case: Case, backend: Backend, pair: PairContext | None = None) -> None:
+        self.way, self.case = way, case
+        self.start = self.first = 0.0
+        self.peak = 0
+        self.parts: list[Time] = []
+        self._backend = backend
+        self._ranks = case.distribution.processes(way.side)
+        folder = backend.folder / "bursts"
+        folder.mkdir(parents=True)
+        self._job = BenchJob(case=case, folder=str(folder.absolute()), mode=way.mode, pair=pair)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._backend.close()
+
+    def begin(self) -> None:
+        """Start the processes, build the model and make the first step.
+
+        Afterwards `start` holds the seconds until the framework was imported, and `first` those from there to the end
+        of the first step, with building, tracing and compiling. Raises UsageError and BackendError.
+        """
+        start = time.perf_counter()
+        self._backend.ready(self._job.group(self.way.side))
+        self.start = time.perf_counter() - start
+        started = time.perf_counter()
+        self.burst(1)
+        self.first = time.perf_counter() - started
+
+    def burst(self, steps: int, parts: bool = False) -> float:
+        """Make so many steps, and return how many seconds the slowest rank has taken. Raises UsageError, BackendError.
+
+        With `parts` the parts of each step are timed as well, into `parts`.
+        """
+        job = msgspec.structs.replace(self._job, steps=steps, parts=parts)
+        answer = self._backend.do(job)
+        if answer.status == "usage":
+            raise UsageError(answer.message)
+        if answer.status != "done":
+            raise BackendError(answer.message)
+        self._job = msgspec.structs.replace(self._job, number=job.number + 1)
+        bursts = [_read(place(job, rank)) for rank in range(self._ranks)]
+        self.peak = max(self.peak, *(burst.peak for burst in bursts))
+        slowest = max(bursts, key=lambda burst: burst.seconds)
+        self.parts = slowest.parts or self.parts
+        return slowest.seconds
+
+
+def _read(path: Path) -> Burst:
+    return msgspec.json.decode(path.read_bytes(), type=Burst)
+
+
+class Measured(NamedTuple):
+    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's.
+
+    `joules`: of one step, one number for each round; none where the machine does not tell them.
+    """
+
+    lane: Lane
+    samples: list[float]
+    ratio: Interval
+    joules: list[float]
+
+
+def measured(lanes: Sequence[Lane], seconds: float) -> list[Measured]:
+    """Return the times of all lanes, which have begun, measured until all ratios are known to 5%.
+
+    It ends after `seconds` at the latest, but not before six rounds. In a round each lane makes a burst, and each comes
+    first as often as the others, so that whatever else the machine does slows down all alike: the ratios are those
+    within a round. Raises UsageError and BackendError.
+    """
+    steps = [_steps(lane) for lane in lanes]
+    samples: list[list[float]] = [[] for _ in lanes]
+    joules: list[list[float]] = [[] for _ in lanes]
+    order, deadline = list(range(len(lanes))), time.monotonic() + seconds
+    while True:
+        for number in order:
+            before = read_energy()
+            samples[number].append(lanes[number].burst(steps[number]) / steps[number])
+            if (taken := energy_between(before, read_energy())) is not None:
+                joules[number].append(taken / steps[number])
+        order.append(order.pop(0))
+        ratios = [interval([own / first for own, first in zip(times, samples[0], strict=True)]) for times in samples]
+        known = all(ratio.width < ENOUGH for ratio in ratios)
+        if len(samples[0]) >= ROUNDS and (known or time.monotonic() > deadline):
+            return [Measured(*parts) for parts in zip(lanes, samples, ratios, joules, strict=True)]
+
+
+def _steps(lane: Lane) -> int:
+    """Warm a lane up, and return how many of its steps a burst has."""
+    taken = lane.burst(1)
+    for _ in range(WARM):
+        steps = max(round(BURST / taken), 1)
+        taken = lane.burst(steps) / steps
+    return max(round(BURST / taken), 1)
+
+
+def read_energy(zones: Path = ZONES) -> dict[str, float] | None:
+    """Return what the counter of each processor and GPU stands at, in joules; None where none can be read.
+
+    docs.kernel.org/power/powercap/powercap.html: energy_uj counts microjoules, in intel-rapl:N for a whole processor.
+    """
+    read = {f"GPU {number}": counter() / 1e3 for number, counter in enumerate(_gpus())}
+    with contextlib.suppress(OSError):  # only the superuser may read it on many machines
+        read |= {zone.name: int((zone / "energy_uj").read_text()) / 1e6 for zone in zones.glob("intel-rapl:?")}
+    return read or None
+
+
+def energy_between(before: dict[str, float] | None, after: dict[str, float] | None) -> float | None:
+    """Return the joules between two readings, or None where they are not known, or a counter has started anew."""
+    if before is None or after is None or any(after[zone] < joules for zone, joules in before.items()):
+        return None
+    return sum(after.values()) - sum(before.values())
+
+
+@functools.cache
+def _gpus() -> list[Callable[[], int]]:
+    """Return a function for each GPU that reads its millijoules; none without nvidia-ml-py, a driver, or counters.
+
+    docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetTotalEnergyConsumption: from Volta on.
+    """
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return []
+
+    def counters() -> Iterator[Callable[[], int]]:
+        nvml.nvmlInit()
+        for number in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(number)
+            nvml.nvmlDeviceGetTotalEnergyConsumption(handle)  # fails now rather than in the midst of a measurement
+            yield functools.partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+
+    try:
+        return list(counters())
+    except nvml.NVMLError:
+        return []

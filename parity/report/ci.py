@@ -1,0 +1,146 @@
+"""Output for CI systems and editors: JUnit's XML, in which each case is a test, and SARIF 2.1.0, remarks on lines.
+
+SARIF has what is known of a file and line, as code scanning shows it.
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from parity import __version__
+from parity.report import terminal, words
+from parity.report.words import sides_in_words
+from parity.results import CaseResult, Report
+
+State = Literal["passed", "failure", "error", "skipped"]
+STATES: dict[str, State] = {"diverged": "failure", "inconclusive": "failure", "error": "error", "skipped": "skipped"}
+UNWRITABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot hold
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+Level = Literal["error", "warning", "note"]
+
+
+class Test(NamedTuple):
+    """A test: what it is called, how it ended, the reason in one line, the details, and how long it took."""
+
+    suite: str
+    name: str
+    state: State
+    message: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+
+def tests_of_cases(report: Report, strict: bool) -> list[Test]:
+    """Return a test for each case; with `strict`, what --strict refuses fails. A report's own error is a test too."""
+    tests = [_test_of(case, strict) for case in report.cases]
+    return [*tests, Test("parity", "the whole run", "error", report.error)] if report.error else tests
+
+
+def junit(program: str, tests: Sequence[Test]) -> str:
+    """Return the XML text."""
+    root = ElementTree.Element("testsuites", name=program)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": program, **_counts(tests)})
+    for test in tests:
+        _add(suite, test)
+    ElementTree.indent(root)
+    file = io.BytesIO()
+    ElementTree.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+    return file.getvalue().decode() + "\n"
+
+
+def _test_of(case: CaseResult, strict: bool) -> Test:
+    suite, _, name = case.case.rpartition("/")
+    state = STATES.get(case.verdict, "passed")
+    first = case.first_divergence
+    place = words.divergence(first) if first and first.reason == case.reason else ""
+    message = ": ".join(filter(None, (case.verdict, place, case.reason)))
+    if state == "passed" and strict and (case.verdict == "subprecision" or case.findings):
+        state = "failure"
+        message = message if case.verdict == "subprecision" else case.findings[0].message
+    text = terminal.text(case) if state in ("failure", "error") else ""
+    return Test(suite, name, state, message if state != "passed" else "", text, sum(case.seconds.values()))
+
+
+def _counts(tests: Iterable[Test]) -> dict[str, str]:
+    states = [test.state for test in tests]
+    return {
+        "tests": str(len(states)),
+        "failures": str(states.count("failure")),
+        "errors": str(states.count("error")),
+        "skipped": str(states.count("skipped")),
+        "time": f"{sum(test.seconds for test in tests):.3f}",
+    }
+
+
+def _add(suite: ElementTree.Element, test: Test) -> None:
+    facts = {"classname": _writable(test.suite), "name": _writable(test.name), "time": f"{test.seconds:.3f}"}
+    element = ElementTree.SubElement(suite, "testcase", facts)
+    if test.state != "passed":
+        detail = ElementTree.SubElement(element, test.state, message=_writable(test.message))
+        detail.text = _writable(test.text) or None
+
+
+def _writable(text: str) -> str:
+    """Return a text without the characters that XML cannot hold."""
+    return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class Remark(NamedTuple):
+    """Something that is said of a line of a file; `source` is "file:line", `rule` the id of the cause or finding."""
+
+    rule: str
+    level: Level
+    message: str
+    source: str
+
+
+def remarks_of_causes(report: Report) -> list[Remark]:
+    """Return the named causes whose line in the port is known."""
+    return [remark for case in report.cases for remark in _remarks_of(case)]
+
+
+def sarif(remarks: Sequence[Remark]) -> str:
+    """Return the JSON text; remarks without a file and a line are left out."""
+    results = [_result(remark, *place) for remark in remarks if (place := _place(remark.source))]
+    rules = [{"id": rule} for rule in sorted({result["ruleId"] for result in results})]
+    driver = {"name": "framework-parity", "version": __version__, "rules": rules}
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _remarks_of(case: CaseResult) -> Iterator[Remark]:
+    level: Level = "error" if case.verdict == "diverged" else "warning"
+    for cause in case.causes:
+        if cause.source:
+            sides = sides_in_words(cause)
+            said = f"{case.case}: {cause.where}: {sides}" if sides else f"{case.case}: {cause.where}"
+            yield Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source)
+
+
+def _place(source: str) -> tuple[str, int] | None:
+    """Return file and line of "file:line"; None if it has no line."""
+    file, _, line = source.rpartition(":")
+    return (file, int(line)) if file and line.isdecimal() and int(line) > 0 else None
+
+
+def _result(remark: Remark, file: str, line: int) -> dict[str, Any]:
+    location = {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": line}}
+    return {
+        "ruleId": remark.rule,
+        "level": remark.level,
+        "message": {"text": remark.message},
+        "locations": [{"physicalLocation": location}],
+    }
+
+
+def _uri(file: str) -> str:
+    """Return a path as a URI: relative to the working directory if it is below it."""
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
