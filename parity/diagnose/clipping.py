@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.gradients import precedes
-from parity.diagnose.sides import Sides
+from parity.diagnose.topic import Sides
 from parity.trace import keys
 
 Gradients = Mapping[str, Array]

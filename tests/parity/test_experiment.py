@@ -24,7 +24,7 @@ from parity.diagnose.experiment.description import Description
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search
-from parity.diagnose.observation import Seen, seen
+from parity.diagnose.formula import Seen, seen
 from parity.trace import experiment
 from parity.trace.experiment import Change, Found, Outcome
 

@@ -13,12 +13,9 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment.attempts import Attempts
-from parity.diagnose.experiment.candidates import is_number
+from parity.diagnose.experiment.candidates import Tries, added, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
-from parity.diagnose.experiment.newton import added, multiplied, step_towards
-from parity.diagnose.experiment.tries import Tries
-from parity.diagnose.formula import NEEDED, UNSET, bits_of, is_conclusive
-from parity.diagnose.observation import Seen
+from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive
 
 DIGITS: Final = 17  # that identify a float64
 DROPOUT: Final = "dropout"  # in the names of rates, and of the modules that have them

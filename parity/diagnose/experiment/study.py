@@ -12,7 +12,7 @@ from parity.core.arrays import Array, Floats, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import code, knobs, masks, ops
-from parity.diagnose.experiment.attempts import Attempts
+from parity.diagnose.experiment.attempts import Attempts, plain, told_of
 from parity.diagnose.experiment.candidates import EQUATION, STOPS, alternatives, candidates, is_number
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
@@ -20,7 +20,6 @@ from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.search import LEAST, Found, Search, Trial
-from parity.diagnose.experiment.told import plain, told_of
 from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, survey
