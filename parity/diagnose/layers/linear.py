@@ -14,7 +14,7 @@ from parity.diagnose.layers.call import Call, far, optional, parameter
 
 ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
-OFFSETS: Final = {"as given": 0, "one too many": 1, "one too few": -1}
+OFFSETS: Final = {"as given": 0, "one too many": 1, "one too few": -1}  # of the ids of an embedding
 CLIPPED: Final = "clipped to the table"
 
 
