@@ -8,7 +8,7 @@ import gc
 import sys
 
 from parity import standalone
-from parity.diagnose.experiment import study
+from parity.diagnose.experiment import live
 from parity.pairs.vary.record import Open
 from parity.runtime import drive
 from parity.runtime.serve import Bench
@@ -48,7 +48,7 @@ def opener() -> Open:
     return opened
 
 
-def experimenter() -> study.Open:
+def experimenter() -> live.Open:
     """Return the function that builds this side's half of a pair, of which one module is called with other settings."""
     from keras_impl.experiment.live import opened
 

@@ -17,7 +17,7 @@ from parity import cli
 from parity.config.devices import Devices, obstacle, parse
 from parity.core.errors import MissingError, UsageError
 from parity.core.wording import count
-from parity.diagnose.experiment import study
+from parity.diagnose.experiment import live, study
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
 from parity.runtime.environment import not_installed
@@ -37,7 +37,7 @@ def start(
     doctor: Callable[[], Examine],
     surveyor: Callable[[], Survey],
     opener: Callable[[], variations.Open],
-    experimenter: Callable[[], study.Open],
+    experimenter: Callable[[], live.Open],
     bencher: Callable[[], Bench],
 ) -> NoReturn:
     """Run a backend's `__main__`: standalone if there are command-line flags, else as a worker of the parent process.
@@ -76,7 +76,7 @@ def _do(
     doctor: Callable[[], Examine],
     surveyor: Callable[[], Survey],
     opener: Callable[[], variations.Open],
-    experimenter: Callable[[], study.Open],
+    experimenter: Callable[[], live.Open],
     job: Work,
 ) -> None:
     match job:

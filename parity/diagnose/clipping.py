@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.gradients import precedes
-from parity.diagnose.sides import Sides
+from parity.diagnose.topic import Sides
 from parity.results import Cause
 from parity.trace import keys
 

@@ -1,31 +1,53 @@
 """Compare two traces and attach the diagnosis: the first module that differs, and every cause that can be named.
 
-Each tensor that differs is asked about separately, so that one fault in the model does not hide the next.
+All topics are asked in the order in which things happen in a step, about each tensor that differs separately: one fault
+in the model does not hide the next, as each computation is recomputed from its own recorded inputs.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from parity.config.pair import UNKNOWN
-from parity.diagnose import clipping, entries, explain, gradients, place, placement
+from parity.diagnose import (
+    clipping,
+    entries,
+    explain,
+    forward,
+    gradients,
+    initial_parameters,
+    inputs,
+    losses,
+    optimizers,
+    place,
+    reductions,
+    samples,
+)
 from parity.diagnose.entries import COMMON
 from parity.diagnose.explain import Explained
+from parity.diagnose.forward import without_moved
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
-from parity.diagnose.moved_terms import without_moved
-from parity.diagnose.question import Question
-from parity.diagnose.replayed import Replayed, explains
-from parity.diagnose.sides import Side, Sides
-from parity.diagnose.topics import questions
+from parity.diagnose.topic import Question, Side, Sides, Topic
+from parity.diagnose.updates import Replayed, explains
 from parity.results import CaseResult, Cause, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
 from parity.trace.comparable import comparable
 from parity.trace.manifest import Trace
 from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
+TOPICS: Final[tuple[Topic, ...]] = (
+    initial_parameters.questions,
+    samples.questions,
+    inputs.questions,
+    forward.questions,
+    losses.questions,
+    reductions.questions,
+    gradients.questions,
+    optimizers.questions,
+)
 Answer = tuple[Question, Explained]
 ByKind = dict[str, list[Cause]]  # causes by the kind of question that they answer
 Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
@@ -112,7 +134,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, told: To
     sides = _sides(compared, reference, candidate)
     first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
     result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-    answers = without_moved([(question, _answer(question)) for question in questions(sides)])
+    answers = without_moved([(question, _answer(question)) for question in _questions(sides)])
     # What float32 cannot see comes after what it can.
     visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
     result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
@@ -140,6 +162,14 @@ def _sides(compared: Comparison, reference: Trace, candidate: Trace) -> Sides:
     return Sides(mine, theirs, compared.unequal, compared.noisier)
 
 
+def _questions(sides: Sides) -> Iterator[Question]:
+    """Yield all questions for which both sides have recorded what is needed."""
+    for topic in TOPICS:
+        for question in topic(sides):
+            if question.reference is not None and question.candidate is not None:
+                yield question
+
+
 def _answer(question: Question) -> Explained:
     """Return what explains a question."""
     if question.answer:
@@ -153,7 +183,7 @@ def _causes(
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
     names = (sides.reference.name, sides.candidate.name)
     named, unknown, errors = _named(answers, sides), _unknown(answers, first, names), _errors(answers, names)
-    if placements := list(placement.causes(layout, names, bool(named))):
+    if placements := list(entries.layout_causes(layout, names, bool(named))):
         named["layout"] = placements
     new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
     if first and _phase(first) not in (*new, *unknown, *errors):

@@ -1,4 +1,8 @@
-"""The report's entries for causes: id, place, what each side does, and the evidence in words."""
+"""The report's entries for causes: id, place, what each side does, and the evidence in words.
+
+Those of causes in the layout (modules, parameters or states that lie on other devices than on the other side) are made
+of the lines that tell its differences.
+"""
 
 import traceback
 from collections.abc import Iterator
@@ -10,11 +14,23 @@ from msgspec.structs import asdict
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
 from parity.core.wording import count
 from parity.diagnose.explain import Change
-from parity.diagnose.question import Question
-from parity.results import Cause
+from parity.diagnose.topic import Question
+from parity.results import Cause, LayoutCheck
 from parity.trace import keys
 
 COMMON = ("gradient", keys.UPDATE)  # kinds of questions with one answer for all parameters
+# Cause id by the aspect of the layout that differs, the most important aspect first.
+PLACEMENTS = {
+    "replicas": "placement.replicas",
+    "compute": "placement.layer",
+    "parameters": "placement.parameters",
+    "shards": "placement.parameters",
+    "backward": "placement.backward",
+    "optimizer_state": "placement.optimizer_state",
+}
+TRANSFERS = "placement.transfers"  # differences in any other aspect
+# Word in a layout difference for an event or object that one side lacks: another cause explains that it is absent.
+NOWHERE = "nowhere"
 
 
 def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
@@ -72,3 +88,27 @@ def _entry(cause: str, where: str, names: tuple[str, str], values: tuple[Any, ..
 def _as_json(value: Any) -> Any:
     """Return a setting as a JSON value."""
     return list(value) if isinstance(value, tuple) else value
+
+
+def layout_causes(layout: LayoutCheck, names: tuple[str, str], is_explained: bool) -> Iterator[Cause]:
+    """Yield the causes behind the differences of the layouts, of the most important aspect only.
+
+    An unexpected transfer is reported only if nothing else was: misplaced modules or parameters imply transfers.
+    """
+    lines = [line.split(": ", 2) for line in layout.differences if not (is_explained and NOWHERE in line)]
+    for aspect, cause in PLACEMENTS.items():
+        if of_aspect := [line for line in lines if line[0] == aspect]:
+            yield from (_layout_cause(cause, line[1], line[-1], names) for line in of_aspect)
+            return
+    if lines and not is_explained:
+        yield _layout_cause(TRANSFERS, lines[0][1], lines[0][-1], names)
+
+
+def _layout_cause(cause: str, where: str, difference: str, names: tuple[str, str]) -> Cause:
+    """Return the report's entry for one line of the layout's differences."""
+    values = [
+        part.strip().removeprefix(f"{name} ") for name, part in zip(names, difference.rsplit(", ", 1), strict=False)
+    ]
+    reference_value, candidate_value = [*values, None, None][:2]
+    both = {names[0]: reference_value, names[1]: candidate_value}
+    return Cause(id=cause, where=where, **both, evidence=difference)

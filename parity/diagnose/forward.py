@@ -1,17 +1,33 @@
-"""Ask about the forward pass: each module where it first differs, and each tensor that is made between modules."""
+"""Ask about the forward pass: each module where it first differs, and each tensor that is made between modules.
 
-from collections.abc import Iterator
-from typing import Any
+What is made between modules may be a concatenation: as in wiring.py, its parts are searched for among the tensors
+recorded before it. Concatenating copies numbers, so each part is equal to its piece of the whole, bit by bit.
+"""
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from parity.core.arrays import Array
 from parity.core.names import MODEL
-from parity.diagnose import concatenation, wiring
-from parity.diagnose.formula import Formula
+from parity.diagnose import wiring
+from parity.diagnose.explain import Change, Explained
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, require
 from parity.diagnose.layers import LAYERS, call
 from parity.diagnose.place import around, number, plain
-from parity.diagnose.question import Question
-from parity.diagnose.sides import Sides
+from parity.diagnose.topic import Question, Side, Sides
 from parity.trace import keys
 from parity.verdict.traces import Unequal
+
+Parts = tuple[str, ...]
+Terms = tuple[str, ...]
+Sums = Mapping[str, tuple[Terms, Terms]]  # by the key of the sum, its terms on both sides
+Answer = tuple[Question, Explained]
+MOST_PARTS: Final = 8
+TERMS, SCALE = "terms", "scale"
+CLOSE = 1e-6
 
 
 def questions(sides: Sides) -> Iterator[Question]:
@@ -48,8 +64,209 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
     step = tensor.step or 0
-    both: tuple[Any, Any] | None = concatenation.observe(sides, key, step, tensor.replica)
-    formula: Formula[Any] = concatenation.FORMULA if both else wiring.FORMULA
+    both: tuple[Any, Any] | None = observe_concatenation(sides, key, step, tensor.replica)
+    formula: Formula[Any] = CONCATENATION if both else wiring.FORMULA
     both = both or wiring.observe(sides, key, step, tensor.replica)
     question = Question.of("activation", where, formula, both, own_key=plain(key))
     return question._replace(is_later=bool(tensor.step) and tensor._replace(step=0) not in sides.unequal)
+
+
+class Joined(NamedTuple):
+    """A tensor that may be a concatenation.
+
+    Attributes:
+        name: its key.
+        earlier: the tensors recorded before it that have its shape but for one axis, on which they are shorter, by key.
+        names: the keys that stand for the same tensor as another one in the reference, with the first such key.
+        seen: the tensor itself, as `input`.
+    """
+
+    name: str
+    earlier: Mapping[str, Array]
+    names: Mapping[str, str]
+    seen: Mapping[str, Seen]
+
+    @property
+    def value(self) -> Array:
+        """Return the tensor."""
+        return self.seen["input"].value
+
+
+def observe_concatenation(sides: Sides, key: str, step: int, replica: int) -> tuple[Joined, Joined] | None:
+    """Return a tensor on both sides with what it may be made of; None if the reference's is no concatenation."""
+    reference, candidate = (_recorded(side, key, step, replica) for side in sides.both)
+    if (
+        reference is None
+        or candidate is None
+        or not any(True for axis in _axes(reference) for _ in concatenations(reference, axis))
+    ):
+        return None
+    names = wiring.repeated(reference.earlier)
+    return reference._replace(names=names), candidate._replace(names=names)
+
+
+def _recorded(side: Side, key: str, step: int, replica: int) -> Joined | None:
+    value, earlier = side.value(key, step, replica), {}
+    if value is None:
+        return None
+    for name, array in side.tensors(step, replica).items():
+        if name == key:
+            break
+        if array.dtype == value.value.dtype and _axis(array.shape, value.value.shape) is not None:
+            earlier[name] = array
+    return Joined(key, earlier, {}, {"input": value})
+
+
+def _axis(part: tuple[int, ...], whole: tuple[int, ...]) -> int | None:
+    """Return the only axis on which a part is shorter than the whole, or None."""
+    if len(part) != len(whole):
+        return None
+    others = [axis for axis, sizes in enumerate(zip(part, whole, strict=True)) if sizes[0] != sizes[1]]
+    return others[0] if len(others) == 1 and 0 < part[others[0]] < whole[others[0]] else None
+
+
+def _axes(joined: Joined, settings: Settings | None = None) -> list[int]:
+    """Return the axes along which earlier tensors are pieces of the whole."""
+    axes = {_axis(array.shape, joined.value.shape) for array in joined.earlier.values()}
+    return sorted(axis for axis in axes if axis is not None)
+
+
+def concatenations(joined: Joined, axis: int, begin: int = 0, before: Parts = ()) -> Iterator[Parts]:
+    """Yield the sequences of earlier tensors that make up the whole from position `begin` of an axis on."""
+    whole = joined.value
+    if begin == whole.shape[axis]:
+        yield before
+        return
+    tried = set()
+    latest = list(joined.earlier.items())[::-1] if len(before) < MOST_PARTS else []
+    for name, array in latest:
+        first = joined.names.get(name, name)
+        size = array.shape[axis]
+        if first in tried or _axis(array.shape, whole.shape) != axis or begin + size > whole.shape[axis]:
+            continue
+        piece = whole.take(range(begin, begin + size), axis)
+        if piece.flat[0] == array.flat[0] and np.array_equal(piece, array):
+            tried.add(first)
+            yield from concatenations(joined, axis, begin + size, (*before, first))
+
+
+def _parts(joined: Joined, settings: Settings) -> Iterator[Parts]:
+    """Yield the sequences of parts that make up the whole, of which a reference of the same data has one alone."""
+    return concatenations(joined, settings["axis"])
+
+
+def _concatenated(joined: Joined, axis: int, parts: Parts) -> dict[str, Array]:
+    require(axis < joined.value.ndim, "the axis")
+    arrays = [_of_size(joined, part) for part in parts]
+    shapes = {_axis(array.shape, joined.value.shape) for array in arrays}
+    require(shapes == {axis}, "parts along the axis")
+    return {"input": np.concatenate(arrays, axis)}
+
+
+def _of_size(joined: Joined, part: str) -> Array:
+    """Return a part, under whichever of its names it was recorded."""
+    arrays = (array for name, array in joined.earlier.items() if joined.names.get(name, name) == part)
+    array = next(arrays, None)
+    require(array is not None, f"{part} before")
+    assert array is not None
+    return array
+
+
+def _order(reference: Parts, candidate: Parts) -> str:
+    """Return the cause for the same parts in another order, or an empty string."""
+    return "concatenation.order" if sorted(reference) == sorted(candidate) else ""
+
+
+CONCATENATION: Final = Formula(
+    _concatenated,
+    (
+        Trait("axis", "module.wiring", _axes),
+        Trait("parts", "module.wiring", _parts, _order),
+    ),
+    is_function=True,
+)
+
+
+def without_moved(answers: Sequence[Answer]) -> list[Answer]:
+    """Return the answers; those that only tell where a term is added say that both sides compute the same.
+
+    One framework's attention adds its residual itself, the other's leaves that to the block. Each of the two modules
+    then adds up other tensors than its counterpart, and both together do not. So it is with a factor, such as an
+    embedding's.
+    """
+    answers = [(ask, answer._replace(changes=_without_order(answer))) for ask, answer in answers]
+    sums = {ask.tensor: _terms(answer) for ask, answer in answers if _is_other_sum(ask, answer)}
+    moved: set[str] = set()
+    for key in sums:
+        used: tuple[set[str], set[str]] = set(), set()
+        torch, keras = (sorted(_expanded(key, side, sums, used[side])) for side in (0, 1))
+        if torch == keras:
+            moved |= used[0] | used[1]
+    scales = {ask.tensor: answer.changes[0] for ask, answer in answers if _is_other_scale(answer)}
+    for ask, answer in answers:
+        inner = _scaled(ask, answer) if ask.tensor in scales else ""
+        if inner in scales and _cancel(scales[inner], scales[ask.tensor]):
+            moved |= {inner, ask.tensor}
+    return [
+        (ask, answer._replace(same=True, changes=()) if ask.tensor in moved and _is_moved(ask, answer) else answer)
+        for ask, answer in answers
+    ]
+
+
+def _without_order(answer: Explained) -> tuple[Change, ...]:
+    """Return the changes of an answer without that of the order of terms: of a sum's it says nothing."""
+    return tuple(
+        change
+        for change in answer.changes
+        if len(answer.changes) == 1 or change.trait != TERMS or sorted(change.reference) != sorted(change.candidate)
+    )
+
+
+def _is_moved(ask: Question, answer: Explained) -> bool:
+    return _is_other_sum(ask, answer) or _is_other_scale(answer)
+
+
+def _is_other_scale(answer: Explained) -> bool:
+    return [change.trait for change in answer.changes] == [SCALE]
+
+
+def _scaled(ask: Question, answer: Explained) -> str:
+    """Return the tensor of which another one is a multiple on both sides; "" if there is none."""
+    settings = answer.settings[0] if ask.formula is wiring.FORMULA and answer.settings else {}
+    terms: Terms = settings.get(TERMS, ())
+    return terms[0] if len(terms) == 1 and _is_plain({**settings, SCALE: 1.0}) else ""
+
+
+def _cancel(inner: Change, outer: Change) -> bool:
+    """Return whether both sides scale by the same in the end."""
+    return math.isclose(inner.reference * outer.reference, inner.candidate * outer.candidate, rel_tol=CLOSE)
+
+
+def _is_other_sum(ask: Question, answer: Explained) -> bool:
+    """Return whether both sides make a tensor by adding up others, and only these differ."""
+    if ask.formula is not wiring.FORMULA or [change.trait for change in answer.changes] != [TERMS]:
+        return False
+    return all(_is_plain(settings) for settings in answer.settings or ())
+
+
+def _is_plain(settings: Settings) -> bool:
+    """Return whether nothing is done but adding up."""
+    usual = {"function": "identity", "operation": "sum", "added": "nothing", "rounded": "nothing", "scale": 1.0}
+    return all(settings[name] == value for name, value in usual.items())
+
+
+def _terms(answer: Explained) -> tuple[Terms, Terms]:
+    assert answer.settings
+    return answer.settings[0][TERMS], answer.settings[1][TERMS]
+
+
+def _expanded(key: str, side: int, sums: Sums, used: set[str]) -> list[str]:
+    """Return the terms of a sum on a side, with those of the sums among them in place of these.
+
+    The sums are added to `used`; one that was met before stays as it is.
+    """
+    used.add(key)
+    found = []
+    for term in sums[key][side]:
+        found += _expanded(term, side, sums, used) if term in sums and term not in used else [term]
+    return found

@@ -11,13 +11,11 @@ from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.core.names import MODEL
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
-from parity.diagnose.observation import Seen
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require
 from parity.diagnose.place import plain
-from parity.diagnose.question import Question, most_informative
 from parity.diagnose.reductions import FACTORS, Values, times
 from parity.diagnose.reductions import observe as observe_reduction
-from parity.diagnose.sides import Side, Sides
+from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.results import Cause
 from parity.trace import keys
 from parity.verdict.traces import Unequal

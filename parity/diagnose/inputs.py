@@ -10,11 +10,9 @@ from parity.config import schema
 from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
-from parity.diagnose.observation import Seen
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require
 from parity.diagnose.place import plain
-from parity.diagnose.question import Question
-from parity.diagnose.sides import Side, Sides
+from parity.diagnose.topic import Question, Side, Sides
 from parity.trace import keys
 from parity.verdict.traces import Unequal
 

@@ -13,10 +13,8 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.core.names import MODEL
-from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
-from parity.diagnose.observation import Seen, seen
-from parity.diagnose.question import Question
-from parity.diagnose.sides import Side, Sides, joined, numbered
+from parity.diagnose.formula import Formula, NotApplicable, Seen, Settings, Trait, choices, require, seen
+from parity.diagnose.topic import Question, Side, Sides, joined, numbered
 
 SMALL: Final = 1e-7  # keras.config.epsilon()
 TERMS: Final[dict[str, Callable[[Array], Array]]] = {

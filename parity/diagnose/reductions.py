@@ -9,10 +9,8 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, require
-from parity.diagnose.observation import Seen
-from parity.diagnose.question import Question, most_informative
-from parity.diagnose.sides import Side, Sides
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, require
+from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.trace import keys
 
 Values = Callable[[Any, Settings], Iterable[Any]]

@@ -11,10 +11,8 @@ from parity.config import schema, shards
 from parity.config.shards import Indices
 from parity.core.arrays import Array
 from parity.data import batches
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
-from parity.diagnose.observation import Seen, seen
-from parity.diagnose.question import Question
-from parity.diagnose.sides import Side, Sides, joined
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require, seen
+from parity.diagnose.topic import Question, Side, Sides, joined
 
 Step = list[Indices]  # the samples of one step, by replica
 SHUFFLED: Final = "shuffled"

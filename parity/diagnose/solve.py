@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.observation import Observation
+from parity.diagnose.formula import Observation
 
 ROUNDS: Final = 20
 HALVINGS: Final = 4  # how often a step that makes the residuals larger is halved

@@ -1,18 +1,24 @@
-"""The updates of a parameter during training, as recorded: what the formulas of optimizers are held against."""
+"""The updates of a parameter during training, as recorded, and whether settings that explain others explain them.
+
+They are what the formulas of optimizers are held against.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from parity.config import schema
 from parity.core.arrays import Array
-from parity.diagnose.formula import Settings
-from parity.diagnose.observation import Seen, largest, seen
-from parity.diagnose.sides import MOST_SEEN, Side
+from parity.diagnose.explain import Explained
+from parity.diagnose.formula import NEEDED, Seen, Settings, bits, largest, residuals, seen
+from parity.diagnose.topic import MOST_SEEN, Question, Side, Sides
+from parity.trace import keys
 
 MOST_UPDATED = 1 << 10  # elements of a parameter above which only some rows of its updates are replayed
+FROZEN = "frozen"  # the one setting that belongs to a single parameter; all others belong to the optimizer
+Both = tuple[Settings, Settings]
 
 
 class Updates(NamedTuple):
@@ -104,3 +110,43 @@ def _some_rows(array: Array, shape: tuple[int, ...]) -> Array:
 def _examined_rows(array: Array) -> Array:
     """Return some rows of an array that is too large to be copied often, else all of it."""
     return _some_rows(array, array.shape) if array.size > MOST_SEEN else array
+
+
+class Replayed:
+    """The settings of both sides under which the updates of the examined parameters are reproduced."""
+
+    def __init__(self, sides: Sides, answers: Iterable[tuple[Question, Explained]]) -> None:
+        self._sides = sides
+        self._known = [
+            (ask, answer.settings) for ask, answer in answers if ask.kind == keys.UPDATE and answer.settings is not None
+        ]
+
+    def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
+        """Return whether each side's updates of a parameter follow from its own gradients under some of these settings.
+
+        Args:
+            name: the parameter.
+            replica: the replica that recorded it.
+            frozen: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
+                only for a parameter that has no gradient on either side.
+        """
+        both = [observe(side, name, replica) for side in self._sides.both]
+        if both[0] is None or both[1] is None:
+            return False
+        reference, candidate = both[0], both[1]
+        frozen = frozen or not any(
+            gradient.any() for updates in (reference, candidate) for gradient in updates.gradients
+        )
+        return any(
+            (frozen or settings[0][FROZEN] == settings[1][FROZEN])
+            and explains(ask._replace(reference=reference, candidate=candidate), settings)
+            for ask, settings in self._known
+        )
+
+
+def explains(question: Question, settings: Both) -> bool:
+    """Return whether a pair of settings, one for each side, reproduces what a question is about."""
+    return all(
+        bits(observation.seen, residuals(question.formula, observation, side_settings)) >= NEEDED
+        for observation, side_settings in zip((question.reference, question.candidate), settings, strict=True)
+    )

@@ -16,10 +16,9 @@ from parity.config import schema
 from parity.core.arrays import Array
 from parity.core.precision import dtype
 from parity.diagnose import solve
-from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNSET, Formula, NotApplicable, Seen, Settings, Trait, choices, require
 from parity.diagnose.layers import activations
-from parity.diagnose.observation import Seen
-from parity.diagnose.sides import Side, Sides
+from parity.diagnose.topic import Side, Sides
 
 MOST_TERMS: Final = 2  # tensors in a sum
 PROBES: Final = 64  # elements on which sums are tried

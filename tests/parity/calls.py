@@ -13,8 +13,8 @@ import numpy as np
 
 from parity.config import cases, schema
 from parity.core.arrays import Array
+from parity.diagnose.formula import seen
 from parity.diagnose.layers.call import Call
-from parity.diagnose.observation import seen
 
 
 def normal(*shape: int, seed: int = 0) -> Array:

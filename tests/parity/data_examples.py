@@ -12,7 +12,7 @@ from observations import Array, case, normal
 from parity.config import schema
 from parity.config.shards import distributed_sampler
 from parity.data.batches import Dataset
-from parity.diagnose.initialisers import InitialParameter
+from parity.diagnose.initial_parameters import InitialParameter
 from parity.diagnose.samples import Samples
 
 TRANSFORMER = case("transformer/single", model={"d_model": 8, "heads": 2})

@@ -8,8 +8,8 @@ import calls
 import numpy as np
 from calls import Array, Example, along, call, normal, with_output
 
+from parity.diagnose.formula import seen
 from parity.diagnose.layers.call import Call
-from parity.diagnose.observation import seen
 
 
 def linear() -> Iterator[Example]:

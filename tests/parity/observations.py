@@ -8,11 +8,11 @@ import numpy as np
 from parity.config import cases, schema
 from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
+from parity.diagnose.formula import Seen, seen
 from parity.diagnose.gradients import Gradient
-from parity.diagnose.initialisers import InitialParameter
+from parity.diagnose.initial_parameters import InitialParameter
 from parity.diagnose.inputs import Input
 from parity.diagnose.losses import LossValue
-from parity.diagnose.observation import Seen, seen
 from parity.diagnose.reductions import Reduction
 from parity.diagnose.samples import Samples
 from parity.diagnose.updates import Updates

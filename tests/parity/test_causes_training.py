@@ -22,7 +22,7 @@ from parity.diagnose import explain, gradients, initial_parameters, inputs, loss
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
 from parity.diagnose.gradients import Gradient
-from parity.diagnose.initialisers import InitialParameter
+from parity.diagnose.initial_parameters import InitialParameter
 from parity.diagnose.inputs import Input
 from parity.diagnose.losses import LossValue
 from parity.diagnose.reductions import Reduction

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from parity.diagnose import concatenation, explain
-from parity.diagnose.concatenation import FORMULA, Joined
-from parity.diagnose.observation import seen
+from parity.diagnose import explain, forward
+from parity.diagnose.formula import seen
+from parity.diagnose.forward import CONCATENATION, Joined
 
 draw = np.random.default_rng(0).normal
 PARTS = {
@@ -21,7 +21,7 @@ def joined(*arrays: np.ndarray, axis: int = 1, earlier: dict[str, np.ndarray] = 
 
 
 def changes(reference: Joined, candidate: Joined) -> list[tuple]:
-    found = explain.compare(FORMULA, reference, candidate)
+    found = explain.compare(CONCATENATION, reference, candidate)
     assert found.known
     return [(change.cause, change.reference, change.candidate) for change in found.changes]
 
@@ -38,17 +38,17 @@ def test_another_part():
 
 def test_three_parts_and_one_that_stands_twice():
     assert changes(joined(A, B, A), joined(A, A, B))[0][0] == "concatenation.order"
-    assert explain.compare(FORMULA, joined(A, B, A), joined(A, B, A)).same
+    assert explain.compare(CONCATENATION, joined(A, B, A), joined(A, B, A)).same
 
 
 def test_the_same_of_other_numbers_is_the_same():
     other = {name: array + 1 for name, array in PARTS.items()}
-    assert explain.compare(FORMULA, joined(A, B), joined(*list(other.values())[:2], earlier=other)).same
+    assert explain.compare(CONCATENATION, joined(A, B), joined(*list(other.values())[:2], earlier=other)).same
 
 
 def test_no_concatenation_and_an_unknown_part():
-    assert list(concatenation.found(joined(A, draw(size=(2, 5, 4))), 1)) == []
-    found = explain.compare(FORMULA, joined(A, B), joined(A, draw(size=(2, 5, 4))))
+    assert list(forward.concatenations(joined(A, draw(size=(2, 5, 4))), 1)) == []
+    found = explain.compare(CONCATENATION, joined(A, B), joined(A, draw(size=(2, 5, 4))))
     assert (found.same, found.changes, found.known) == (False, (), True)
 
 
@@ -57,4 +57,4 @@ def test_no_concatenation_and_an_unknown_part():
     [((2, 3), (2, 5), 1), ((2, 5), (2, 5), None), ((2, 3), (4, 5), None), ((2, 0), (2, 5), None), ((5,), (2, 5), None)],
 )
 def test_the_axis_of_a_part(part, whole, axis):
-    assert concatenation._axis(part, whole) == axis
+    assert forward._axis(part, whole) == axis

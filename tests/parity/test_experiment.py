@@ -16,16 +16,16 @@ import pytest
 from causes_made import made
 from numpy import tanh
 
-from parity.diagnose.experiment import code, knobs, masks
+from parity.diagnose.experiment import attempts, code, knobs, masks
 from parity.diagnose.experiment import search as search_module
 from parity.diagnose.experiment.attempts import Attempts
 from parity.diagnose.experiment.candidates import alternatives, candidates
-from parity.diagnose.experiment.causes import causes, with_causes, with_descriptions
-from parity.diagnose.experiment.description import Description
+from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.description import Description, with_descriptions
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search
-from parity.diagnose.observation import Seen, seen
+from parity.diagnose.formula import Seen, seen
 from parity.trace import experiment
 from parity.trace.experiment import Change, Found, Outcome
 
@@ -357,7 +357,7 @@ def test_a_text_is_found_behind_many_that_are_not_taken() -> None:
 
 
 def test_a_value_with_which_the_code_never_ends_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "LONGEST_CALL", 0.2)
+    monkeypatch.setattr(attempts, "LONGEST_CALL", 0.2)
     loop = SimpleNamespace(step=2)
 
     def call() -> np.ndarray:
@@ -411,7 +411,7 @@ def test_none_remains_where_it_switches_something_off() -> None:
 
 
 def test_a_search_ends_however_long_each_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "MOST", 0.2)
+    monkeypatch.setattr(attempts, "MOST", 0.2)
     model, ends = SimpleNamespace(width=2), [0.0]
     monkeypatch.setattr(time, "process_time", lambda: ends[-1])
 
@@ -425,7 +425,7 @@ def test_a_search_ends_however_long_each_call_takes(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_a_busy_machine_adds_to_calls_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "MOST", 1.0)
+    monkeypatch.setattr(attempts, "MOST", 1.0)
     model, clock = SimpleNamespace(form="plain"), [0.0]
     monkeypatch.setattr(time, "process_time", lambda: clock[-1])
 

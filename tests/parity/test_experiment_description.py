@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment import ops
-from parity.diagnose.experiment.causes import with_descriptions, with_lines
-from parity.diagnose.experiment.description import Description, description
+from parity.diagnose.experiment.description import Description, description, with_descriptions, with_lines
 from parity.diagnose.experiment.ops import Recorder
 
 X = np.random.default_rng(0).normal(size=(2, 6))

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
-from parity.diagnose.experiment import ops, values
+from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import Difference, first_difference, sentence
-from parity.diagnose.experiment.ops import Recorder, Recording
-from parity.diagnose.experiment.values import Value
+from parity.diagnose.experiment.ops import Recorder, Recording, Value
 
 Program = Callable[["Tape", Array], Any]
 X = np.random.default_rng(0).normal(size=(4, 3, 6))
@@ -379,22 +378,22 @@ def test_a_damaged_list_is_a_trace_error(text: bytes, tmp_path: Path) -> None:
 def test_values_are_found_in_any_order_of_axes(axes: list[int], seed: int, expanded: bool) -> None:
     x = np.random.default_rng(seed).normal(size=(2, 3, 4))
     moved = np.transpose(x, axes).reshape(-1, 2) * (1.0 + 2.0**-45)
-    assert values.equal(Value(x), Value(np.broadcast_to(moved, (3, *moved.shape)) if expanded else moved))
+    assert ops.equal(Value(x), Value(np.broadcast_to(moved, (3, *moved.shape)) if expanded else moved))
     other = x.copy()
     other[1, 2, 3] += 2.0**-30
-    assert not values.equal(Value(moved), Value(other))
-    assert not values.equal(Value(other), Value(moved))
+    assert not ops.equal(Value(moved), Value(other))
+    assert not ops.equal(Value(other), Value(moved))
 
 
 def test_a_large_fill_does_not_hide_small_differences() -> None:
     x = np.where(np.arange(24).reshape(4, 6) % 3 == 0, -1e9, np.arange(24.0).reshape(4, 6))
-    assert values.equal(Value(x), Value(x.T)) and not values.equal(Value(x), Value(x + 1e-6))
+    assert ops.equal(Value(x), Value(x.T)) and not ops.equal(Value(x), Value(x + 1e-6))
 
 
 def test_infinities_and_nans_equal_themselves_alone() -> None:
     x = np.array([1.0, -np.inf, np.nan, 2.0])
-    assert values.equal(Value(x), Value(x[::-1]))
-    assert not values.equal(Value(x), Value(np.array([1.0, -1e9, np.nan, 2.0])))
+    assert ops.equal(Value(x), Value(x[::-1]))
+    assert not ops.equal(Value(x), Value(np.array([1.0, -1e9, np.nan, 2.0])))
 
 
 def test_structs_refuse_fields_they_do_not_know() -> None:

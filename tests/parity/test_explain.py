@@ -8,8 +8,7 @@ import pytest
 
 from parity.core.arrays import Array
 from parity.diagnose import explain
-from parity.diagnose.formula import NEEDED, Formula, NotApplicable, Trait, bits, choices, require
-from parity.diagnose.observation import Seen, seen
+from parity.diagnose.formula import NEEDED, Formula, NotApplicable, Seen, Trait, bits, choices, require, seen
 
 
 class Line(NamedTuple):

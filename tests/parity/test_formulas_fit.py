@@ -14,10 +14,9 @@ from observations import case, normal, start
 
 from parity.core.arrays import Array
 from parity.diagnose import explain, initial_parameters, losses, reductions, samples, wiring
-from parity.diagnose.formula import UNSET, Formula, predicted, values
+from parity.diagnose.formula import UNSET, Formula, Seen, predicted, values
 from parity.diagnose.layers import LAYERS
 from parity.diagnose.layers.rounding import at_run_precision
-from parity.diagnose.observation import Seen
 
 MOST_VALUES = 4  # of each trait that are tried
 SOME = 7  # one in so many of the odd low runs is examined; each takes a whole search

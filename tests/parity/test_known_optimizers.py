@@ -8,7 +8,7 @@ import observations
 import pytest
 from observations import Array, case
 
-from parity.diagnose import explain, known_optimizers, optimizers
+from parity.diagnose import explain, optimizer_steps, optimizers
 from parity.diagnose.updates import Updates
 
 STEPS = 5
@@ -63,7 +63,7 @@ def trained(**changes: Any) -> Updates:
 
 
 def causes(reference: Updates, candidate: Updates) -> list[tuple[str, Any, Any]]:
-    answer = known_optimizers.explained(FORMULA, reference, candidate)
+    answer = optimizer_steps.explained_by_settings(FORMULA, reference, candidate)
     assert answer
     return [(change.cause, change.reference, change.candidate) for change in answer.changes]
 
@@ -97,8 +97,8 @@ def test_settings_that_do_not_explain_the_updates_tell_nothing():
     """As where a step of the user's own does more than its optimizer."""
     theirs = trained(rho=0.99)
     wrong = theirs._replace(settings={**theirs.settings, "rho": 0.95})
-    assert known_optimizers.explained(FORMULA, trained(), wrong) is None
-    assert known_optimizers.explained(FORMULA, trained(), theirs._replace(settings=None)) is None
+    assert optimizer_steps.explained_by_settings(FORMULA, trained(), wrong) is None
+    assert optimizer_steps.explained_by_settings(FORMULA, trained(), theirs._replace(settings=None)) is None
 
 
 def test_every_cause_of_the_formula_is_tried():
@@ -110,5 +110,5 @@ def test_every_cause_of_the_formula_is_tried():
 def test_settings_of_another_version_cost_no_verdict():
     """Traces may have been recorded by a program that names settings otherwise."""
     theirs = trained()._replace(settings={**USUAL, "unheard_of": 1.0})
-    answer = explain.guarded(lambda: known_optimizers.explained(FORMULA, trained(), theirs))
+    answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(FORMULA, trained(), theirs))
     assert isinstance(answer.error, TypeError) and not answer.known

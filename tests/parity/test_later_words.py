@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.diagnose.experiment.later_words import difference
+from parity.diagnose.experiment.later import difference
 
 W = np.arange(1.0, 13.0).reshape(4, 3)
 

@@ -8,7 +8,7 @@ from layouts import SIDES, WHOLE, check, copied, moved, trace
 from msgspec.structs import replace
 from synthetic import small_case
 
-from parity.diagnose.placement import causes
+from parity.diagnose.entries import layout_causes
 from parity.layout.compare import compare_layouts, differences
 from parity.layout.declared import DECLARED, Sides
 from parity.results import LayoutCheck
@@ -138,8 +138,8 @@ def test_another_cut_is_a_difference_and_a_trace_without_cuts_has_none() -> None
     line = "shards: linear1.weight: torch 6 + 2 elements, keras 4 + 4 elements"
     assert differences(SIDES, case, cut, other) == [line]
     assert differences(SIDES, case, cut, cut) == differences(SIDES, case, cut, WHOLE) == []
-    (cause,) = causes(LayoutCheck(differences=[line]), SIDES, is_explained=False)
-    assert (cause.id, cause.where, cause.keras) == ("placement.parameters", "linear1.weight", "4 + 4 elements")
+    (cause,) = layout_causes(LayoutCheck(differences=[line]), SIDES, is_explained=False)
+    assert (cause["id"], cause["where"], cause["keras"]) == ("placement.parameters", "linear1.weight", "4 + 4 elements")
 
 
 # Two layouts

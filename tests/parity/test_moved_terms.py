@@ -6,8 +6,8 @@ import pytest
 
 from parity.diagnose import wiring
 from parity.diagnose.explain import Change, Explained
-from parity.diagnose.moved_terms import Answer, without_moved
-from parity.diagnose.question import Question
+from parity.diagnose.forward import Answer, without_moved
+from parity.diagnose.topic import Question
 
 
 def answer(tensor: str, torch: tuple[str, ...], keras: tuple[str, ...], **other: Any) -> Answer:

@@ -6,8 +6,8 @@ import pytest
 from parity.config import cases
 from parity.core.precision import dtype
 from parity.diagnose import explain, wiring
+from parity.diagnose.formula import seen
 from parity.diagnose.layers.activations import BOUNDED, FUNCTIONS
-from parity.diagnose.observation import seen
 
 CASE = cases.resolve("transformer/single")
 SHAPE = (5, 3, 8)  # words, samples, features

@@ -1,4 +1,8 @@
-"""The values that are tried for a setting: the other side's, the frameworks' defaults, published alternatives."""
+"""The values that are tried for a setting: the other side's, the frameworks' defaults, published alternatives.
+
+None of a setting's is tried any more once they seem to be in vain. A number is searched for by Gauss and Newton's
+method, on its own scale and on that of its logarithm.
+"""
 
 import enum
 import itertools
@@ -9,6 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+
+from parity.core.arrays import Array
+from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.formula import UNSET
 
 # Epsilons, momenta, rates, slopes and scales that the frameworks and well-known models have.
 PUBLISHED: Final = (
@@ -59,6 +67,10 @@ FAMILIES: Final = (
 ACTIVATIONS: Final = (*FAMILIES[0], *FAMILIES[1])
 STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gradient from what is before
 FUNCTIONS: Final = tuple(dict.fromkeys(name for family in FAMILIES for name in family))
+IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
+SOON: Final = 2  # such values, until a setting has to wait for those whose values matter; of texts, three times as many
+SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
+LONGEST: Final = 3.0  # step on the scale of logarithms
 
 
 def is_number(value: Any) -> bool:
@@ -186,3 +198,56 @@ def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
         for number, entry in enumerate(value):
             for other in (entry + 1, entry - 1):
                 yield kind([*value[:number], other, *value[number + 1 :]])
+
+
+class Tries:
+    """The values that are tried for a setting: what each left over, and the one that reproduces the other side."""
+
+    def __init__(self, knob: Knob, values: Sequence[Any]) -> None:
+        self.knob, self.values = knob, values
+        self.trials: list[tuple[float, Any]] = []
+        self.found: Any = UNSET
+        self.turn, self.in_vain = 0, 0
+
+    def is_open(self, is_patient: bool) -> bool:
+        """Return whether to try another value.
+
+        A few values tell about the others of a number; those of a text or a tuple do not.
+        """
+        most = IN_VAIN if is_patient else SOON
+        if not (self.knob.value is None or is_number(self.knob.value)):
+            most = len(self.values) if is_patient else 3 * SOON
+        return self.found is UNSET and self.turn < len(self.values) and self.in_vain < most
+
+    def is_to_solve(self) -> bool:
+        """Return whether to search for a number now, as the likeliest values did not do."""
+        is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values))
+        return is_late and self.in_vain < IN_VAIN and self.found is UNSET and is_number(self.knob.value)
+
+
+def added(number: float, move: float) -> float:
+    """Return the number after a step on the scale of numbers."""
+    return number + move
+
+
+def multiplied(number: float, move: float) -> float:
+    """Return the number after the same step on the scale of logarithms, of which none is longer than LONGEST."""
+    return number * math.exp(min(max(move / number, -LONGEST), LONGEST)) if number else math.nan
+
+
+def step_towards(here: Array | None, there: Array | None, target: Array, step: float) -> tuple[float, float]:
+    """Return by how much to change a number so that, to first order, the values come nearest to the target.
+
+    Also returned is the part of what is missing that this would take away: 0 if the number has nothing to do with it.
+    """
+    if here is None or there is None or not here.shape == there.shape == target.shape:
+        return 0.0, 0.0
+    with np.errstate(all="ignore"):
+        slope = (np.float64(there) - here).ravel() / step
+        rest = np.subtract(target, here, dtype=np.float64).ravel()
+    known = np.isfinite(slope) & np.isfinite(rest)
+    square, size = float(slope[known] @ slope[known]), float(rest[known] @ rest[known])
+    if not square or not size:
+        return 0.0, 0.0
+    along = float(slope[known] @ rest[known])
+    return along / square, along * along / (square * size)

@@ -1,7 +1,7 @@
 """The causes that experiments have found, as entries of the report."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,6 @@ from msgspec.structs import asdict, replace
 from parity.config.pair import UNKNOWN
 from parity.core.wording import count
 from parity.diagnose.experiment import candidates
-from parity.diagnose.experiment.description import Description
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
@@ -68,7 +67,6 @@ GELU: Final = "gelu"
 FUNCTION: Final = "activation.kind"
 LINEAR: Final = "linear"  # an activation that is left out, by its name
 PRECISION: Final = "constant.precision"
-OP_PRECISION: Final = "op.precision"
 OTHER_MASK: Final = "another mask"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
@@ -136,49 +134,6 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
         else:
             result.append(entry)
     return result
-
-
-def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
-    """Return the report's causes with a description of where the calls part as the evidence of unknown ones.
-
-    If an op of one side computes in float32 there, that is the cause. Those that are then the same at the same place
-    are told once.
-    """
-    told: list[Cause] = []
-    for entry in entries:
-        description = described.get(entry.where) if entry.id == UNKNOWN else None
-        each = _with_description(entry, description) if description and description.words else entry
-        if each is entry or each not in told:
-            told.append(each)
-    return told
-
-
-def _with_description(entry: Cause, description: Description) -> Cause:
-    named = replace(entry, evidence=description.words)
-    sides = {"torch": "float64", "keras": "float64", description.rounds: "float32"}
-    return replace(named, id=OP_PRECISION, **sides) if description.rounds else named
-
-
-def is_without_line(cause: Cause) -> bool:
-    """Return whether a cause has a name and tells nothing of Keras's code: it is a formula, or a change of torch's."""
-    return cause.id not in (UNKNOWN, OP_PRECISION) and all(change.side == "torch" for change in cause.changes)
-
-
-def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
-    """Return the report's causes, those without a line of Keras's code with the place at which the calls part.
-
-    `source` is the line at which they do; `lines` are also those that make what goes in there.
-    """
-
-    def with_line(entry: Cause) -> Cause:
-        told = described.get(entry.where) if is_without_line(entry) else None
-        if not told or not told.line:
-            return entry
-        lines = list(dict.fromkeys([told.line, *told.lines[1]]))
-        evidence = f"{entry.evidence}; in the code: {told.places}"
-        return replace(entry, evidence=evidence, source=told.line, lines=lines)
-
-    return list(map(with_line, entries))
 
 
 def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:

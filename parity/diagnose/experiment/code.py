@@ -4,42 +4,14 @@ import contextlib
 import dis
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, are_axes
-from parity.diagnose.experiment.executed import Executed
+from parity.diagnose.experiment.executed import Executed, Lookup, lookups_of
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 
 Replaced = Callable[[types.CodeType, Any], types.CodeType]
-
-
-class _Lookup(NamedTuple):
-    """An instruction that looks up a name.
-
-    Attributes:
-        offset: its place in the code.
-        arg: its argument, which holds the number of the name, shifted by `shift` bits.
-        line: its line in the source.
-        further: the number of a name that is added to the code's.
-    """
-
-    offset: int
-    arg: int
-    shift: int
-    line: int
-    further: int
-
-    @property
-    def argument(self) -> int:
-        """Return the argument with the number of the added name in place of its own."""
-        flags = self.arg & ((1 << self.shift) - 1)
-        return (self.further << self.shift) | flags
-
-    @property
-    def can_change(self) -> bool:
-        """Return whether both arguments fit the byte that they have."""
-        return max(self.arg, self.argument) < 1 << 8
 
 
 def constants(run: Executed) -> Iterator[Knob]:
@@ -93,7 +65,7 @@ def functions(run: Executed) -> Iterator[Knob]:
     """
     code = run.function.__code__
     for number, name in enumerate(code.co_names):
-        if name in FUNCTIONS and (lookups := _lookups(code, name)):
+        if name in FUNCTIONS and (lookups := lookups_of(code, name)):
             words = (LEFT_OUT,) if name in ACTIVATIONS else ()
             alone = [(each.line, _renamed_at(each)) for each in lookups if each.can_change]
             changes = [(lookups[0].line, _renamed(number)), *(alone if len(lookups) > 1 else [])]
@@ -121,16 +93,6 @@ def signs(sign: str) -> list[str]:
     """Return what can stand in place of a binary operator or a comparison, the likeliest first."""
     others = [*ALONE, *MISTAKEN.get(sign, ()), *BINARY] if sign in BINARY else COMPARED
     return [other for other in dict.fromkeys(others) if other != sign]
-
-
-def _lookups(code: types.CodeType, name: str) -> list[_Lookup]:
-    """Return the instructions that look up a name."""
-    return [
-        _Lookup(each.offset, each.arg, SHIFTS[each.opname], each.positions.lineno, len(code.co_names))
-        for each in dis.get_instructions(code)
-        if each.opname in SHIFTS and each.argval == name and each.arg is not None
-        if each.positions and each.positions.lineno
-    ]
 
 
 def _arguments(template: str, signs: tuple[str, ...]) -> dict[str, int]:
@@ -161,20 +123,6 @@ MISTAKEN: Mapping[str, tuple[str, ...]] = {
     "@": ("*",),
 }
 COMPARED: Mapping[str, int] = _arguments("a {} b", ("<", "<=", ">", ">=", "==", "!="))
-
-
-def _shifts() -> dict[str, int]:
-    """Return by how many bits each instruction that looks up a name shifts its number, in this Python."""
-    (code,) = [each for each in compile("lambda: (a.b, a.c(), d())", "", "eval").co_consts if hasattr(each, "co_names")]
-    found = {}
-    for each in dis.get_instructions(code):
-        number = code.co_names.index(each.argval) if each.argval in code.co_names else 0
-        if number and each.arg is not None:
-            found[each.opname] = next(shift for shift in range(3) if each.arg >> shift == number)
-    return found
-
-
-SHIFTS: Mapping[str, int] = _shifts()
 
 
 def _cell(cell: types.CellType) -> Changed:
@@ -226,7 +174,7 @@ def _renamed(number: int) -> Replaced:
     return replaced
 
 
-def _renamed_at(lookup: _Lookup) -> Replaced:
+def _renamed_at(lookup: Lookup) -> Replaced:
     """Return the change of a name where one instruction looks it up."""
 
     def replaced(code: types.CodeType, name: str) -> types.CodeType:

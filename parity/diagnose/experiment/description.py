@@ -1,8 +1,15 @@
-"""Where both sides' calls of a module part, where no setting explains it: the ops, and the lines of the user's code."""
+"""Where both sides' calls of a module part, where no setting explains it: the ops, and the lines of the user's code.
 
+It becomes the evidence of causes in the report.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from parity.config.pair import UNKNOWN
 from parity.core.errors import TraceError
 from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import (
@@ -15,6 +22,9 @@ from parity.diagnose.experiment.first_difference import (
     sentence,
 )
 from parity.diagnose.experiment.ops import Recording
+from parity.results import Cause
+
+OP_PRECISION: Final = "op.precision"
 
 
 class Description(NamedTuple):
@@ -65,3 +75,46 @@ def _recording(folder: Path) -> Recording | None:
         return ops.read(folder)
     except TraceError:  # this side has written none
         return None
+
+
+def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
+    """Return the report's causes with a description of where the calls part as the evidence of unknown ones.
+
+    If an op of one side computes in float32 there, that is the cause. Those that are then the same at the same place
+    are told once.
+    """
+    told: list[Cause] = []
+    for entry in entries:
+        description = described.get(entry.where) if entry.id == UNKNOWN else None
+        each = _with_description(entry, description) if description and description.words else entry
+        if each is entry or each not in told:
+            told.append(each)
+    return told
+
+
+def _with_description(entry: Cause, description: Description) -> Cause:
+    named = replace(entry, evidence=description.words)
+    sides = {"torch": "float64", "keras": "float64", description.rounds: "float32"}
+    return replace(named, id=OP_PRECISION, **sides) if description.rounds else named
+
+
+def is_without_line(cause: Cause) -> bool:
+    """Return whether a cause has a name and tells nothing of Keras's code: it is a formula, or a change of torch's."""
+    return cause.id not in (UNKNOWN, OP_PRECISION) and all(change.side == "torch" for change in cause.changes)
+
+
+def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
+    """Return the report's causes, those without a line of Keras's code with the place at which the calls part.
+
+    `source` is the line at which they do; `lines` are also those that make what goes in there.
+    """
+
+    def with_line(entry: Cause) -> Cause:
+        told = described.get(entry.where) if is_without_line(entry) else None
+        if not told or not told.line:
+            return entry
+        lines = list(dict.fromkeys([told.line, *told.lines[1]]))
+        evidence = f"{entry.evidence}; in the code: {told.places}"
+        return replace(entry, evidence=evidence, source=told.line, lines=lines)
+
+    return list(map(with_line, entries))

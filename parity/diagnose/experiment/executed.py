@@ -1,5 +1,9 @@
-"""Which functions a call runs through: those of the model's code, and those of a framework that it calls directly."""
+"""Which functions a call runs through, and where their code looks up a name.
 
+They are those of the model's code, and those of a framework that it calls directly.
+"""
+
+import dis
 import gc
 import sys
 import types
@@ -119,3 +123,55 @@ def _function(
     maker, number = makers.get(code, (None, 0))
     outer = _function(maker, existing, makers) if maker else None
     return Local(outer, number, existing[code]) if outer else next(iter(existing[code]), None)
+
+
+class Lookup(NamedTuple):
+    """An instruction that looks up a name.
+
+    Attributes:
+        offset: its place in the code.
+        arg: its argument, which holds the number of the name, shifted by `shift` bits.
+        line: its line in the source.
+        further: the number of a name that is added to the code's.
+    """
+
+    offset: int
+    arg: int
+    shift: int
+    line: int
+    further: int
+
+    @property
+    def argument(self) -> int:
+        """Return the argument with the number of the added name in place of its own."""
+        flags = self.arg & ((1 << self.shift) - 1)
+        return (self.further << self.shift) | flags
+
+    @property
+    def can_change(self) -> bool:
+        """Return whether both arguments fit the byte that they have."""
+        return max(self.arg, self.argument) < 1 << 8
+
+
+def lookups_of(code: types.CodeType, name: str) -> list[Lookup]:
+    """Return the instructions that look up a name."""
+    return [
+        Lookup(each.offset, each.arg, _SHIFTS[each.opname], each.positions.lineno, len(code.co_names))
+        for each in dis.get_instructions(code)
+        if each.opname in _SHIFTS and each.argval == name and each.arg is not None
+        if each.positions and each.positions.lineno
+    ]
+
+
+def _shifts() -> dict[str, int]:
+    """Return by how many bits each instruction that looks up a name shifts its number, in this Python."""
+    (code,) = [each for each in compile("lambda: (a.b, a.c(), d())", "", "eval").co_consts if hasattr(each, "co_names")]
+    found = {}
+    for each in dis.get_instructions(code):
+        number = code.co_names.index(each.argval) if each.argval in code.co_names else 0
+        if number and each.arg is not None:
+            found[each.opname] = next(shift for shift in range(3) if each.arg >> shift == number)
+    return found
+
+
+_SHIFTS: Mapping[str, int] = _shifts()

@@ -9,9 +9,8 @@ that is computed from it has, is another way to the same result; this walk never
 import math
 from typing import Final, NamedTuple
 
-from parity.diagnose.experiment import values
-from parity.diagnose.experiment.ops import Recording
-from parity.diagnose.experiment.values import Table, Value
+from parity.diagnose.experiment import ops
+from parity.diagnose.experiment.ops import Recording, Table, Value
 
 FLOAT32: Final = 2.0**-20  # of a number's magnitude: what several roundings in float32 leave
 
@@ -85,7 +84,7 @@ class _Side:
 
     def nearest(self, output: Value) -> float:
         """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
-        distances = (values.apart(self.values[number], output) for number in self._apart if number in self.values)
+        distances = (ops.apart(self.values[number], output) for number in self._apart if number in self.values)
         return min((distance for distance in distances if distance is not None), default=math.inf)
 
     def _agree(self) -> None:
@@ -124,7 +123,7 @@ def first_difference(torch: Recording, keras: Recording) -> Difference | None:
 
     What float32 cannot see, such as a constant that a framework rounds, counts only where there is nothing else.
     """
-    return _first_difference(torch, keras, FLOAT32) or _first_difference(torch, keras, values.RELATIVE)
+    return _first_difference(torch, keras, FLOAT32) or _first_difference(torch, keras, ops.RELATIVE)
 
 
 def _first_difference(torch: Recording, keras: Recording, grain: float) -> Difference | None:
@@ -204,7 +203,7 @@ def _nearest(here: list[Parting], there: list[Parting], one: _Side) -> tuple[Par
 
     def rank(pair: tuple[Parting, Parting]) -> tuple[bool, float]:
         known = set[int]().union(*(one.matched.get(number, ()) for number in pair[0].inputs))
-        distance = values.apart(pair[0].output, pair[1].output)
+        distance = ops.apart(pair[0].output, pair[1].output)
         return not known & pair[1].inputs, 2.0 if distance is None else distance
 
     return min(((first, second) for first in here for second in there), key=rank)
@@ -214,4 +213,4 @@ def _opposite(first: Parting, second: Parting, one: _Side, other: _Side) -> bool
     """Return whether a mask that one op takes is the opposite of one that the other op takes, and equal to none."""
     masks = [one.values[number] for number in first.inputs if number in one.values]
     theirs = [other.values[number] for number in second.inputs if number in other.values]
-    return any(values.opposite(mask, another) for mask in masks for another in theirs)
+    return any(ops.opposite(mask, another) for mask in masks for another in theirs)

@@ -1,26 +1,141 @@
-"""The ops that a module calls, in order: how they are recorded, written to a folder, and read.
+"""The ops that a module calls, in order: how they are recorded, written to a folder, and read; and their tensors.
 
 Each tensor has a number, by which ops refer to it. A number that no op returns is that of an input, a weight or a
-literal.
+literal. Two tensors are counterparts if their sorted numbers agree to rounding in float64, or to what float32 can see,
+whatever the order of their axes and their shape. One of them may repeat each number equally often, as an expanded
+tensor does; of two masks one may be the other's opposite. Means and extremes are compared first, so that few tensors
+have to be sorted.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
-from parity.core.arrays import Array
+from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
-from parity.diagnose.experiment.values import Value, equal
 from parity.trace import validate
 from parity.trace.tensorfile import TensorFile, Writer
 
+RELATIVE: Final = 2.0**-40  # of a number's own magnitude
+CANCELLED: Final = 2.0**-2  # as much of the typical magnitude in its tensor: what a sum that cancels leaves
+FEW: Final = 2  # a tensor with no more different numbers than this may agree with another by chance
+LONGEST_SHAPE: Final = 8  # numbers; the shape of a tensor is itself a tensor in TensorFlow
 FILE: Final = "ops"  # in a folder, with the suffixes .json and .safetensors
 LARGEST: Final = 256 * 2**20  # bytes of recorded tensors; later ones are not kept
 LARGEST_GIVEN: Final = 16 * 2**20  # bytes of an input, weight or literal that is kept
 LARGEST_LIST: Final = 64 * 2**20  # bytes of the list of ops in a file
+
+
+class Value:
+    """A recorded tensor and what tells quickly that another one differs from it."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.is_mask = array.dtype == np.bool_
+        self.size = array.size
+        self.is_integer = array.dtype.kind in "iu"
+        self.is_shape = self.is_integer and array.ndim <= 1 and array.size <= LONGEST_SHAPE
+
+    @cached_property
+    def sorted(self) -> Floats:
+        """Return all numbers in ascending order."""
+        return np.sort(self.array.astype(np.float64, copy=False), axis=None)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Return whether there are too few different numbers for an agreement to mean anything."""
+        return int(np.count_nonzero(self.sorted[1:] != self.sorted[:-1])) < FEW
+
+    @cached_property
+    def is_rounded(self) -> bool:
+        """Return whether float32 holds all numbers exactly, and they are more than a few."""
+        if self.array.dtype.kind != "f" or self.is_plain:
+            return False
+        with np.errstate(over="ignore"):
+            return np.array_equal(self.array, self.array.astype(np.float32), equal_nan=True)
+
+    @cached_property
+    def typical(self) -> float:
+        """Return the median magnitude of the finite numbers that are not zero."""
+        sizes = np.abs(self.array[np.isfinite(self.array) & (self.array != 0)])
+        return float(np.median(sizes)) if sizes.size else 0.0
+
+    @cached_property
+    def signs(self) -> Floats:
+        """Return the mean magnitude, the mean, the least and the largest number."""
+        finite = self.array[np.isfinite(self.array)]
+        if not finite.size:
+            return np.zeros(4)
+        return np.array([np.abs(finite).mean(), finite.mean(), finite.min(), finite.max()], np.float64)
+
+
+def equal(one: Value, other: Value, grain: float = RELATIVE) -> bool:
+    """Return whether two tensors hold the same numbers, to `grain` of a number's own magnitude."""
+    if not one.size or not other.size or max(one.size, other.size) % min(one.size, other.size):
+        return one.size == other.size
+    if one.is_mask and other.is_mask:
+        return _alike(one, other, grain) or opposite(one, other)
+    return _alike(one, other, grain)
+
+
+def opposite(one: Value, other: Value) -> bool:
+    """Return whether one mask may be the other's opposite: as many are true here as are false there."""
+    if not (one.is_mask and other.is_mask) or _alike(one, other, RELATIVE):
+        return False
+    return bool(np.isclose(one.array.mean(), 1.0 - other.array.mean(), rtol=0.0, atol=RELATIVE))
+
+
+def apart(one: Value, other: Value) -> float | None:
+    """Return how far the sorted numbers are apart at most, relative to the largest; None for other sizes."""
+    if one.size != other.size or not one.size:
+        return None
+    largest = max(np.abs(one.signs[2:]).max(), np.abs(other.signs[2:]).max())
+    with np.errstate(invalid="ignore"):
+        distances = np.abs(one.sorted - other.sorted)
+    distances = distances[np.isfinite(distances)]
+    return float(distances.max() / largest) if distances.size and largest else None
+
+
+class Table:
+    """Many tensors, of which those that may equal another one are found at once."""
+
+    def __init__(self, numbered: Mapping[int, Value]) -> None:
+        self._values = list(numbered.items())
+        self._signs = np.array([value.signs for _, value in self._values]).reshape(-1, 4)
+        self._typical = np.array([value.typical for _, value in self._values])
+        self._sizes = np.array([value.size for _, value in self._values])
+        self._masks = np.array([value.is_mask for _, value in self._values], np.bool_)
+
+    def equals(self, value: Value, grain: float = RELATIVE) -> list[int]:
+        """Return the numbers of the tensors that hold the same numbers as this one, to `grain` of their magnitude."""
+        likely = _near_signs(self._signs, value.signs, np.maximum(self._typical, value.typical), grain)
+        sizes = np.maximum(self._sizes, 1)
+        likely &= (sizes % max(value.size, 1) == 0) | (max(value.size, 1) % sizes == 0)
+        likely |= self._masks & value.is_mask
+        candidates = (self._values[index] for index in np.flatnonzero(likely))
+        return [number for number, candidate in candidates if equal(value, candidate, grain)]
+
+
+def _near_signs(one: Floats, other: Floats, typical: Floats, grain: float) -> Array:
+    """Return for which rows the means and extremes agree to rounding."""
+    bound = 16 * grain * (one[..., :1] + typical[..., None] + np.abs(one))
+    return np.asarray(np.all(np.abs(one - other) <= bound, axis=-1))
+
+
+def _alike(one: Value, other: Value, grain: float) -> bool:
+    typical = max(one.typical, other.typical)
+    if not _near_signs(one.signs, other.signs, np.array(typical), grain):
+        return False
+    few, many = sorted((one, other), key=lambda value: value.size)
+    here, there = few.sorted[:, None], many.sorted.reshape(few.size, -1)
+    bound = grain * (np.abs(here) + CANCELLED * typical)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(here - there) <= bound
+    return bool(np.all(near | (here == there) | (np.isnan(here) & np.isnan(there))))
 
 
 # "moved": the output has the numbers of the first input, in another order or shape; "selected": the outputs are parts

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.names import INPUT
-from parity.diagnose.observation import Seen, largest, seen
+from parity.diagnose.formula import Seen, largest, seen
 from parity.trace import keys
 from parity.trace.experiment import Question
 from parity.trace.manifest import Tensors, Trace

@@ -1,28 +1,18 @@
 """Search for the fewest changes of settings under which a live module computes what the other side has recorded."""
 
-import bisect
-import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.attempts import Attempts
-from parity.diagnose.experiment.candidates import is_number
+from parity.diagnose.experiment.attempts import Attempts, Calls, Trial
+from parity.diagnose.experiment.candidates import Tries, added, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
-from parity.diagnose.experiment.newton import added, multiplied, step_towards
-from parity.diagnose.experiment.tries import Tries
-from parity.diagnose.formula import NEEDED, UNSET, bits_of, is_conclusive
-from parity.diagnose.observation import Seen
+from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive
 
 DIGITS: Final = 17  # that identify a float64
-DROPOUT: Final = "dropout"  # in the names of rates, and of the modules that have them
-MAX_NORM: Final = "max_norm"  # the length that vectors may have at most
 HUGE: Final = 1000  # times the present number, or 1
 ANOTHER: Final = "another"  # a text that is none of those that code compares with
 TEXTS: Final = ("argument", "attribute", "default", "variable", "constant")  # kinds of settings that may be any text
@@ -38,18 +28,6 @@ SHARE: Final = 0.05  # of the difference that a step must promise to take away; 
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
 FEWER: Final = 80  # calls in each further part, and around the module
-# Seconds of calls for one search in all: calls of a large model take long. A quarter has been enough for all that
-# was found in the pairs of tests/public; two layers of bidirectional LSTMs of Keras take up to 18 on a slow machine.
-MOST: Final = 20.0
-# Times the shorter calls (their lower quartile) that one counts at most: what other programs add to it is not counted,
-# so that a busy machine finds the same as an idle one.
-BUSY: Final = 2.0
-LONGEST_CALL: Final = 2.0  # seconds, and as many times longer than as it is; with another number a loop may never end
-SLOWER: Final = 10
-MOST_ENDLESS: Final = 4  # calls that never end whose time is not counted
-FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
-
-Trial = tuple[Knob, Any]
 
 
 class Found(NamedTuple):
@@ -87,14 +65,11 @@ class Search:
         attempts: Attempts,
         may_solve: bool = True,
     ) -> None:
-        self._call, self._target, self._values, self._attempts = call, target, values, attempts
-        self._seconds, self._end, self._calls, self._endless = seconds, 0.0, 0, 0
+        self._calls, self._target, self._values = Calls(call, attempts, seconds), target, values
         self._may_solve = may_solve
-        self._spent, self._until, self._times = 0.0, MOST, list[float]()
-        self._longest = math.inf
         start = time.monotonic()
-        self._left = self._missed(self._under(()))
-        self._longest = LONGEST_CALL + SLOWER * (time.monotonic() - start)
+        self._left = self._missed(self._calls.under(()))
+        self._calls.limit(time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
     def found(
@@ -113,12 +88,12 @@ class Search:
             return []  # what is left then is no evidence for anything else
         there = [group for group in groups if group]
         for number, group in enumerate(there):
-            self._begin(least if group is groups[0] and pairs else min(least, FEWER), len(there) - number + pairs)
+            self._calls.begin(least if group is groups[0] and pairs else min(least, FEWER), len(there) - number + pairs)
             if found := [self._found(trials) for trials in self._singles(group, base, effective)]:
                 return found
         if not pairs:
             return []
-        self._begin(min(least, FEWER))
+        self._calls.begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
             others = [knob for group in groups for knob in group if knob is not first[0]]
@@ -128,7 +103,7 @@ class Search:
 
     def reproduced(self, trials: tuple[Trial, ...]) -> bool:
         """Return whether changes reproduce the other side, or leave only what float32 cannot see."""
-        left = self._missed(self._under(trials))
+        left = self._missed(self._calls.under(trials))
         return self._reproduces(left) or self._is_below_float32(left)
 
     def _singles(
@@ -139,7 +114,7 @@ class Search:
         What comes nearer without reaching it is added to `effective`.
         """
         tries = [Tries(knob, self._values(knob)) for knob in knobs]
-        start = self._under(base)
+        start = self._calls.under(base)
         for each in self._in_turn(tries):
             self._try(each, base, start)
             if self._may_solve and each.is_to_solve():
@@ -147,7 +122,7 @@ class Search:
                 each.found = UNSET if number is None else number
             if each.found is not UNSET:
                 yield (*base, (each.knob, each.found))
-                self._end, self._calls = min(self._end, self._spent + FURTHER), 0
+                self._calls.end_soon()
         tries = [each for each in tries if each.found is UNSET]
         for each in tries:
             left, value = min(each.trials, key=lambda trial: (trial[0], trial[1] is None), default=(np.inf, None))
@@ -165,27 +140,15 @@ class Search:
         for is_patient in (False, True):
             while open_ := [each for each in tries if each.is_open(is_patient)]:
                 for each in open_:
-                    if self._is_over():
+                    if self._calls.is_over():
                         return
                     yield each
-
-    def _begin(self, least: int, parts: int = 1) -> None:
-        """Begin a part of the search, in which so many calls are made unless that takes more than its part of the time.
-
-        `parts`: how many parts there are yet, this one among them; where calls take long, each has as much time.
-        """
-        self._end, self._calls = self._spent + self._seconds, -least
-        self._until = self._spent + (MOST - self._spent) / parts
-
-    def _is_over(self) -> bool:
-        """Return whether the part's time has passed and its least number of calls is made, or all of its time has."""
-        return self._spent > self._until or (self._spent > self._end and self._calls >= 0)
 
     def _try(self, tries: Tries, base: tuple[Trial, ...], start: Array | None) -> None:
         """Try the next value of a setting."""
         value = tries.values[tries.turn]
         tries.turn += 1
-        result = self._under((*base, (tries.knob, value)))
+        result = self._calls.under((*base, (tries.knob, value)))
         left = self._missed(result)
         if (self._reproduces(left) or self._is_below_float32(left)) and self._drowns(tries.knob, value, base):
             left = np.inf
@@ -201,7 +164,7 @@ class Search:
         """Return whether a number only does it as it is huge: a norm with such an epsilon is as good as left out."""
         if not (is_number(knob.value) and is_number(value) and value >= HUGE * max(abs(knob.value), 1)):
             return False
-        left = self._missed(self._under((*base, (knob, HUGE * value))))
+        left = self._missed(self._calls.under((*base, (knob, HUGE * value))))
         return self._reproduces(left) or self._is_below_float32(left)
 
     def _default(self, tries: Tries, base: tuple[Trial, ...]) -> float | None:
@@ -211,10 +174,10 @@ class Search:
         """
 
         def does(number: float) -> bool:
-            return self._reproduces(self._missed(self._under((*base, (tries.knob, number)))))
+            return self._reproduces(self._missed(self._calls.under((*base, (tries.knob, number)))))
 
         for number in filter(is_number, tries.values[tries.turn :]):
-            if self._is_over():
+            if self._calls.is_over():
                 break
             if number and does(number):
                 return None if does(2 * number) else number
@@ -223,7 +186,7 @@ class Search:
     def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
         """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""
         is_text = isinstance(knob.value, str) and knob.kind in TEXTS
-        return is_text and self._reproduces(self._missed(self._under((*base, (knob, ANOTHER)))))
+        return is_text and self._reproduces(self._missed(self._calls.under((*base, (knob, ANOTHER)))))
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -244,15 +207,15 @@ class Search:
         """Follow the steps of the method from a number; `follow` makes such a step."""
         before = np.inf
         for iteration in range(ITERATIONS):
-            here = self._under((*base, (knob, number)))
+            here = self._calls.under((*base, (knob, number)))
             left = self._missed(here)
             if self._reproduces(left):
                 return number
             step = 1e-5 * abs(number) or 1e-7
-            there = self._under((*base, (knob, number + step)))
+            there = self._calls.under((*base, (knob, number + step)))
             move, share = step_towards(here, there, self._target.value, step)
             is_hopeless = share < SHARE or (iteration > SLOW and left > before / 2)
-            if is_hopeless or self._is_over():
+            if is_hopeless or self._calls.is_over():
                 return None
             number, before = follow(number, move), left
         return None
@@ -263,53 +226,18 @@ class Search:
         An integer stays one.
         """
         if isinstance(knob.value, int) and self._reproduces(
-            self._missed(self._under((*base, (knob, round(number))))), SPARE
+            self._missed(self._calls.under((*base, (knob, round(number))))), SPARE
         ):
             return round(number)
         for digits in range(DIGITS):
             rounded = float(f"{number:.{digits}g}") if digits else 0.0
             for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
-                if self._reproduces(self._missed(self._under((*base, (knob, near)))), SPARE):
+                if self._reproduces(self._missed(self._calls.under((*base, (knob, near)))), SPARE):
                     return near
         return number
 
     def _found(self, trials: tuple[Trial, ...]) -> Found:
-        return Found(trials, bits_of(self._target, self._missed(self._under(trials))), self.before)
-
-    def _under(self, trials: Sequence[Trial]) -> Array | None:
-        """Return what the module computes under changes; None if it fails, or gives no float where one is expected.
-
-        A dropout of everything is not tried, nor vectors of no length: what they leave explains whatever is not added.
-        """
-        leaves_nothing = any(is_number(value) and _leaves_nothing(knob, value) for knob, value in trials)
-        if leaves_nothing or self._attempts.are_deadly(trials):
-            return None
-        try:
-            with ExitStack() as stack, np.errstate(all="ignore"):
-                for knob, value in trials:
-                    stack.enter_context(knob.changed(value))
-                stack.enter_context(self._attempts.noted(trials))
-                stack.enter_context(_limited(self._longest))
-                self._calls += 1
-                return self._timed()
-        except TimeoutError:  # a value with which the code never ends
-            self._endless += 1
-            if self._endless > MOST_ENDLESS:
-                self._spent += self._longest
-            return None
-        except Exception:  # a value that the code does not take
-            return None
-
-    def _timed(self) -> Array:
-        """Call the module, and count the time that it takes."""
-        start = time.process_time()
-        try:
-            value = self._call()
-            bisect.insort(self._times, time.process_time() - start)
-            return value
-        finally:  # a call that fails counts too, but says nothing on how long one takes
-            most = BUSY * self._times[len(self._times) // 4] if self._times else math.inf
-            self._spent += min(time.process_time() - start, most)
+        return Found(trials, bits_of(self._target, self._missed(self._calls.under(trials))), self.before)
 
     def _missed(self, value: Array | None) -> float:
         """Return by how much a value misses the other side's, infinity if it is of another shape."""
@@ -334,28 +262,5 @@ class Search:
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
 
 
-def _leaves_nothing(knob: Knob, value: float) -> bool:
-    return value >= 1 if DROPOUT in f"{knob.of} {knob.name}" else value <= 0 and knob.name == MAX_NORM
-
-
 def _are_equal(one: Array, other: Array) -> bool:
     return one.shape == other.shape and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block if it takes longer; signals reach the main thread alone."""
-    if not math.isfinite(seconds) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)

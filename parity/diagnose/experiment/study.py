@@ -1,97 +1,31 @@
 """One backend's half of an experiment: calls a module of the living model with other settings."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final
 
 import numpy as np
 
 from parity.core import precision
-from parity.core.arrays import Array, Floats, reproduced
+from parity.core.arrays import Array, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
-from parity.diagnose.experiment import code, knobs, masks, ops
-from parity.diagnose.experiment.attempts import Attempts
-from parity.diagnose.experiment.candidates import EQUATION, STOPS, alternatives, candidates, is_number
-from parity.diagnose.experiment.executed import Executed, executed
-from parity.diagnose.experiment.knobs import SLICES, Knob, Owner
+from parity.diagnose.experiment import knobs, masks, ops
+from parity.diagnose.experiment.attempts import Attempts, Trial, told_of
+from parity.diagnose.experiment.candidates import STOPS
+from parity.diagnose.experiment.knobs import SLICES, Knob
+from parity.diagnose.experiment.live import Known, Live, Open, known_settings, values_to_try
 from parity.diagnose.experiment.operations import LEFT_OUT
-from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence, evidence
-from parity.diagnose.experiment.search import LEAST, Found, Search, Trial
-from parity.diagnose.experiment.told import plain, told_of
+from parity.diagnose.experiment.search import LEAST, Found, Search
 from parity.diagnose.formula import NEEDED
 from parity.runtime.job import ExperimentJob
 from parity.trace import experiment, survey
-from parity.trace.experiment import LATER, Change, Mask, Outcome, Question
+from parity.trace.experiment import LATER, Change, Outcome, Question
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 3.0
 FEW: Final = 24  # calls that are made in each part, however long they take, where they include a backward pass
-# With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
-SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
-
-
-class Live(Protocol):
-    """A built model with its weights, of which one module can be called again as in the first forward pass."""
-
-    functions: Mapping[str, Callable[..., Any]]
-    base: type
-
-    def take(self, question: Question, evidence: Evidence) -> bool:
-        """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
-
-        Calling it again returns what was recorded, unless the module is no function of its arguments.
-        """
-
-    def exchange(self, tensors: Sequence[tuple[Array, Array]]) -> bool:
-        """Let the module be called with what the other side's was given, and return whether that is something else.
-
-        `tensors`: pairs of a tensor of this side and the other side's, in torch's axes, among them the inputs.
-        """
-
-    def replay(self) -> Array:
-        """Call the module again, and return the question's tensor in torch's axes."""
-
-    def earlier(self) -> list[Array]:
-        """Return what the module, when it was called last, returned before the question's tensor."""
-
-    def array(self, tensor: Any) -> Array:
-        """Return the numbers of a tensor."""
-
-    def like(self, array: Array, tensor: Any) -> Any:
-        """Return a tensor of an array's numbers, of the type of another tensor."""
-
-    def owners(self) -> list[Owner]:
-        """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
-
-    def arguments(self) -> tuple[dict[str, Any], Owner]:
-        """Return the arguments with which the module is called again, which may be changed, and the module."""
-
-    def recorded(self) -> Recording:
-        """Return the ops that the module executes when it is called again."""
-
-    def precisions(self) -> list[Knob]:
-        """Return the settings of the framework itself that decide at which precision it computes."""
-
-    def operations(self) -> list[Knob]:
-        """Return the ops of the call that can be done in another way."""
-
-    def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
-        """Return the settings of operations in graphs: the code that made them runs no more when the module is called.
-
-        `read`: the names that the code which is run refers to. `theirs`: the masks that the other side's is given.
-        """
-
-    def is_paused(self) -> bool:
-        """Return whether a module that returns the same on both sides is being called."""
-
-    def is_models(self, file: str) -> bool:
-        """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
-
-
-Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
 
 def study(job: ExperimentJob, open_: Open) -> None:
@@ -107,31 +41,6 @@ def study(job: ExperimentJob, open_: Open) -> None:
     experiment.write(folder, outcomes)
 
 
-class _Known(NamedTuple):
-    """The settings of a module: those with a name, those in its code, and all their values for the other side to try.
-
-    `run`: the functions that the module ran.
-    """
-
-    run: list[Executed]
-    named: list[Knob]
-    in_code: list[Knob]
-    settings: list[Any]
-
-    @property
-    def all(self) -> list[Knob]:
-        """Return the settings of both kinds."""
-        return [*self.named, *self.in_code]
-
-    def beside(self, theirs: Sequence[Any]) -> "_Known":
-        """Return the settings, first the numbers that are none of the other side's: one of them is likelier wrong."""
-
-        def is_shared(knob: Knob) -> bool:
-            return not is_number(knob.value) or plain(knob.value) in theirs
-
-        return self._replace(named=sorted(self.named, key=is_shared), in_code=sorted(self.in_code, key=is_shared))
-
-
 def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     recorded = evidence(question)
     if problem := _problem(question, live, recorded):
@@ -142,7 +51,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if question.description:
         _describe(question, live)
         return Outcome()
-    known = _known(question, live)
+    known = known_settings(question, live)
     if question.settings is None:
         return Outcome(settings=known.settings, masks=list(masks.told(live.arguments()[0], live.array)))
     assert recorded.other
@@ -153,7 +62,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         problem = "the other side returns one number everywhere, as many settings do"
         return Outcome(settings=known.settings, problem=problem)
-    values = _tried(question, live, known)
+    values = values_to_try(question, live, known)
     call = _beside(live) if is_number else live.replay
     search = Search(call, recorded.other, values, SECONDS, attempts, may_solve=not is_number)
     if is_exchanged and search.before >= NEEDED:
@@ -193,39 +102,7 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
     return ""
 
 
-def _known(question: Question, live: Live) -> _Known:
-    """Return what can be changed in the module, which is called for it."""
-    run, read = executed(live.replay, live.is_models, live.is_paused)
-    in_graphs = live.graph_settings(read, question.masks)
-    named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
-    named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
-    in_code = [*_in_code(run), *(knob for knob in in_graphs if knob.kind != "attribute")]
-    values = [plain(knob.value) for knob in (*named, *in_code)]
-    settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
-    settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
-    settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
-    return _Known(list(run), named, in_code, settings)
-
-
-def _tried(question: Question, live: Live, known: _Known) -> Callable[[Knob], Sequence[Any]]:
-    """Return the function that returns the values to try for a setting."""
-    # What the other side alone has is the likeliest.
-    theirs = sorted(question.settings or [], key=known.settings.__contains__)
-    words = [text for text in theirs if isinstance(text, str)]
-    around = [word for each in known.run for word in knobs.words(each.function.__code__)]
-
-    def values(knob: Knob) -> Sequence[Any]:
-        likely = [*(word for word in words if word in knob.words), *knob.words, *words, *around]
-        # The first values are tried of all settings. A setting that a port gives may have been left to its default.
-        usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
-        usual = [each for each in usual if each != knob.value]
-        first = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named), *usual]
-        return [*first, *(each for each in _values(knob, theirs, likely, live.functions) if each not in first)]
-
-    return values
-
-
-def _forward(question: Question, search: Search, known: _Known, operations: Sequence[Knob]) -> Outcome:
+def _forward(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
     """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
     together = list(knobs.joint(known.named))
     if question.lines:
@@ -252,7 +129,7 @@ def _forward(question: Question, search: Search, known: _Known, operations: Sequ
     return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
 
 
-def _besides(question: Question, search: Search, known: _Known, further: Sequence[Knob]) -> Outcome:
+def _besides(question: Question, search: Search, known: Known, further: Sequence[Knob]) -> Outcome:
     """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice.
 
     A change that was found at one module is tried at all modules of its kind as well: those behind it may need it too.
@@ -271,7 +148,7 @@ def _besides(question: Question, search: Search, known: _Known, further: Sequenc
     return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
 
 
-def _later(question: Question, search: Search, known: _Known, live: Live) -> Outcome:
+def _later(question: Question, search: Search, known: Known, live: Live) -> Outcome:
     """Answer a question about what comes after the forward pass."""
     settings, named, in_code = known.settings, known.named, known.in_code
     if search.before >= NEEDED:
@@ -288,7 +165,7 @@ def _later(question: Question, search: Search, known: _Known, live: Live) -> Out
     return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
 
 
-def _of_loss(known: _Known, live: Live) -> list[Knob]:
+def _of_loss(known: Known, live: Live) -> list[Knob]:
     """Return what is no part of the model, whose outputs agree: the settings of the loss and of what it calls."""
     whole = live.arguments()[1]
     parts = [whole.module, *(owner.module for owner in live.owners() if owner.path)]
@@ -296,7 +173,7 @@ def _of_loss(known: _Known, live: Live) -> list[Knob]:
     return [knob for knob in known.all if not knob.path and knob.owner.partition(".")[0] not in classes]
 
 
-def _suffices(given: Sequence[Change], search: Search, known: _Known) -> bool:
+def _suffices(given: Sequence[Change], search: Search, known: Known) -> bool:
     """Return whether changes reproduce the other side, in their modules or in all modules of their kinds."""
     settings = [*known.in_code, *knobs.joint(known.named), *known.named]
     if (base := _base(given, settings)) is None:
@@ -324,43 +201,3 @@ def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] |
 def _describe(question: Question, live: Live) -> None:
     """Write what the module executes."""
     ops.write(live.recorded(), Path(question.description))
-
-
-def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
-    """Yield the settings of the module that have a name of their own: arguments and attributes."""
-    yield from live.precisions()
-    yield from knobs.arguments(*live.arguments())
-    for owner in live.owners():
-        yield from knobs.attributes(owner, read, live.base)
-    for each in run:
-        yield from code.defaults(each)
-
-
-def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
-    """Yield what stands in the code of the model that was run."""
-    own = [each for each in run if each.is_models]
-    for find in (code.variables, code.constants, code.functions, code.operators):
-        for each in own:
-            yield from find(each)
-
-
-def _values(
-    knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
-) -> Sequence[Any]:
-    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
-        return list(knob.words)
-    if knob.kind == "function":
-        return [*alternatives(knob.name), *knob.words]
-    if knob.kind == "operator":
-        return code.signs(knob.value)
-    if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
-        return []  # a format, a message
-    known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
-    return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
-
-
-def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
-    """Return the values with which a term of a loss, a gradient or an update is left out; first comes another axis."""
-    value = knob.value
-    other_axis = (1 - value,) if knob.kind == "constant" and type(value) is int and value in (0, 1) else ()
-    return (*other_axis, *SWITCHED_OFF.get(type(value), ())) if kind in LATER else ()

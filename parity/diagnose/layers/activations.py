@@ -9,8 +9,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
-from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import PRECISIONS, constant, numbers
+from parity.diagnose.layers.call import PRECISIONS, Call, constant, numbers
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 

@@ -16,8 +16,7 @@ from parity.diagnose import solve
 from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
-from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import PRECISIONS, constant, far, numbers, optional, parameter
+from parity.diagnose.layers.call import PRECISIONS, Call, constant, far, numbers, optional, parameter
 
 ARGUMENTS: Final = 3  # queries, keys and values
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"

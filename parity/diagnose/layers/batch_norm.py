@@ -13,8 +13,7 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
 from parity.diagnose.layers import norms
-from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import numbers, per_channel
+from parity.diagnose.layers.call import Call, numbers, per_channel
 from parity.diagnose.layers.norms import Axes, Moments
 
 # PyTorch's default, Keras's default (0.99 as the weight of the old statistics), both with the weights exchanged, and

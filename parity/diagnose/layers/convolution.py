@@ -13,8 +13,7 @@ from parity.core.arrays import Array
 from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import far, numbers, parameter, per_channel
+from parity.diagnose.layers.call import Call, far, numbers, parameter, per_channel
 from parity.diagnose.layers.linear import TIMES, biases
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {

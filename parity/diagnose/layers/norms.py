@@ -12,8 +12,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
-from parity.diagnose.layers.call import Call
-from parity.diagnose.layers.evidence import broadcasts
+from parity.diagnose.layers.call import Call, broadcasts
 
 USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # the default epsilon of PyTorch, of Keras, and others in use
 LEFT_OUT: Final = "left out"

@@ -18,9 +18,8 @@ from parity.diagnose import explain, solve
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula, NotApplicable, Settings, predicted, values
 from parity.diagnose.layers import LAYERS, attention
-from parity.diagnose.layers.call import Call, observe, observe_low
-from parity.diagnose.layers.evidence import numbers
-from parity.diagnose.sides import Side, Sides
+from parity.diagnose.layers.call import Call, numbers, observe, observe_low
+from parity.diagnose.topic import Side, Sides
 
 RUN: Final = "float32"  # the only run precision that is examined
 HONEST: Final = 16.0  # bits to which a correct float32 run is reproduced at least

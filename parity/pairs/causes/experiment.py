@@ -10,8 +10,14 @@ from msgspec.structs import replace
 from parity.core.errors import BackendError
 from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.experiment.causes import causes, is_without_line, with_causes, with_descriptions, with_lines
-from parity.diagnose.experiment.description import Description, description
+from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.description import (
+    Description,
+    description,
+    is_without_line,
+    with_descriptions,
+    with_lines,
+)
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
 from parity.diagnose.place import around, plain

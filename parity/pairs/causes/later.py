@@ -5,12 +5,11 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN, Pair
 from parity.core.errors import BackendError
-from parity.diagnose import own_optimizers
+from parity.diagnose import optimizers
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment import later
 from parity.diagnose.experiment.causes import causes
-from parity.diagnose.experiment.later import Parted
-from parity.diagnose.experiment.later_words import difference
+from parity.diagnose.experiment.later import Parted, difference
 from parity.pairs.causes.experiment import MOST_ALIKE, Experiment, each_once
 from parity.pairs.hidden import has_own_optimizer
 from parity.results import Cause
@@ -29,7 +28,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             words = difference(asked.kind, asked.name, *later.both(asked, experiment.traces))
             is_own = asked.kind == keys.UPDATE and has_own_optimizer(pair)
             moved = later.moved(asked, examined.unequal)
-            named, followers = own_optimizers.explained(*experiment.traces, moved) if is_own else ([], moved)
+            named, followers = optimizers.explained_updates(*experiment.traces, moved) if is_own else ([], moved)
             followers = followers if named else moved
             alike: list[Cause] = []
             try:
