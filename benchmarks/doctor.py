@@ -18,10 +18,9 @@ from typing import Any
 from parity.config import cases
 from parity.doctor.drive import Drive, steps
 from parity.doctor.files import Files
-from parity.runtime.drive import Rank
+from parity.runtime.drive import Rank, plain_run
 from parity.runtime.environment import environment
 from parity.runtime.job import DoctorJob
-from parity.runtime.program import plain_run
 
 GOAL = 1.0  # seconds
 CASE = "transformer/single"

@@ -35,8 +35,8 @@ from parity.config.devices import Devices, Kind, obstacle, parse
 from parity.config.schema import Case
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.environment import EXTRAS
-from parity.runtime.hardware import COUNT, crowded
 from parity.runtime.job import Answer, Job
+from parity.runtime.resources import COUNT, crowded
 from parity.runtime.runner import both
 from parity.trace import keys
 from parity.trace.manifest import Trace

@@ -16,10 +16,10 @@ from keras_impl.record import precision
 from keras_impl.record.pair import run as pair
 from keras_impl.strategies import single
 from parity.bench.bursts import BATCHES, Bursts, endless
+from parity.core.clock import Clock
 from parity.core.errors import UsageError
-from parity.doctor.clock import Clock
+from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob, Mode
-from parity.runtime.program import Program, plain_run
 from parity.runtime.serve import Following
 
 

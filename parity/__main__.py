@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from parity.core import signals
+from parity.core import process
 from parity.core.errors import UsageError, nearest
 
 PACKAGES = ("advise", "bench", "doctor", "selftest")  # those that have a room to themselves; the others are modules
@@ -24,7 +24,7 @@ def main() -> NoReturn:
     """Run the command that the first argument names, and exit with its status."""
     name = sys.argv[1] if sys.argv[1:] else ""
     program = f"parity {name}" if name in COMMANDS else "parity"
-    signals.end_at_once(program)  # the imports below take long
+    process.end_at_once(program)  # the imports below take long
     from parity import cli
 
     if name not in COMMANDS:

@@ -24,7 +24,7 @@ from parity.pairs.file import PairFile
 from parity.report import terminal
 from parity.results import CaseResult, Check
 from parity.runtime.backend import PACKAGES, Backend
-from parity.runtime.hardware import available
+from parity.runtime.resources import available
 
 # An input of a pair: a description such as "float32[8,16]", an array of its values, or the fields of a PairInput.
 Described = str | Array | dict[str, Any]

@@ -20,12 +20,12 @@ from absl.flags import argparse_flags
 
 from parity.config import cases, schema
 from parity.config.devices import Devices, parse
-from parity.core import signals, streams
+from parity.core import process
 from parity.core.errors import BackendError, MissingError, PairError, UsageError, nearest
 from parity.pairs import file as pairs
 from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE
-from parity.runtime.hardware import available
+from parity.runtime.resources import available
 
 UNREAD = 141  # 128 + SIGPIPE: what a shell reports for a program whose output pipe was closed by its reader
 
@@ -206,17 +206,17 @@ def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
 
     Only an error in this program itself prints a traceback.
     """
-    streams.prepare()
+    process.prepare_streams()
     try:
-        with signals.stopping():
+        with process.stopping():
             status = _status(main)
             sys.stdout.flush()
     except Exception as error:
         status = _report_error(program, error)
-    except signals.Stopped as stop:
-        streams.tell(f"{program}: {stop}")
+    except process.Stopped as stop:
+        process.tell(f"{program}: {stop}")
         status = stop.status
-    streams.abandon()
+    process.abandon_output()
     sys.exit(status)
 
 
@@ -232,22 +232,22 @@ def _report_error(program: str, error: Exception) -> int:
     """Print the error that ended a program, and return the exit status for it."""
     match error:
         case UsageError():
-            streams.tell(f"{program}: {error}")
+            process.tell(f"{program}: {error}")
             return 2
         case BackendError() | MissingError():
-            streams.tell(f"{program}: {error}")
+            process.tell(f"{program}: {error}")
             return 3
         case BrokenPipeError():  # not 0: a reader that left early may not have seen the verdict
-            streams.tell(f"{program}: the reader of the output closed it before all was written")
+            process.tell(f"{program}: the reader of the output closed it before all was written")
             return UNREAD
-        case OSError() if streams.is_output(error):
-            streams.tell(f"{program}: the output cannot be written: {error.strerror}")
+        case OSError() if process.is_output_error(error):
+            process.tell(f"{program}: the output cannot be written: {error.strerror}")
             return 2
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            streams.tell(f"{program}: {error}; set TMPDIR to a folder on a larger disk")
+            process.tell(f"{program}: {error}; set TMPDIR to a folder on a larger disk")
             return 2
         case _:  # Python's own status for an uncaught exception is 1, which here means "diverged"
-            streams.tell("".join(traceback.format_exception(error)).rstrip())
+            process.tell("".join(traceback.format_exception(error)).rstrip())
             return 3
 
 

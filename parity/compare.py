@@ -5,11 +5,11 @@ traces; with --all, all of them. With --pair, compares your own two models. With
 were recorded there.
 """
 
-from parity.core import signals
+from parity.core import process
 from parity.core.wording import count
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.compare")  # the imports below take seconds; Ctrl-C must end them without a traceback
+    process.end_at_once("parity.compare")  # the imports below take seconds; Ctrl-C must end them without a traceback
 
 import argparse
 import contextlib
@@ -34,8 +34,8 @@ from parity.report.html import comparison
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
 from parity.runtime.backend import Backend
-from parity.runtime.hardware import crowded, missing
 from parity.runtime.plan import Plan
+from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
 from parity.subjects import folders
 from parity.subjects.builtin import BuiltIn

@@ -16,13 +16,12 @@ from pathlib import Path
 
 from parity import cli
 from parity.core.errors import BackendError, TraceError, UsageError
-from parity.core.threads import begun, ended
 from parity.core.wording import count
 from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
 from parity.runtime.job import Answer
-from parity.runtime.runner import Runner, Side, in_order
+from parity.runtime.runner import Runner, Side, begun, ended, in_order
 from parity.subjects.subject import Subject
 from parity.trace.manifest import Trace
 from parity.trace.whole import check_steps

@@ -1,10 +1,10 @@
 """Run cases or pairs on one backend and keep their traces in a folder, e.g. to compare them on another machine."""
 
-from parity.core import signals
+from parity.core import process
 from parity.core.wording import count
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.record")  # the imports below take seconds; Ctrl-C must end them without a traceback
+    process.end_at_once("parity.record")  # the imports below take seconds; Ctrl-C must end them without a traceback
 
 import sys
 import tempfile
@@ -17,8 +17,8 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
 from parity.results import error_kind
 from parity.runtime.backend import PACKAGES, Backend, running
-from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import Answer
+from parity.runtime.resources import crowded, missing
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.pair import UserPair
 from parity.subjects.subject import Subject

@@ -9,8 +9,8 @@ from parity.core.errors import BackendError, UsageError
 from parity.details import Details, Extent
 from parity.details import Result as Result
 from parity.details import Verdict as Verdict
+from parity.runtime.experiment import Change
 from parity.runtime.job import Answer
-from parity.trace.experiment import Change
 from parity.trace.layout import Layout
 from parity.trace.mapping import MappedError, Mapping, UnmappedError
 

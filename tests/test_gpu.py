@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parity.runtime.environment import environment
-from parity.runtime.hardware import available
+from parity.runtime.resources import available
 
 ROOT = Path(__file__).parents[1]
 SEEN = available({"torch": "", "keras": ""})

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from slow import WAIT
 
-from parity.runtime.environment import environment
-from parity.runtime.ranks import variables
+from parity.runtime.environment import environment, rank_variables
 
 CASE = "simple_block/ddp@workers"
 FLAGS = [f"--case={CASE}", "--devices=cpu:2", "--steps=2"]
@@ -30,7 +29,7 @@ def test_torchrun_and_tf_config_by_hand(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     started = [start([*torchrun, "-m", "torch_impl", *FLAGS, f"--out={tmp_path / 'torch'}"], shared)]
     command = [sys.executable, "-m", "keras_impl", *FLAGS, f"--out={tmp_path / 'keras'}"]
-    for own in variables("keras", 2, tmp_path):
+    for own in rank_variables("keras", 2, tmp_path):
         assert json.loads(own["TF_CONFIG"])["cluster"]
         started.append(start(command, shared | own))
     for status, errors in ended(started):

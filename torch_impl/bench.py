@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from parity.bench.bursts import BATCHES, Bursts, endless
+from parity.core.clock import Clock
 from parity.core.errors import UsageError
-from parity.doctor.clock import Clock
+from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob
-from parity.runtime.program import Program, plain_run
 from parity.runtime.serve import Following
 from torch_impl.doctor import timing
 from torch_impl.instruments import devices

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.runtime.drive import Run
+from parity.runtime.drive import Program, Run
 from parity.runtime.job import BenchJob
-from parity.runtime.program import Program
 from parity.runtime.serve import Following, serve
 
 CHECKED = 3  # steps

@@ -15,8 +15,7 @@ import tensorflow as tf
 from keras_impl import losses, models, optimizers
 from keras_impl.models.block import as_tuple, stages
 from keras_impl.record import data, weights
-from parity.runtime.drive import Run
-from parity.runtime.program import Program
+from parity.runtime.drive import Program, Run
 
 
 class Trained(NamedTuple):

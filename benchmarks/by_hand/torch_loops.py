@@ -21,8 +21,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from parity.runtime.drive import Run
-from parity.runtime.program import Program
+from parity.runtime.drive import Program, Run
 from torch_impl import losses, models, optimizers
 from torch_impl.models.block import Stage, as_tuple, stages
 from torch_impl.record import data, weights

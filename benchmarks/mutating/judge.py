@@ -15,8 +15,8 @@ from parity.pairs.file import PairFile
 from parity.repair.search import Repairing, moved
 from parity.results import CaseResult, Cause, failed
 from parity.runtime.backend import PACKAGES, Backend
-from parity.runtime.hardware import available
 from parity.runtime.job import Answer, Job, SurveyJob, VaryJob, Work
+from parity.runtime.resources import available
 from parity.trace.manifest import Trace
 
 PATIENCE = 90.0  # seconds without progress after which a side counts as hung

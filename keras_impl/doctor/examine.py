@@ -28,14 +28,14 @@ from keras_impl.instruments.pretended import pretend
 from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
 from keras_impl.record import run
+from parity.core.clock import Clock
 from parity.core.errors import UsageError
-from parity.doctor.clock import Clock
+from parity.core.program import load
 from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
-from parity.doctor.program import load
+from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
-from parity.runtime.program import Program, plain_run
 
 Inputs = dict[str, tf.Tensor]
 HOST = "CPU:0"

@@ -12,8 +12,7 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from parity.core.spans import covered
-from parity.doctor.clock import Clock
+from parity.core.clock import Clock, covered
 
 COLLECTIVES = ("reduce", "batch_reduce", "broadcast")
 PARTS = (

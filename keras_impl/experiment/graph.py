@@ -26,7 +26,7 @@ from parity.diagnose.experiment import knobs, masks
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import AS_GIVEN, Knob, Owner
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
-from parity.trace.experiment import Mask
+from parity.runtime.experiment import Mask
 
 Lines = Mapping[int, str]  # "file:line" of the user's code that made an operation, by the operation's id()
 

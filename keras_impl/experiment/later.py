@@ -22,11 +22,11 @@ from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.values import Placed
 from keras_impl.record.weights import array
 from parity.core.arrays import Array, reproduced
-from parity.core.names import INPUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, is_setting
 from parity.diagnose.experiment.pieces import Evidence
 from parity.pairs.weights import transfer
-from parity.trace.experiment import Question
+from parity.runtime.experiment import Question
+from parity.trace.keys import INPUT
 
 
 class Later(Training):

@@ -22,15 +22,15 @@ from keras_impl.record.pair import layers
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.pair.vary import opened as instance
+from parity.core import ownership
 from parity.core.arrays import Array, Floats, reproduced
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
-from parity.doctor import ownership
 from parity.pairs.vary.coverage import Observer
+from parity.runtime.experiment import LATER, Mask, Question
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import LATER, Mask, Question
 
 
 class _Made(BaseException):

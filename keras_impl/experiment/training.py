@@ -16,13 +16,13 @@ from keras_impl.record.pair.values import Placed
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob
 from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated, updated_names
 from parity.pairs.weights import transfer
+from parity.runtime.experiment import Question
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import Question
+from parity.trace.keys import MODEL
 
 Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
 Pairs = list[tuple[Any, Any]]  # gradients, with their variables

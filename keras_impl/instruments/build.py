@@ -13,10 +13,10 @@ from tensorflow.python.eager import context  # both tf.device and keras.device e
 from keras_impl.instruments import draws, source
 from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
-from parity.core.names import MODEL
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.rewrite import Spot
+from parity.trace.keys import MODEL
 
 
 class Scopes:

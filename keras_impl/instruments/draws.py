@@ -23,10 +23,11 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
 )  # the class of what tf.function returns
 
 from keras_impl.instruments import source
-from parity.doctor import ownership, rewrite
+from parity.core import ownership
+from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.functions import Frozen
+from parity.doctor.evidence.ops import Frozen
 from parity.doctor.rewrite import Expression
 
 IN_PYTHON = "tensorflow/python/ops/script_ops.py"  # a py_function runs in each step

@@ -28,9 +28,9 @@ from tensorflow.python.ops import script_ops
 
 from keras_impl.instruments import source
 from keras_impl.instruments.pretended import name
-from parity.core.names import MODEL
 from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.functions import Eager, Retrace
+from parity.doctor.evidence.ops import Eager, Retrace
+from parity.trace.keys import MODEL
 
 ON = "tf.device"  # recorded beside the arguments: the device scope of the call
 

@@ -15,12 +15,12 @@ from keras_impl.instruments import source
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import Known, Origins, tensors
 from keras_impl.instruments.source import View
-from parity.core.names import MODEL
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression
+from parity.trace.keys import MODEL
 
 MATRIX = ("MatMul", "BatchMatMulV2", "Einsum", "BiasAdd")
 # Ops that leave the classes where they are.

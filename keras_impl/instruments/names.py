@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from keras_impl.instruments import source
-from parity.core.names import MODEL
+from parity.trace.keys import MODEL
 
 # Attributes in which Keras itself keeps what also hangs on other attributes.
 ITS_OWN = ("_layers", "_functional", "_operations", "_metrics", "_self_", "_nodes", "_loss", "_compile", "_tracker")

@@ -18,7 +18,8 @@ import keras
 import tensorflow as tf
 from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public API
 
-from parity.doctor import ownership, rewrite
+from parity.core import ownership
+from parity.doctor import rewrite
 
 # The folders that contain the packages.
 ABOVE = tuple(os.path.join(os.path.dirname(os.path.dirname(each.__file__)), "") for each in (tf, keras))

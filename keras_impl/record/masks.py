@@ -22,7 +22,7 @@ from keras_impl.record.canonical import module_path
 from keras_impl.strategies.tensor_parallel import SplitDropout
 from parity.core import random
 from parity.core.errors import UsageError
-from parity.core.names import MODEL
+from parity.trace.keys import MODEL
 
 SUPPORTED = (
     "masks shared by both frameworks are available for keras.layers.Dropout and MultiHeadAttention, without noise_shape"

@@ -24,8 +24,8 @@ from keras_impl.record.canonical import Replica, Seen, module_path
 from keras_impl.record.pair.layers import Counterparts
 from keras_impl.record.recorders import LayoutRecorder, Replicas
 from parity.config import schema
-from parity.core.names import INPUT, MODEL
 from parity.trace import keys
+from parity.trace.keys import INPUT, MODEL
 
 
 class Probe:

@@ -28,8 +28,7 @@ from keras_impl.record.probe import Probe
 from keras_impl.record.recorders import LayoutRecorder
 from keras_impl.strategies import ddp
 from parity.config import schema, strategies
-from parity.runtime.drive import Account, Run
-from parity.runtime.program import Program
+from parity.runtime.drive import Account, Program, Run
 from parity.trace.recorder import Recorder
 
 __all__ = ["NAME", "rank", "run", "settings", "versions"]

@@ -5,10 +5,10 @@ case alone and from measured steps of `single` on this machine; for devices that
 devices and links.
 """
 
-from parity.core import signals
+from parity.core import process
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.advise")  # the imports below take long
+    process.end_at_once("parity.advise")  # the imports below take long
 
 import argparse
 import shutil
@@ -32,7 +32,7 @@ from parity.core.errors import UsageError
 from parity.pairs.file import load
 from parity.report import output
 from parity.runtime import resources
-from parity.runtime.hardware import available, gpus
+from parity.runtime.resources import available, gpus
 
 SECONDS = 5.0
 OWN_LINKS = ("memory", "memory")  # until that between processes is measured

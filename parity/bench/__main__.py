@@ -5,10 +5,10 @@ turns, a burst of steps each: op by op, with torch.compile, as a tf.function, an
 their times, with an interval.
 """
 
-from parity.core import signals
+from parity.core import process
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.bench")  # the imports below take long
+    process.end_at_once("parity.bench")  # the imports below take long
 
 import argparse
 import itertools
@@ -30,8 +30,8 @@ from parity.core.errors import UsageError
 from parity.pairs.file import PairFile
 from parity.report import output
 from parity.results import Report
-from parity.runtime.hardware import crowded, missing
 from parity.runtime.job import MODES, Mode
+from parity.runtime.resources import crowded, missing
 
 SECONDS = 60.0
 SWEPT = ("batch", "devices")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from parity.doctor.clock import Clock
+from parity.core.clock import Clock
 from parity.doctor.evidence import Time
 from parity.runtime.drive import Rank
 from parity.runtime.job import BenchJob

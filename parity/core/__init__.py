@@ -1,1 +1,1 @@
-"""What all packages need: errors, array types, names, seeded random numbers, signals and streams."""
+"""What all packages need: errors, array types, seeded random numbers, a command's process, and the user's program."""

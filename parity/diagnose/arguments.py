@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from parity.results import Cause
-from parity.trace.experiment import Change
+from parity.runtime.experiment import Change
 
 Convert = Callable[[Any], Any]
 

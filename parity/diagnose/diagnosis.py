@@ -34,8 +34,8 @@ from parity.diagnose.topic import Question, Side, Sides, Topic
 from parity.diagnose.updates import Replayed, explains
 from parity.results import CaseResult, Cause, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
-from parity.trace.comparable import comparable
 from parity.trace.manifest import Trace
+from parity.trace.mapping import comparable
 from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
 TOPICS: Final[tuple[Topic, ...]] = (

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.diagnose import wiring
 from parity.diagnose.explain import Change, Explained
 from parity.diagnose.formula import Formula, Seen, Settings, Trait, require
@@ -19,6 +18,7 @@ from parity.diagnose.layers import LAYERS, call
 from parity.diagnose.place import around, number, plain
 from parity.diagnose.topic import Question, Side, Sides
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.verdict.traces import Unequal
 
 Parts = tuple[str, ...]

@@ -9,7 +9,6 @@ import numpy as np
 from parity.config import schema, shards
 from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require
 from parity.diagnose.place import plain
@@ -18,6 +17,7 @@ from parity.diagnose.reductions import observe as observe_reduction
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.results import Cause
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.verdict.traces import Unequal
 
 # How a gradient, or one row of it, compares with the other side's. Where only the other side's is zero, its correct

@@ -12,9 +12,9 @@ import numpy as np
 
 from parity.config import schema
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.diagnose.formula import Formula, NotApplicable, Seen, Settings, Trait, choices, require, seen
 from parity.diagnose.topic import Question, Side, Sides, joined, numbered
+from parity.trace.keys import MODEL
 
 SMALL: Final = 1e-7  # keras.config.epsilon()
 TERMS: Final[dict[str, Callable[[Array], Array]]] = {

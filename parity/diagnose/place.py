@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from parity.core.names import MODEL
 from parity.results import Divergence
-from parity.trace import keys, words
+from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.verdict.traces import Unequal
 
 
@@ -81,7 +81,7 @@ def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> D
 
 def with_module(first: Divergence, classes: Mapping[str, str]) -> Divergence:
     """Return the first divergence with the class of its module; `classes` has those of the reference, by path."""
-    path = words.owner(first.kind, first.name)
+    path = keys.owner(first.kind, first.name)
     return msgspec.structs.replace(first, module="" if path is None else classes.get(path, ""))
 
 

@@ -5,10 +5,10 @@ wrong device, has the wrong type, is copied or synchronised needlessly or never 
 a GPU your code is given virtual ones, which compute on the CPU and refuse what real GPUs refuse.
 """
 
-from parity.core import signals
+from parity.core import process
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.doctor")  # the imports below take long
+    process.end_at_once("parity.doctor")  # the imports below take long
 
 import argparse
 import sys
@@ -23,12 +23,12 @@ from parity.config import cases
 from parity.config.devices import obstacle, parse
 from parity.core import inputs
 from parity.core.errors import BackendError, MissingError, UsageError, nearest
-from parity.doctor import documents, report, rules
-from parity.doctor.documents import Examination
+from parity.doctor import report, rules
 from parity.doctor.examine import ExaminedProgram, examine
+from parity.doctor.report import Examination
 from parity.report import output
-from parity.runtime.hardware import available, gpus
 from parity.runtime.job import DoctorJob
+from parity.runtime.resources import available, gpus
 
 EPILOG = """The function of --step is called as fn(model, inputs), where inputs is a dict of tensors on the host, as a
 data loader returns them; it does what one training step of yours does. Without --step, the doctor moves the inputs to
@@ -79,7 +79,7 @@ def _report(args: argparse.Namespace, examination: Examination) -> None:
 def _write(args: argparse.Namespace, examination: Examination) -> None:
     """Write all files that the flags name. Raises UsageError."""
     document = report.document(examination.findings, examination.evidence)
-    output.write(args, document, documents.makers(examination))
+    output.write(args, document, report.makers(examination))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:

@@ -13,8 +13,8 @@ from parity.core.errors import BackendError, UsageError
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import Failure
 from parity.doctor.files import Files
+from parity.runtime.drive import Program
 from parity.runtime.job import DoctorJob
-from parity.runtime.program import Program
 
 OBSERVED, WARM, TIMED = 2, 1, 5
 LineOf = Callable[[TracebackType | None], str]  # returns the line of the user's code that an exception came from

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from parity.doctor import ownership
+from parity.core import ownership
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Collective, Waiting
 

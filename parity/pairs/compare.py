@@ -37,10 +37,10 @@ from parity.pairs.prepare import Prepared, draw_torch, place, prepare, prepare_k
 from parity.pairs.vary.compare import vary
 from parity.pairs.vary.outcome import later_batch, pair_on, take_causes
 from parity.results import CaseResult, Divergence, Verdict, error_kind, failed
-from parity.runtime import resources
+from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker, both
-from parity.trace import keys, survey
+from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 

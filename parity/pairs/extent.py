@@ -10,10 +10,10 @@ from parity.details import BATCHES, Counterpart
 from parity.pairs.activations.counterparts import is_random
 from parity.pairs.vary.variations import BATCH_SIZE
 from parity.results import CaseResult, Matched
+from parity.runtime.survey import Survey
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping, Matching, counts
-from parity.trace.survey import Survey
 from parity.verdict.steps import is_whole
 
 SIDES = ("torch", "keras")

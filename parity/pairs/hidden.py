@@ -23,12 +23,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parity.config.pair import Pair
-from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
-from parity.trace.comparable import comparable
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.mapping import comparable
 from parity.verdict.traces import Unequal
 
 INNER = ("activation", "input")

@@ -14,7 +14,6 @@ import msgspec
 from parity.config.pair import Ignore, Pair
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
-from parity.core.threads import begun, ended
 from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.layouts import given_orders, unlike_axes
 from parity.pairs.activations.matching import match
@@ -29,11 +28,11 @@ from parity.pairs.weights.readings import chosen
 from parity.pairs.weights.resolve import resolve
 from parity.pairs.weights.runs import Resolved
 from parity.pairs.weights.show import complaint
+from parity.runtime import survey
 from parity.runtime.job import SurveyJob
-from parity.runtime.runner import Worker
-from parity.trace import survey
+from parity.runtime.runner import Worker, begun, ended
+from parity.runtime.survey import Survey
 from parity.trace.mapping import MappedError, Mapping, Matching, PairContext, UnmappedError
-from parity.trace.survey import Survey
 
 Surveyed = tuple[Survey, dict[str, Array]]
 OUTSIDE: Final = (

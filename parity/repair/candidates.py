@@ -24,10 +24,10 @@ from parity.repair.in_code import GRADIENT, in_code, lacking
 from parity.repair.origins import Origins, Place, Scope, insertion
 from parity.repair.source import argument, code, first_of, literal, spread
 from parity.results import Cause
-from parity.trace import survey
+from parity.runtime import survey
+from parity.runtime.survey import Frame, Made, Survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
-from parity.trace.survey import Frame, Made, Survey
 
 CLOSE: Final = 1e-6
 

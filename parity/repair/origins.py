@@ -27,7 +27,7 @@ from parity.repair.source import (
     place_of,
     spread,
 )
-from parity.trace.survey import Frame, Made
+from parity.runtime.survey import Frame, Made
 
 CLOSE = 1e-3  # a constant that was solved for has noise in its last digits
 DEEPEST = 40  # steps from a value to where it comes from; more is a circle

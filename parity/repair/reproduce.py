@@ -20,7 +20,8 @@ from parity.pairs.prepare import place
 from parity.pairs.weights import transfer
 from parity.repair.source import code
 from parity.results import CaseResult, Divergence
-from parity.trace import keys, survey
+from parity.runtime import survey
+from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Match
 from parity.trace.tensorfile import TensorFile

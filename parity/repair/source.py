@@ -15,7 +15,7 @@ from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNod
 
 from parity.core.errors import UsageError
 from parity.diagnose.arguments import Expression
-from parity.trace.survey import Frame
+from parity.runtime.survey import Frame
 
 EXPONENT = re.compile(r"e([+-])0(\d)")
 NOTHING: Final = object()  # what `literal` returns for an expression that is none

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from parity.core import streams
+from parity.core import process
 from parity.core.errors import UsageError, printable
 
 FORMATS = {
@@ -68,7 +68,7 @@ def _append(path: str, text: str) -> None:
     try:
         _put(SUMMARY, path, printable(text).encode(), "ab")
     except UsageError as error:
-        streams.tell(f"no summary: {error}")
+        process.tell(f"no summary: {error}")
 
 
 def _check_file(flag: str, path: str) -> None:

@@ -5,12 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from parity.config.pair import INTERNAL_ERROR, UNKNOWN
-from parity.core.names import STAY_ROUNDED
 from parity.core.wording import count
 from parity.details import Extent, Verdict
 from parity.results import CaseResult, Cause, Divergence, Finding, Report
-from parity.trace.keys import key
-from parity.trace.words import Words, in_words
+from parity.trace.keys import STAY_ROUNDED, Words, in_words, key
 from parity.verdict.low_runs import NOISE
 
 MARKS: dict[str, str] = {

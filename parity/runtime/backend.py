@@ -16,10 +16,8 @@ from pathlib import Path
 from parity.config.devices import Devices, Kind
 from parity.core.errors import BackendError, MissingError
 from parity.runtime.child import DUMP, Child, HungError, answers
-from parity.runtime.environment import THREADS, environment
-from parity.runtime.job import Answer, DoctorJob, Group, Work
-from parity.runtime.ranks import variables
-from parity.runtime.settings import owner
+from parity.runtime.environment import THREADS, environment, rank_variables
+from parity.runtime.job import Answer, DoctorJob, Group, Work, owner
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds with neither an answer nor a recorded tensor, after which a job counts as hung
@@ -127,7 +125,7 @@ class Backend:
         children = self._groups[group] = []
         shared = environment(self.folder, self.kind, self.threads, self.python)
         shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
-        for rank, own in enumerate(variables(self.name, group.ranks, self.folder)):
+        for rank, own in enumerate(rank_variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"
             children.append(Child(name, self.name, self.command, shared | own, log))

@@ -1,12 +1,12 @@
-"""The framework-independent part of recording: all runs of a case, then the manifest. Each backend implements `Side`.
+"""The framework-independent part of a run: all runs of a case are recorded, then the manifest is written.
 
-If a case has several processes, each is a rank that records its own part, and rank 0 merges the parts into the
-manifest.
+Each backend implements `Side`. If a case has several processes, each is a rank that records its own part, and rank 0
+merges the parts into the manifest. A `Program` is what is run where nothing is recorded: to be examined, or timed.
 """
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,13 +18,13 @@ from parity.core import precision
 from parity.core.arrays import Floats
 from parity.data.batches import Dataset
 from parity.data.pairs import PairData
+from parity.runtime import survey
 from parity.runtime.environment import threads
 from parity.runtime.job import Job
-from parity.trace import layout, manifest, survey
+from parity.trace import layout, manifest
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
-from parity.trace.recorder import Recorder
-from parity.trace.repeat import Repeat
+from parity.trace.recorder import Recorder, Repeat
 
 POLL = 0.005  # seconds between checks for the other ranks' parts
 
@@ -221,3 +221,27 @@ def _wait(folder: Path, rank: int) -> Part:
     while (part := manifest.read_part(folder, rank, Part)) is None:
         time.sleep(POLL)
     return part
+
+
+class Program(NamedTuple):
+    """A program, built.
+
+    Attributes:
+        model: the model.
+        batches: its batches.
+        train: train(batches, on_step) makes a step with each batch and calls `on_step()` after it.
+        called: what the training calls, where the model is called by something around it.
+    """
+
+    model: Any
+    batches: Iterator[Any]
+    train: Callable[[Iterator[Any], Callable[[], None]], None]
+    called: Any = None
+
+
+def plain_run(case: Case, steps: int, rank: Rank, folder: str) -> Run:
+    """Return the run of so many steps of a built-in case whose recorders note the samples and nothing else."""
+    case = msgspec.structs.replace(case, steps=steps)
+    data = Dataset(case)
+    silent = recorders(Job(case=case, runs=[], folder=folder), "", rank, data)
+    return Run(case, case.precision, weights.initial(case), data, silent, watch=False, fault="")

@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.inputs import Input
-from parity.trace.experiment import Question
+from parity.runtime.experiment import Question
 from parity.trace.mapping import PairContext
 
 # The runs that a comparison needs from each side; only the reference, torch, has a witness.
@@ -87,7 +88,7 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
 
 
 class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
-    """A job that writes the survey of one side's model of a pair into a folder (parity.trace.survey).
+    """A job that writes the survey of one side's model of a pair into a folder (parity.runtime.survey).
 
     A Keras model gets torch's weights first, as far as `pair.mapping` maps them. `unused`: also find the weights that
     take part in nothing that is compared; in torch, which is the reference, that is always done.
@@ -199,3 +200,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     seconds: float = 0.0
     settings: list[str] = []
+
+
+def owner(job: Work) -> str:
+    """Return the name of the pair whose code a job runs; "" of any other job."""
+    return job.case.name if job.case and isinstance(job.case.model, Pair) else ""

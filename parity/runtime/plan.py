@@ -14,9 +14,8 @@ import msgspec
 
 from parity.config.devices import baseline, why_no_baseline
 from parity.config.schema import Case
-from parity.core.threads import begun, ended
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.runner import Worker
+from parity.runtime.runner import Worker, begun, ended
 
 
 class Task:
@@ -57,8 +56,8 @@ class Task:
 class Plan:
     """The traces of a comparison's cases; `own` and `baselines` hold each case's tasks by its number.
 
-    A baseline is None if the case has none (see `why_no_baseline`). Traces are written below `folder`, and stay there
-    if they are `kept`.
+    A baseline is None if the case has none (see `why_no_baseline`). Traces are written below `folder`, and stay there if they
+    are `kept`.
     """
 
     def __init__(self, cases: Sequence[Case], scratch: Path, keep: Path | None) -> None:

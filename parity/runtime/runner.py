@@ -11,17 +11,49 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from parity.core.errors import BackendError, MissingError
-from parity.core.threads import WAKE, begun, ended
 from parity.runtime.backend import Backend
 from parity.runtime.job import Answer, Work
 from parity.runtime.resources import memory
 
 T = TypeVar("T")
+WAKE = 0.5  # seconds; a wait returns this often so that Python can handle signals
+
+
+def begun(function: Callable[[], T]) -> "Future[T]":
+    """Call a function in a daemon thread, and return the future of its result or exception.
+
+    A ThreadPoolExecutor would not do: the interpreter joins its threads at exit, and so would wait after Ctrl-C for a
+    child that hangs.
+    """
+    future: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # raised again by `ended`
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
+
+
+def ended(future: "Future[T]") -> T:
+    """Wait for a future, and return its result or raise its exception.
+
+    The wait is done in short pieces: a signal that arrives just before an unlimited wait does not interrupt it, and
+    would be handled only when the wait is over.
+    """
+    while not wait([future], timeout=WAKE).done:
+        pass
+    return future.result()
+
+
 S = TypeVar("S")
 # Another process of a side is started where more than this many of its jobs wait: to import its framework takes about
 # as long as to run that many small jobs.

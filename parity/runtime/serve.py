@@ -1,4 +1,7 @@
-"""The child's side of a backend: read jobs from stdin, answer on stdout, exit when the parent ends."""
+"""The child's side of a backend: read jobs from stdin, answer on stdout, exit when the parent ends.
+
+An answer names the settings of the process that a user's code has left changed for all that runs after it.
+"""
 
 import errno
 import io
@@ -12,15 +15,16 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn, TextIO
 
 import msgspec
+import numpy as np
 
 from parity.core.errors import BackendError, MissingError, UsageError, printable
-from parity.runtime.job import Answer, BenchJob, Work
-from parity.runtime.settings import changed, owner, process
+from parity.runtime.job import Answer, BenchJob, Work, owner
 
 Run = Callable[[Work], None]
 Following = Callable[[], BenchJob]  # answers that a burst has ended, and returns the next one
 Bench = Callable[[BenchJob, Following], None]
 Settings = Callable[[], Mapping[str, str]]
+HALF = 0.5
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -62,7 +66,7 @@ def serve(load: Callable[[], Run], settings: Settings = dict, bench: Bench | Non
             continue
         before = _settings(settings, job)
         answer = _do(run, job)
-        left = changed(before, _settings(settings, job))
+        left = _changed(before, _settings(settings, job))
         _say(answers, msgspec.structs.replace(answer, settings=left))
 
 
@@ -76,7 +80,7 @@ def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
 
 def _settings(settings: Settings, job: Work) -> dict[str, str]:
     """Return the global settings, for a job of a pair; nothing for others, whose code is this project's."""
-    return {**process(), **settings()} if owner(job) else {}
+    return {**_process(), **settings()} if owner(job) else {}
 
 
 def _do(run: Run, job: Work) -> Answer:
@@ -113,3 +117,20 @@ def _say(answers: TextIO, answer: Answer) -> None:
     answer = msgspec.structs.replace(answer, message=printable(answer.message))
     answers.write(msgspec.json.encode(answer).decode() + "\n")
     answers.flush()
+
+
+def _process() -> dict[str, str]:
+    """Return the settings of the process itself, by name, as text."""
+    told = {
+        "os.getcwd": os.getcwd(),
+        "os.environ": dict(os.environ),
+        "numpy.geterr": np.geterr(),
+        # Where the processor flushes denormal numbers to zero, half of the smallest normal number is 0.
+        "denormals": sys.float_info.min * HALF > 0,
+    }
+    return {name: repr(value) for name, value in told.items()}
+
+
+def _changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """Return the names of the settings that are not what they were. What is told only since is no change."""
+    return sorted(name for name, value in before.items() if after.get(name) != value)

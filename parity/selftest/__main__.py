@@ -4,10 +4,10 @@ Every fault of the catalogue is planted on its side, run like any other case, an
 run. The table also shows what other checks say about the outputs of the same runs.
 """
 
-from parity.core import signals
+from parity.core import process
 
 if __name__ == "__main__":
-    signals.end_at_once("parity.selftest")  # the imports below take long
+    process.end_at_once("parity.selftest")  # the imports below take long
 
 import argparse
 import contextlib
@@ -28,14 +28,13 @@ import msgspec
 from parity import cli
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
-from parity.core.threads import begun, ended
 from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.console import progress
 from parity.results import CaseResult
 from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.runner import Runner, Side, in_order
+from parity.runtime.runner import Runner, Side, begun, ended, in_order
 from parity.selftest import report
 from parity.selftest.catalogue import ALL, resolve
 from parity.selftest.fault import Fault

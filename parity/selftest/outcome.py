@@ -17,12 +17,12 @@ import numpy as np
 from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.errors import BackendError
-from parity.core.names import MODEL
 from parity.diagnose.place import plain
 from parity.results import CaseResult
 from parity.runtime.environment import environment
 from parity.selftest.fault import Fault
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 
 UNKNOWN = "unknown"

@@ -1,8 +1,18 @@
-"""The keys of a trace's tensors, `kind/name`, and the names of the files that hold them."""
+"""The keys of a trace's tensors, `kind/name`, the files that hold them, and what every report calls them in words."""
 
 import itertools
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
+
+# The name of the whole model as a module, and of the tensor that it returns. The parentheses keep it apart from any
+# submodule's name. A model's further outputs are "(model)#1", "(model)#2"..., or "(model).NAME" if outputs have names.
+MODEL = "(model)"
+
+# The gradient of an input is "(input).NAME".
+INPUT = "(input)"
+
+# In the note on a float32 computation (`lifted`): its values were rounded before they came back to float64.
+STAY_ROUNDED = "of values that stay rounded to"
 
 # In execution order: the drawn samples, forward, loss, backward, the state after the update.
 KINDS: Final = ("sample", "input", "activation", "loss", "gradient", "parameter", "buffer", "optimizer_state")
@@ -50,3 +60,67 @@ def step_file(step: int | None) -> str:
 def step_of(stem: str) -> int | None:
     """Return the step that a file's stem names; None is the state before the first step."""
     return None if stem == INITIAL else int(stem.removeprefix("step-"))
+
+
+NOUNS: Final = {
+    "sample": "samples of the batch",
+    "activation": "output",
+    UPDATE: "update of parameter",
+    "gradient": "gradient of parameter",
+    "optimizer_state": "optimizer state",
+    "layout": "device layout:",
+}
+_INPUTS: Final = dict(zip(MODEL_INPUTS, ("input of the model", "target of the loss"), strict=True))
+_LOCAL: Final = LOCAL.removeprefix("@")
+
+
+class Words(NamedTuple):
+    """A tensor in words: what it is, its name ("" where the first words tell all), and what follows the name."""
+
+    what: str
+    name: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.what} `{self.name}`{self.rest}" if self.name else f"{self.what}{self.rest}"
+
+
+def in_words(kind: str, name: str, module_class: str = "") -> Words:
+    """Return what a tensor is called; `module_class` is the class of its module, "" if that is not known."""
+    path, part, repeat = _parts(name)
+    rest = f" ({module_class})" if module_class else ""
+    if part:
+        rest += f", {'before it is reduced over replicas' if part == _LOCAL else part}"
+    if repeat:
+        rest += f", number {repeat + 1} in the step"
+    noun, output = NOUNS.get(kind, kind), path.removeprefix(MODEL).removeprefix(".")
+    if kind == "input" and path in _INPUTS:
+        return Words(_INPUTS[path], "", rest)
+    if kind in ("activation", "input") and path.startswith(MODEL):
+        return Words(noun, output, f" of the model{rest}") if output else Words(f"{noun} of the model", "", rest)
+    if kind in ("activation", "input"):
+        return Words(f"{noun} of module", path, rest)
+    if kind == "sample":
+        return Words(noun, "", rest)
+    if path.startswith(INPUT):
+        return Words("gradient of input", path.removeprefix(INPUT).removeprefix("."), rest)
+    return Words(noun, "" if path == kind else path, rest)
+
+
+def owner(kind: str, name: str) -> str | None:
+    """Return the path of the module that a tensor belongs to, "" for the model; None if it belongs to none."""
+    path = _parts(name)[0]
+    if kind in ("sample", "loss", "layout") or path in _INPUTS or path.startswith(INPUT):
+        return None
+    if kind in ("activation", "input"):
+        return "" if path.startswith(MODEL) else path
+    weight = path.rpartition(".")[0] if kind == "optimizer_state" else path
+    return weight.rpartition(".")[0]
+
+
+def _parts(name: str) -> tuple[str, str, int]:
+    """Return the path in a tensor's name, the mark behind its "@" ("" without one), and the number behind its "#"."""
+    path = name.partition("#")[0].partition("@")[0]
+    part = name.partition("@")[2].partition("#")[0]
+    repeat = name.partition("#")[2].partition("@")[0]
+    return path, part, int(repeat) if repeat.isdecimal() else 0

@@ -19,8 +19,7 @@ from parity.core.errors import TraceError
 from parity.trace import keys, validate
 from parity.trace.layout import Layout
 from parity.trace.mapping import Mapping, Matching
-from parity.trace.pages import equal
-from parity.trace.tensorfile import TensorFile
+from parity.trace.tensorfile import TensorFile, equal
 
 SCHEMA = 1
 Tensors = dict[str, Array]

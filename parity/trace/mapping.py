@@ -1,11 +1,16 @@
-"""Structs for the correspondence of a pair's two models: their weights, and the tensors that their modules return."""
+"""The correspondence of a pair's two models: of their weights, and of the tensors that their modules return.
 
+By it the tensors of the two traces are chosen that can be compared.
+"""
+
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 from parity.config.pair import WeightRule
 from parity.core.errors import BackendError, UsageError
+from parity.trace import keys
 
 
 class Entry(WeightRule, frozen=True):
@@ -167,3 +172,28 @@ class PairContext(msgspec.Struct, frozen=True, kw_only=True):
     survey: str = ""
     mapping: Mapping | None = None
     matching: Matching | None = None
+
+
+def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:
+    """Return a predicate that tells whether a key of torch's trace has a counterpart in Keras's trace.
+
+    Without a mapping and a matching (a built-in case) every key has one.
+    """
+    if mapping is None or matching is None:
+        return lambda key: True
+    returned = {match.torch for match in matching.matches}
+    fed = {match.torch.partition("#")[0] for match in matching.matches if match.inputs is not None}
+    fed |= {each.torch for each in matching.fed}
+    unmatched = mapping.left_out.union(mapping.constants)
+
+    def is_comparable(key: str) -> bool:
+        kind, name = keys.split(key)
+        plain = name.partition("#")[0]
+        if kind == "activation":
+            return name in returned or name.startswith(keys.MODEL)
+        if kind == "input":
+            return plain in fed or plain in keys.MODEL_INPUTS
+        owner = name.rpartition(".")[0] if kind == "optimizer_state" else name
+        return owner not in unmatched
+
+    return is_comparable

@@ -20,7 +20,7 @@ from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Ext
 from parity.results import Side
 from parity.trace import keys
 from parity.trace.manifest import Trace
-from parity.trace.pages import blocks
+from parity.trace.tensorfile import blocks
 from parity.verdict.kernel import Spread
 from parity.verdict.rule import Rule, TensorVerdict
 from parity.verdict.steps import Step, is_whole

@@ -14,8 +14,8 @@ from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.results import Against, CaseResult, worst
 from parity.trace import keys
+from parity.trace.keys import in_words
 from parity.trace.manifest import Tensors, Trace
-from parity.trace.words import in_words
 from parity.verdict import kernel
 from parity.verdict.rule import Rule, TensorVerdict
 from parity.verdict.steps import Step

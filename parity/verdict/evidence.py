@@ -13,13 +13,13 @@ import numpy as np
 
 from parity.config.schema import Case
 from parity.core.arrays import Array
-from parity.core.names import INPUT, MODEL
 from parity.core.wording import agree, count
 from parity.results import Check, Finding, Verdict
 from parity.trace import keys
+from parity.trace.keys import INPUT, MODEL
 from parity.trace.manifest import Trace
-from parity.trace.pages import blocks
-from parity.trace.repeat import BEYOND
+from parity.trace.recorder import BEYOND
+from parity.trace.tensorfile import blocks
 from parity.verdict.kernel import Spread
 from parity.verdict.rule import SUBPRECISION, TensorVerdict
 from parity.verdict.steps import Step

@@ -18,7 +18,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.precision import gap
-from parity.trace.pages import blocks
+from parity.trace.tensorfile import blocks
 from parity.verdict.octaves import SLACK, Octave, Table, stride, suspicious
 from parity.verdict.stream import BLOCK, Tensor, stream
 

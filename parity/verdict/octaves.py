@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from parity.core.arrays import Array
 from parity.core.precision import HIGH, ROUNDOFF, SMALLEST
-from parity.trace.pages import release
+from parity.trace.tensorfile import release
 
 ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers

@@ -7,9 +7,9 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.trace import keys
-from parity.trace.comparable import comparable
 from parity.trace.manifest import Tensors, Trace
-from parity.trace.pages import blocks, equal
+from parity.trace.mapping import comparable
+from parity.trace.tensorfile import blocks, equal
 from parity.verdict.kernel import Runs
 from parity.verdict.stream import Change
 

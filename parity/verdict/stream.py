@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.trace.pages import release
+from parity.trace.tensorfile import release
 
 # Block sizes in bytes, by measurement: a single thread is fastest with buffers that fit into the L2 cache; with blocks
 # that small, several threads would wait for the interpreter's lock.

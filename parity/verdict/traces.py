@@ -12,7 +12,7 @@ from parity.layout.compare import compare_layouts
 from parity.results import RANKING, CaseResult, Check, Divergence, Verdict, worst
 from parity.trace import keys
 from parity.trace.manifest import Trace
-from parity.trace.pages import equal
+from parity.trace.tensorfile import equal
 from parity.verdict import kernel
 from parity.verdict.details import Collector, describe, furthest
 from parity.verdict.evidence import Evidence

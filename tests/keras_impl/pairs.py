@@ -14,9 +14,9 @@ from parity.config.schema import Case
 from parity.core import random
 from parity.data.pairs import PairData
 from parity.pairs import file
-from parity.runtime import drive
+from parity.runtime import drive, survey
 from parity.runtime.job import Job, SurveyJob
-from parity.trace import mapping, survey
+from parity.trace import mapping
 from parity.trace.keys import step_file
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Match, Matching, PairContext

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_impl.doctor import timing
 from keras_impl.instruments import devices
-from parity.doctor.clock import Clock
+from parity.core.clock import Clock
 
 
 def timed(step) -> float | None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_impl.instruments import source
 from keras_impl.instruments.build import Building, Scopes, named
 from keras_impl.instruments.pretended import pretend
-from parity.core.names import MODEL
+from parity.trace.keys import MODEL
 
 FILE = "tests/keras_impl/test_doctor_building.py"
 

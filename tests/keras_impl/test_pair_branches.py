@@ -8,8 +8,8 @@ from keras import layers, ops
 
 from keras_impl.record import calls, tree
 from keras_impl.record.pair.vary import embeddings, observed
-from parity.core.names import MODEL
 from parity.pairs.vary.coverage import Observer, Seen
+from parity.trace.keys import MODEL
 
 X = np.array([[-2.0, 0.5, 4.0]], np.float32)
 

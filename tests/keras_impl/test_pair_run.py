@@ -10,7 +10,7 @@ from pairs import ENTRIES, HEAD, MATCHES, MLP, WEIGHTS, data, mlp, near, pair, r
 from keras_impl.record.weights import array as stored
 from parity.core import random
 from parity.core.errors import BackendError
-from parity.trace import survey
+from parity.runtime import survey
 from parity.trace.mapping import Entry, Match
 
 # A run that fails leaves the file of its step to the garbage collection.

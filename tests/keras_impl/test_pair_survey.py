@@ -7,7 +7,8 @@ from pairs import Pair, pair
 
 from keras_impl.record import tree as kinds_of
 from parity.data.pairs import PairData
-from parity.trace import mapping, survey
+from parity.runtime import survey
+from parity.trace import mapping
 from parity.trace.mapping import Entry
 
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")

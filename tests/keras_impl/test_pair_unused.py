@@ -6,8 +6,8 @@ import pytest
 from pairs import pair
 
 from keras_impl.record.pair import survey as surveyor
+from parity.runtime import survey
 from parity.runtime.job import SurveyJob
-from parity.trace import survey
 from parity.trace.mapping import PairContext
 
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")

@@ -18,11 +18,10 @@ from doctor_evidence import (
     weight,
 )
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.model import Module
-from parity.doctor.evidence.ops import Call, Soft
-from parity.doctor.evidence.pretended import NotPretended
+from parity.doctor.evidence.ops import Call, NotPretended, Soft
+from parity.trace.keys import MODEL
 
 KIB = 256  # float32 numbers
 SPLIT = [weight("encoder.weight"), weight("decoder.weight", "cuda:1")]

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Place, Tensor
 from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.evidence.ops import Call, Copy, Failure
 from parity.doctor.evidence.training import Backward, Cut, Gradient, Optimizer
 from parity.doctor.finding import Finding, Severity
+from parity.trace.keys import MODEL
 
 MODULES = {"encoder": "Linear", "decoder": "Linear"}
 # Evidence, the id of its finding, its severity, where, the line, what the fix has; the evidence corrected.

@@ -7,9 +7,8 @@ from doctor_training_rows import cut_off, grown, losing
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.functions import Frozen, Method
 from parity.doctor.evidence.model import Made
-from parity.doctor.evidence.ops import NotFinite
+from parity.doctor.evidence.ops import Frozen, Method, NotFinite
 from parity.doctor.evidence.training import Backward
 
 LINE = "t.py:8"

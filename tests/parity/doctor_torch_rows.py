@@ -4,11 +4,11 @@ from typing import Any
 
 from doctor_evidence import NAMES, Row, evidence, failed, modules, place, step, tensor
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.ops import Call, Race
 from parity.doctor.evidence.training import Backward, Carried, Cleared, Event, Held, LossCall, Optimizer, Still
+from parity.trace.keys import MODEL
 
 LINE = "t.py:8"
 STATE = Carried(place=place("encoder", LINE), tensor=tensor([8, 64]))

@@ -17,12 +17,11 @@ from doctor_evidence import (
     weight,
 )
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.functions import Eager, Retrace
 from parity.doctor.evidence.model import Module
-from parity.doctor.evidence.ops import Broadcast, Call, InPlace, NotFinite
+from parity.doctor.evidence.ops import Broadcast, Call, Eager, InPlace, NotFinite, Retrace
 from parity.doctor.evidence.training import Backward, LossCall, Optimizer
+from parity.trace.keys import MODEL
 
 
 def ids(dtype: str = "int64", made: str = "", device: str = "cuda:0") -> Any:

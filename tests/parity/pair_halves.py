@@ -6,8 +6,8 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.pairs.activations.matching import match
+from parity.runtime.survey import Module, Seen, Survey, Weight
 from parity.trace.mapping import Entry, Mapping, Match, Matching
-from parity.trace.survey import Module, Seen, Survey, Weight
 
 
 class Half:

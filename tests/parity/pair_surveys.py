@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from parity.config.pair import Pair, PairInput
-from parity.trace.survey import Module, Survey, Weight
+from parity.runtime.survey import Module, Survey, Weight
 
 Shape = tuple[int, ...]
 Line = tuple[str, str, dict[str, Shape], dict[str, Any]]

@@ -22,7 +22,7 @@ from pair_surveys import (
     torch,
 )
 
-from parity.trace.survey import Seen
+from parity.runtime.survey import Seen
 
 
 def mlp() -> Model:

@@ -11,8 +11,8 @@ from parity.config import schema
 from parity.core.arrays import Array
 from parity.results import Against
 from parity.trace import keys
+from parity.trace.keys import in_words
 from parity.trace.manifest import Trace
-from parity.trace.words import in_words
 from parity.verdict.distributed import against_single
 
 STEP = "step-000000"

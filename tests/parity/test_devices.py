@@ -10,7 +10,7 @@ import pytest
 from parity.config import cases, devices, schema, strategies
 from parity.config.devices import Devices, obstacle
 from parity.core.errors import MissingError, UsageError
-from parity.runtime.hardware import available, missing
+from parity.runtime.resources import available, missing
 
 STACK, BLOCK = "linear_stack/single", "simple_block/single"
 

@@ -156,7 +156,7 @@ def test_beside_the_times_of_a_gpu_stand_those_of_the_cpu(monkeypatch):
 
 @pytest.mark.parametrize(("flag", "asked"), [([], False), (["--devices=cpu:2"], True), (["--devices=gpu:1"], True)])
 def test_devices_that_nobody_asked_for_are_known_as_such(flag, asked, monkeypatch):
-    monkeypatch.setattr("parity.runtime.hardware.shutil.which", lambda tool: None)  # as where there is no GPU
+    monkeypatch.setattr("parity.runtime.resources.shutil.which", lambda tool: None)  # as where there is no GPU
     with mock.patch.object(command, "examine", return_value=([], [])) as examined:
         command.main([*PROGRAM, *flag, "--quiet"])
     ((patient, _),) = [call.args for call in examined.call_args_list]

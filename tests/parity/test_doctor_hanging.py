@@ -6,9 +6,9 @@ import pytest
 from doctor_evidence import evidence, failed, step
 
 import parity
+from parity.core.ownership import Homes
 from parity.doctor.evidence.ranks import Collective, Waiting
 from parity.doctor.finding import Finding
-from parity.doctor.ownership import Homes
 from parity.doctor.rules import findings, hanging
 
 TORCH = "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"

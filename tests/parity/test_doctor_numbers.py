@@ -15,11 +15,10 @@ from doctor_training_rows import losing
 from test_doctor_replicas import pair
 from test_doctor_rules import TABLE
 
-from parity.doctor import documents, report, rules
-from parity.doctor.documents import Examination
+from parity.doctor import report, rules
 from parity.doctor.evidence import Evidence, Time
-from parity.doctor.evidence.common import Fact
 from parity.doctor.files import Files
+from parity.doctor.report import Examination
 from parity.report.output import as_json
 
 FLOATS = [math.nan, math.inf, -math.inf, 1e300, 0.0, None]
@@ -62,7 +61,7 @@ def test_no_number_breaks_the_evidence_the_rules_or_what_is_written(seen: Eviden
     text = io.StringIO()
     report.show(found, [read], text)
     json.loads(as_json(report.document(found, [read])), parse_constant=pytest.fail)
-    written = {name: make() for name, make in documents.makers(Examination(found, [read], [], "parity")).items()}
+    written = {name: make() for name, make in report.makers(Examination(found, [read], [], "parity")).items()}
     json.loads(written["sarif"], parse_constant=pytest.fail)
     ElementTree.fromstring(written["junit"])
     assert len(written["html"]) > len(written["markdown"]) > 0 < len(text.getvalue())
@@ -75,7 +74,9 @@ def kinds_with(number: type) -> set[type]:
         kind = kinds.pop()
         found.add(kind)
         inner = [each for field in get_type_hints(kind).values() for each in (field, *get_args(field))]
-        kinds += [each for each in inner if isinstance(each, type) and issubclass(each, Fact) and each not in found]
+        kinds += [
+            each for each in inner if isinstance(each, type) and issubclass(each, msgspec.Struct) and each not in found
+        ]
     return {kind for kind in found if any(number in within(field) for field in get_type_hints(kind).values())}
 
 
@@ -85,7 +86,7 @@ def within(kind: Any) -> list[Any]:
 
 def parts(value: Any) -> set[type]:
     """The kinds of all parts of the evidence that a value has."""
-    if isinstance(value, Fact):
+    if isinstance(value, msgspec.Struct):
         return {type(value)}.union(*(parts(getattr(value, name)) for name in value.__struct_fields__))
     return set().union(*map(parts, value)) if isinstance(value, list) else set()
 

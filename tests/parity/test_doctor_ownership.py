@@ -10,8 +10,8 @@ import numpy
 import pytest
 
 import parity
-from parity.doctor import ownership
-from parity.doctor.ownership import Homes
+from parity.core import ownership
+from parity.core.ownership import Homes
 
 SITE = "/env/lib/python3.11/site-packages"
 INSTALLED = Homes(

@@ -7,8 +7,7 @@ from doctor_evidence import evidence, step
 
 from parity.doctor import rules
 from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ranks import Collective
-from parity.doctor.evidence.replicas import Change, Comparable, Numbers
+from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
 from parity.doctor.evidence.training import Optimizer
 from parity.doctor.finding import Finding
 

@@ -35,14 +35,12 @@ from doctor_torch_rows import SHARED, TORCH_ROWS, on_one
 from doctor_training_rows import TRAINING_ROWS
 from doctor_value_rows import VALUE_ROWS, ids, kept, learns, looked_up, optimizer
 
-from parity.core.names import MODEL
 from parity.doctor import rules
 from parity.doctor.evidence import Step
-from parity.doctor.evidence.functions import Retrace
-from parity.doctor.evidence.ops import Call, Failure
-from parity.doctor.evidence.pretended import NotPretended
+from parity.doctor.evidence.ops import Call, Failure, NotPretended, Retrace
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.rules import words
+from parity.trace.keys import MODEL
 
 TABLE = [*DEVICE_ROWS, *VALUE_ROWS, *TRAINING_ROWS, *TORCH_ROWS, *KERAS_ROWS]
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from parity.core import inputs
+from parity.core.clock import Clock
 from parity.core.errors import UsageError
-from parity.doctor.clock import Clock
+from parity.core.program import load
 from parity.doctor.drive import Drive, outcome
 from parity.doctor.evidence import Evidence, Time
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.files import Files, waiting
-from parity.doctor.program import load
-from parity.runtime.program import Program
+from parity.runtime.drive import Program
 
 MISTAKEN_INPUTS = [
     ("x", "expected name=dtype[shape]"),

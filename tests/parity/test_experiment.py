@@ -26,8 +26,8 @@ from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search
 from parity.diagnose.formula import Seen, seen
-from parity.trace import experiment
-from parity.trace.experiment import Change, Found, Outcome
+from parity.runtime import experiment
+from parity.runtime.experiment import Change, Found, Outcome
 
 X = np.linspace(-3.0, 3.0, 41)
 EPSILON = 1e-3

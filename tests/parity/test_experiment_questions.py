@@ -8,16 +8,16 @@ import pytest
 from causes_made import made
 from msgspec.structs import asdict, replace
 
-from parity.core.names import MODEL
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.further import further
 from parity.results import CaseResult, Cause, Divergence, Verdict
-from parity.trace.experiment import Change, Found, Outcome, Question, Tensor
+from parity.runtime.experiment import Change, Found, Outcome, Question, Tensor
+from parity.runtime.survey import Seen, Survey
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping, Match, Matching
-from parity.trace.survey import Seen, Survey
 from parity.verdict.traces import Unequal
 
 TRACE = cast(Trace, SimpleNamespace(folder=Path("trace")))

@@ -16,7 +16,7 @@ from report_samples import HOSTILE, compared, hostile, sample
 from synthetic import small_case
 
 from parity.details import Compared, Details
-from parity.doctor import documents as doctor
+from parity.doctor import report as doctor
 from parity.report.html import comparison, page, rows
 from parity.report.output import write_json
 from parity.results import CaseResult, Report

@@ -7,7 +7,7 @@ import pytest
 from parity.diagnose.experiment import later
 from parity.diagnose.experiment.later import Parted, likely, parted, with_named
 from parity.results import CaseResult, Cause, Divergence
-from parity.trace.experiment import Change, Found, Outcome
+from parity.runtime.experiment import Change, Found, Outcome
 from parity.verdict.traces import Unequal
 
 

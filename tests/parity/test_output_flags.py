@@ -17,7 +17,7 @@ from test_html_page import Parsed, embedded
 from verdicts import times
 
 from parity import cli, compare
-from parity.core.signals import Stopped
+from parity.core.process import Stopped
 from parity.doctor import __main__ as doctor
 from parity.results import CaseResult
 from parity.selftest import __main__ as selftest

@@ -11,7 +11,7 @@ from parity.pairs.alignment import Block
 from parity.pairs.alignment import align as best_blocks
 from parity.pairs.weights import align
 from parity.pairs.weights.propose import propose
-from parity.trace.survey import Survey
+from parity.runtime.survey import Survey
 
 
 def pairs(scores: list[list[float]], adjoining: float = 0.0) -> list[tuple[int, int]]:

@@ -8,8 +8,8 @@ from parity.pairs.weights.assume import MOST_RUNS, assume
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import resolve
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
-from parity.trace.survey import Survey
 
 
 def ambiguity(block: str = "", counted: bool = False) -> Ambiguity:

@@ -18,9 +18,9 @@ from parity.pairs.untrained.random_tables import DISTRIBUTION, Draw, Draws, Rand
 from parity.pairs.weights.propose import Proposal, propose
 from parity.pairs.weights.runs import Resolved, Values
 from parity.results import CaseResult, Cause, Verdict
+from parity.runtime.survey import Frame, Made, Module, Rehearsal, Seen, Survey, Weight
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping, Unlike
-from parity.trace.survey import Frame, Made, Module, Rehearsal, Seen, Survey, Weight
 
 ANGLES = np.arange(64.0)[:, None] / 10000 ** (np.arange(8) / 8)
 TABLE, OTHER = np.sin(ANGLES), np.sin(ANGLES * 1.001)

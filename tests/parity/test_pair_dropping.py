@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from parity.pairs.activations.dropping import in_training
+from parity.runtime.survey import Module, Rehearsal, Seen, Survey
 from parity.trace.mapping import Match, Matching
-from parity.trace.survey import Module, Rehearsal, Seen, Survey
 
 
 def survey(side: str, rate: float) -> Survey:

@@ -11,9 +11,8 @@ from parity.diagnose.diagnosis import Examined
 from parity.pairs.accepting.evidence import Size
 from parity.pairs.accepting.expect import apply_expected, left_over
 from parity.results import CaseResult, Cause, Check, Divergence, Finding
-from parity.trace.comparable import comparable
-from parity.trace.mapping import Mapping, Match, Matching
-from parity.trace.words import in_words
+from parity.trace.keys import in_words
+from parity.trace.mapping import Mapping, Match, Matching, comparable
 from parity.verdict.traces import Unequal
 
 GELU = Cause(id="gelu.form", where="blocks.0.mlp", torch="tanh", keras="exact", evidence="...")

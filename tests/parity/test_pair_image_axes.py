@@ -12,7 +12,7 @@ from parity.pairs.activations.layouts import unlike_axes
 from parity.pairs.causes.pair_causes import LAYOUT, name_layout
 from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause
-from parity.trace.survey import Seen, Survey
+from parity.runtime.survey import Seen, Survey
 
 SHAPE = (2, 3, 5, 3)
 

@@ -7,9 +7,9 @@ import pytest
 
 from parity.config.pair import Pair, PairInput
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.pairs.activations.layouts import channels, given_orders, order_by_channels, output_layouts
-from parity.trace.survey import Module, Seen, Survey
+from parity.runtime.survey import Module, Seen, Survey
+from parity.trace.keys import MODEL
 
 RANDOM = np.random.default_rng(0)
 CONV = RANDOM.normal(size=(2, 5, 5, 5))  # N, C, H, W: of one extent, so that no shape tells

@@ -8,7 +8,7 @@ from pair_zoo import MODELS
 
 from parity.pairs.weights.propose import propose
 from parity.pairs.weights.transfer import to_keras
-from parity.trace.survey import Survey
+from parity.runtime.survey import Survey
 
 
 def anonymous(survey: Survey) -> tuple[Survey, dict[str, str]]:

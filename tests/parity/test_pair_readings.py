@@ -11,8 +11,8 @@ from pair_surveys import PAIR, dense, keras, linear, torch
 from parity.core.arrays import Array
 from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.pairs.weights.readings import chosen, towers
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
-from parity.trace.survey import Survey
 
 SIZE = 4
 INPUTS = [normal(number, 5, SIZE) for number in range(3)]

@@ -11,8 +11,8 @@ from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import MOST_RUNS, resolve
 from parity.pairs.weights.runs import Resolved
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
-from parity.trace.survey import Survey
 
 Weights = dict[str, Array]
 Forward = Callable[[Half, Weights], None]

@@ -10,8 +10,8 @@ from parity.config.pair import Ignore, WeightRule
 from parity.core.errors import UsageError
 from parity.pairs.weights.propose import Proposal, propose
 from parity.pairs.weights.transfer import to_keras
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry
-from parity.trace.survey import Survey
 
 
 def proposed(here: Survey, there: Survey, *rules: WeightRule, ignore: Ignore | None = None) -> Proposal:

@@ -11,7 +11,7 @@ from pair_zoo import MODELS
 from parity.pairs.weights import names
 from parity.pairs.weights.propose import Proposal, propose
 from parity.pairs.weights.show import complaint
-from parity.trace.survey import Rehearsal, Survey
+from parity.runtime.survey import Rehearsal, Survey
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from parity.core.plain import plain, setting
-from parity.trace import survey
-from parity.trace.survey import Module, Survey
+from parity.runtime import survey
+from parity.runtime.survey import Module, Survey
 
 
 class Mode(enum.Enum):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parity.core.errors import UsageError
-from parity.doctor.program import load
+from parity.core.program import load
 
 
 @pytest.fixture(autouse=True)

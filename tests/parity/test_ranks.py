@@ -8,7 +8,7 @@ import pytest
 from stand_ins import ANSWERS, RANKS, Stage, job, only_rank_1
 
 from parity.runtime.backend import running
-from parity.runtime.ranks import variables
+from parity.runtime.environment import rank_variables
 
 # What goes on
 
@@ -121,13 +121,13 @@ def test_a_closed_backend_starts_no_group(stage: Stage) -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "keras"])
 def test_a_single_process_is_told_nothing(backend: str, tmp_path: Path) -> None:
-    assert variables(backend, 1, tmp_path) == [{}]
+    assert rank_variables(backend, 1, tmp_path) == [{}]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_torch_s_ranks(ranks: int, tmp_path: Path) -> None:
     (tmp_path / "rendezvous").write_text("of ranks that are gone")
-    told = variables("torch", ranks, tmp_path)
+    told = rank_variables("torch", ranks, tmp_path)
     assert [(each["RANK"], each["LOCAL_RANK"]) for each in told] == [(str(rank),) * 2 for rank in range(ranks)]
     assert {each["WORLD_SIZE"] for each in told} == {str(ranks)}
     assert {each["PARITY_RENDEZVOUS"] for each in told} == {(tmp_path / "rendezvous").as_uri()}
@@ -136,13 +136,13 @@ def test_torch_s_ranks(ranks: int, tmp_path: Path) -> None:
 
 def test_the_meeting_place_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    meeting = variables("torch", 2, Path("here"))[0]["PARITY_RENDEZVOUS"]
+    meeting = rank_variables("torch", 2, Path("here"))[0]["PARITY_RENDEZVOUS"]
     assert meeting == f"file://{tmp_path}/here/rendezvous"
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_tensorflow_s_workers(ranks: int, tmp_path: Path) -> None:
-    told = [json.loads(each["TF_CONFIG"]) for each in variables("keras", ranks, tmp_path)]
+    told = [json.loads(each["TF_CONFIG"]) for each in rank_variables("keras", ranks, tmp_path)]
     assert [each["task"] for each in told] == [{"type": "worker", "index": rank} for rank in range(ranks)]
     (workers,) = {tuple(each["cluster"]["worker"]) for each in told}
     assert len(set(workers)) == ranks

@@ -13,8 +13,8 @@ from parity.repair import flags, search
 from parity.repair.candidates import Port, edits, why_none
 from parity.report.terminal import text as explained
 from parity.results import CaseResult, Repair, TriedEdit
+from parity.runtime.survey import Frame, Made, Module, Survey, Weight
 from parity.trace.mapping import Entry, Mapping, Match, Matching, PairContext
-from parity.trace.survey import Frame, Made, Module, Survey, Weight
 
 FLAGS = ["--torch=a:build", "--keras=b:build", "--input=x=float32[2]"]
 

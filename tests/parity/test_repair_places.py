@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from parity.diagnose.arguments import Setting
-from parity.doctor import construction
 from parity.repair.candidates import Places
 from parity.repair.edit import edit, spliced
-from parity.trace.survey import Made
+from parity.runtime import construction
+from parity.runtime.survey import Made
 
 made: list[Made | None] = []
 HEAD = "from test_repair_places import Layer, Norm\n"

@@ -14,7 +14,7 @@ from synthetic import record, small_case
 from parity.config import cases
 from parity.core.errors import UsageError
 from parity.runtime import resources
-from parity.trace.survey import Module, Seen, Survey, Weight
+from parity.runtime.survey import Module, Seen, Survey, Weight
 
 ROOT = Path(__file__).parents[2]
 Usage = namedtuple("Usage", "total used free")

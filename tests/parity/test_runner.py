@@ -12,10 +12,9 @@ from slow import WAIT
 
 from parity.config import cases
 from parity.core.errors import MissingError
-from parity.core.threads import begun, ended
 from parity.runtime import runner as runners
 from parity.runtime.job import Answer, Job
-from parity.runtime.runner import QUEUE, Runner, both, in_order
+from parity.runtime.runner import QUEUE, Runner, begun, both, ended, in_order
 
 
 class StandIn:

@@ -14,7 +14,7 @@ import pytest
 from slow import WAIT
 from synthetic import by_hand
 
-from parity.trace import keys, manifest, pages
+from parity.trace import keys, manifest, tensorfile
 from parity.trace.recorder import Recorder
 from parity.trace.tensorfile import TensorFile
 
@@ -107,7 +107,7 @@ def test_a_recorder_makes_one_copy_at_most(tmp_path: Path, transposed: bool) -> 
 def test_what_was_released_reads_the_same_again(trace: Path) -> None:
     values = TensorFile(trace / "high" / "rank-0" / "initial.safetensors")["parameter/weight"]
     first = values[:1000].copy()
-    pages.release(values, values[:1000], np.zeros(1000))
+    tensorfile.release(values, values[:1000], np.zeros(1000))
     assert np.array_equal(values[:1000], first)
 
 
@@ -117,5 +117,5 @@ def test_what_was_written_into_a_private_copy_is_kept(tmp_path: Path) -> None:
     private[:] = 1.0
     view = private.view()
     view.flags.writeable = False
-    pages.release(private, view)
+    tensorfile.release(private, view)
     assert private.min() == 1.0

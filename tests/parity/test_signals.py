@@ -98,10 +98,10 @@ def test_a_signal_after_the_tidying_does_not_change_the_status(lost: str) -> Non
     """While the interpreter ends, it would take the signal's default. Where a lock is awaited, Python loses Stopped."""
     kill = "os.kill(os.getpid(), signal.{})"
     code = (
-        "import os, signal\nfrom parity.core import signals\n"
-        "try:\n    with signals.stopping():\n"
+        "import os, signal\nfrom parity.core import process\n"
+        "try:\n    with process.stopping():\n"
         f"        try: {kill.format('SIGTERM')}\n        {lost or 'finally: pass'}\n"
-        f"except signals.Stopped as stop:\n    {kill.format('SIGINT')}\n    raise SystemExit(stop.status)\n"
+        f"except process.Stopped as stop:\n    {kill.format('SIGINT')}\n    raise SystemExit(stop.status)\n"
     )
     with started("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:
         assert program.communicate(timeout=WAIT) == ("", "")

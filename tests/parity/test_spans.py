@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.core.spans import covered
+from parity.core.clock import covered
 
 
 @pytest.mark.parametrize(

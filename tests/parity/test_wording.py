@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parity.core.wording import agree, count
-from parity.trace.words import in_words, owner
+from parity.trace.keys import in_words, owner
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from parity.config import cases
 from parity.config.schema import Case
+from parity.runtime import survey
 from parity.runtime.drive import Account, record
 from parity.runtime.job import Job, SurveyJob
-from parity.trace import survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 from torch_impl.record import run as side

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from parity.doctor.clock import Clock
+from parity.core.clock import Clock
 from torch_impl.doctor import timing
 
 

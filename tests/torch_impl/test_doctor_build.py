@@ -5,7 +5,7 @@ import torch
 from observed import line, observe
 from torch import nn
 
-from parity.core.names import MODEL
+from parity.trace.keys import MODEL
 from torch_impl.instruments import structure
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.pretended import pretend

@@ -6,7 +6,7 @@ from observed import line, observe, step
 from torch import nn
 from torch.nn import functional
 
-from parity.core.names import MODEL
+from parity.trace.keys import MODEL
 from torch_impl.instruments.pretended import pretend
 
 X = torch.arange(12.0).reshape(4, 3)

@@ -6,7 +6,7 @@ from observed import GPUS, line, observe
 from torch import nn
 from torch.optim import optimizer as optimizers
 
-from parity.core.names import MODEL
+from parity.trace.keys import MODEL
 from torch_impl.doctor.observer import Observer
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.pretended import pretend

@@ -12,7 +12,7 @@ from torch import nn
 
 from parity.core import random
 from parity.core.errors import BackendError
-from parity.trace import survey
+from parity.runtime import survey
 from torch_impl.record import tree
 
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}

@@ -21,14 +21,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from parity.core.clock import Clock
 from parity.core.errors import UsageError
-from parity.doctor.clock import Clock
+from parity.core.program import load
 from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
 from parity.doctor.evidence import Evidence, Time
 from parity.doctor.files import Files
-from parity.doctor.program import load
+from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
-from parity.runtime.program import Program, plain_run
 from torch_impl.doctor.observer import Observer
 from torch_impl.doctor.timing import timed
 from torch_impl.instruments import devices, source, structure, values

@@ -12,8 +12,7 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.profiler import profile, supported_activities
 
-from parity.core.spans import covered
-from parity.doctor.clock import Clock
+from parity.core.clock import Clock, covered
 
 # As ProcessGroupGloo.cpp and NCCL's kernels name them, and CUPTI the copies between GPUs.
 KINDS = ("gloo:", "nccl", "Memcpy PtoP")

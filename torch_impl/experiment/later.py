@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from parity.core.arrays import Array, reproduced
-from parity.core.names import INPUT
+from parity.core.program import find
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.pieces import Evidence, steps, updated_names
-from parity.doctor.program import find
-from parity.trace.experiment import Question
+from parity.runtime.experiment import Question
+from parity.trace.keys import INPUT
 from torch_impl.experiment.call import copied
 from torch_impl.experiment.training import Again, Pass, Training, Way
 from torch_impl.record import calls, tree

@@ -11,15 +11,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from parity.core import ownership
 from parity.core.arrays import Array, Floats, reproduced
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
-from parity.doctor import ownership
 from parity.pairs.vary.coverage import Observer
+from parity.runtime.experiment import LATER, Mask, Question
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import LATER, Mask, Question
 from torch_impl.experiment.call import copied, exchanged_arguments, like, recorded
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations

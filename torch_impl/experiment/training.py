@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.pieces import Evidence, Steps, updated
 from parity.runtime.job import ExperimentJob
+from parity.trace.keys import MODEL
 from torch_impl.record import calls
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, training, values

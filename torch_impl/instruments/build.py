@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from parity.core.names import MODEL
 from parity.doctor import rewrite
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.rewrite import Expression, Spot
+from parity.trace.keys import MODEL
 from torch_impl.instruments import source
 from torch_impl.instruments.origins import Origins, device, tensors
 from torch_impl.instruments.structure import first, hidden, inner

@@ -10,13 +10,13 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from parity.core.names import MODEL
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Phase, Place, Tensor
 from parity.doctor.evidence.ops import Call, Failure
 from parity.doctor.evidence.training import Cut
 from parity.doctor.rewrite import Expression
+from parity.trace.keys import MODEL
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.origins import Origins, tensors

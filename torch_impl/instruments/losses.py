@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from parity.core.names import MODEL
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression, Spot
+from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.origins import SAME, Origins, tensors

@@ -15,10 +15,10 @@ from torch.utils.data import IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all iterators
 from torch.utils.weak import WeakIdKeyDictionary
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place, Tensor
 from parity.doctor.evidence.ops import Repeated
+from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
 from torch_impl.instruments.virtual_devices import TYPE
 

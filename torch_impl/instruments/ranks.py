@@ -16,8 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from parity.doctor.evidence import Step
-from parity.doctor.evidence.ranks import Collective
-from parity.doctor.evidence.replicas import Change, Comparable, Numbers
+from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
 from parity.doctor.files import Files
 from torch_impl.instruments import devices, source, values
 from torch_impl.instruments.dtensors import is_dtensor

@@ -10,7 +10,8 @@ from types import CodeType, FrameType, TracebackType
 
 import torch
 
-from parity.doctor import ownership, rewrite
+from parity.core import ownership
+from parity.doctor import rewrite
 from parity.doctor.rewrite import Spot
 
 ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # the folder that the torch package is in

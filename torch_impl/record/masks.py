@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
-from parity.core.names import MODEL
+from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number
 from torch_impl.record import calls, tree
 

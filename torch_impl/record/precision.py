@@ -18,7 +18,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from parity.core.names import MODEL, STAY_ROUNDED
+from parity.trace.keys import MODEL, STAY_ROUNDED
 from torch_impl.record import calls, tree
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and torch uses it for convolutions on GPUs by default.

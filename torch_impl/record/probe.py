@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.core.names import INPUT, MODEL
 from parity.runtime.drive import Run
 from parity.trace import keys
+from parity.trace.keys import INPUT, MODEL
 from parity.trace.recorder import FORWARD, Recorder
 from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.record import calls, tree, weights

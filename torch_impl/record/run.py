@@ -20,9 +20,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from parity.config import schema, strategies
-from parity.runtime.drive import Account, Run
+from parity.runtime.drive import Account, Program, Run
 from parity.runtime.environment import threads
-from parity.runtime.program import Program
 from parity.trace.layout import Layout
 from torch_impl import losses, models, optimizers
 from torch_impl.instruments import devices

@@ -19,8 +19,8 @@ from keras_impl.instruments import source
 from keras_impl.record import precision
 from parity.config.pair import Pair
 from parity.core.errors import BackendError, UsageError, nearest
+from parity.core.program import load
 from parity.core.wording import count
-from parity.doctor.program import load
 from parity.pairs import structure
 
 CONTEXT = ("training", "mask")  # arguments of `call` that Keras fills in itself, unless an input has the name

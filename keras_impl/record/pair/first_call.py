@@ -21,9 +21,9 @@ from keras_impl.record.calls import Call
 from keras_impl.record.pair import build, layers
 from keras_impl.record.pair.values import FRAMEWORK
 from parity.config.schema import Case
+from parity.core import program
 from parity.core.python_state import PythonState
-from parity.doctor import program
-from parity.trace import survey
+from parity.runtime import survey
 
 Watch = Callable[[], AbstractContextManager[Any]]
 

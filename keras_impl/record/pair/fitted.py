@@ -23,13 +23,12 @@ from keras_impl.record.pair.training import Training
 from keras_impl.record.pair.values import Weights, python_state
 from keras_impl.record.weights import array
 from parity.config.schema import SGD
-from parity.core import random
+from parity.core import program, random
 from parity.core.errors import BackendError, UsageError
-from parity.core.names import MODEL
 from parity.core.python_state import generators
-from parity.doctor import program
+from parity.runtime import survey
 from parity.runtime.drive import Run
-from parity.trace import survey
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Fitted
 
 Arrays = dict[str, np.ndarray]

@@ -21,11 +21,11 @@ from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.sources import Sources
 from keras_impl.record.tree import attributes, role_of
 from parity.config.pair import Pair
-from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.layouts import given_orders
+from parity.runtime import survey
 from parity.runtime.drive import Run
-from parity.trace import survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Match
 
 STATISTICS = ("moving_mean", "moving_variance")

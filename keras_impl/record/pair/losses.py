@@ -16,10 +16,10 @@ from keras_impl.record.pair import build
 from keras_impl.record.pair.outputs import Output, found, laid_out, ordered
 from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.errors import UsageError
+from parity.core.program import find, load
 from parity.data.pairs import PairData
-from parity.doctor.program import find, load
-from parity.trace.returned import Path
-from parity.trace.survey import Survey
+from parity.runtime.returned import Path
+from parity.runtime.survey import Survey
 
 BUILT_IN = {
     "mse": keras.losses.MeanSquaredError,

@@ -23,7 +23,7 @@ from keras_impl.record.pair.build import user_errors
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import UsageError
-from parity.doctor.program import load
+from parity.core.program import load
 from parity.trace.manifest import ParameterGroup, Settings
 
 

@@ -9,10 +9,10 @@ from einops import rearrange
 
 from parity.config.pair import Pair
 from parity.core.errors import UsageError, nearest
-from parity.core.names import MODEL
 from parity.core.wording import count
-from parity.trace import returned
-from parity.trace.returned import Leaf, Path, Returned
+from parity.runtime import returned
+from parity.runtime.returned import Leaf, Path, Returned
+from parity.trace.keys import MODEL
 
 
 class Output(NamedTuple):

@@ -25,7 +25,7 @@ from parity.config.schema import Case
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.causes.training import changing, counting
-from parity.trace.survey import Rehearsal
+from parity.runtime.survey import Rehearsal
 
 
 def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:

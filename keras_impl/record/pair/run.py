@@ -30,12 +30,12 @@ from keras_impl.record.precision import promoted
 from keras_impl.record.probe import Probe
 from keras_impl.record.recorders import LayoutRecorder
 from parity.config.schema import Case
-from parity.core.names import MODEL
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
-from parity.runtime.drive import Account, Run
-from parity.runtime.program import Program
-from parity.trace import manifest, survey
+from parity.runtime import survey
+from parity.runtime.drive import Account, Program, Run
+from parity.trace import manifest
+from parity.trace.keys import MODEL
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 

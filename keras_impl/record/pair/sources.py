@@ -14,8 +14,8 @@ import tensorflow as tf
 from keras import initializers
 from keras.src.ops.operation import Operation
 
-from parity.doctor import construction
-from parity.trace.survey import Made
+from parity.runtime import construction
+from parity.runtime.survey import Made
 
 KINDS: tuple[type, ...] = (keras.Layer, keras.optimizers.Optimizer)
 # What layers begin with by default, where that is random.

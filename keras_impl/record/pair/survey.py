@@ -24,14 +24,14 @@ from keras_impl.record.pair.rehearsal import rehearse, still, unused, without_dr
 from keras_impl.record.pair.sources import Sources, noted_at_creation
 from keras_impl.record.precision import promoted
 from parity.config.pair import Pair
-from parity.core.names import MODEL
 from parity.core.precision import HIGH
+from parity.core.program import load
 from parity.data.pairs import PairData
-from parity.doctor.program import load
 from parity.pairs.causes.sources import shown
+from parity.runtime import survey as surveys
 from parity.runtime.job import SurveyJob
-from parity.trace import survey as surveys
-from parity.trace.returned import Path as Keys
+from parity.runtime.returned import Path as Keys
+from parity.trace.keys import MODEL
 from parity.trace.tensorfile import Writer
 
 ROOM = 1 << 16

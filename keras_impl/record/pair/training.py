@@ -20,10 +20,10 @@ from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
 from parity.config.pair import TARGET
 from parity.config.schema import Case
-from parity.core.names import MODEL
+from parity.core.program import load
 from parity.data.pairs import PairData
-from parity.doctor.program import load
-from parity.trace.survey import Survey
+from parity.runtime.survey import Survey
+from parity.trace.keys import MODEL
 
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

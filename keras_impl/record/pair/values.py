@@ -16,14 +16,14 @@ from keras_impl.record.pair import layers
 from keras_impl.record.pair.layers import Held
 from keras_impl.record.pair.optimizers import rate
 from keras_impl.record.weights import RMSPROP_SLOTS, SLOTS, Value, array
+from parity.core import program
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.core.python_state import Framework, PythonState
-from parity.doctor import program
 from parity.pairs.weights import transfer
+from parity.runtime.survey import Survey
 from parity.trace import mapping
 from parity.trace.mapping import Entry
-from parity.trace.survey import Survey
 
 Array = np.ndarray
 

@@ -30,10 +30,10 @@ from keras_impl.record.pair.values import python_state
 from keras_impl.record.precision import promoted
 from keras_impl.record.weights import array
 from parity.core.arrays import Floats
-from parity.core.names import MODEL
 from parity.pairs.vary.coverage import Draw, Observer
+from parity.runtime import survey
 from parity.runtime.job import VaryJob
-from parity.trace import survey
+from parity.trace.keys import MODEL
 
 
 @contextmanager

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from parity.core.arrays import Array
 from parity.diagnose.experiment.candidates import is_number
 from parity.diagnose.experiment.knobs import Knob
-from parity.trace import experiment
-from parity.trace.experiment import Change
+from parity.runtime import experiment
+from parity.runtime.experiment import Change
 
 DROPOUT: Final = "dropout"  # in the names of rates, and of the modules that have them
 MAX_NORM: Final = "max_norm"  # the length that vectors may have at most

@@ -15,7 +15,7 @@ from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.formula import NEEDED
 from parity.results import Cause, Changed
-from parity.trace.experiment import Change, Found, Outcome
+from parity.runtime.experiment import Change, Found, Outcome
 
 # What both frameworks and their libraries call a setting, by the name that causes have (docs/causes.md).
 NAMES: Final = {

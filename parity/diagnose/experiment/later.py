@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.core.arrays import Array
-from parity.core.names import INPUT
 from parity.core.wording import agree, count
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import DENSE, SLICES
 from parity.diagnose.experiment.pieces import PARAMETER
 from parity.diagnose.place import around, plain
 from parity.results import CaseResult, Cause, Divergence
+from parity.runtime.experiment import LATER, Change, Outcome, Question, Tensor
 from parity.trace import keys
-from parity.trace.experiment import LATER, Change, Outcome, Question, Tensor
+from parity.trace.keys import INPUT
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Matching

@@ -12,8 +12,8 @@ from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
+from parity.runtime.experiment import LATER, Mask, Question
 from parity.runtime.job import ExperimentJob
-from parity.trace.experiment import LATER, Mask, Question
 
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, assignment, one_of
-from parity.trace.experiment import Mask
+from parity.runtime.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
 # What is added to scores that do not count is no larger: float64 keeps nothing of the exponential of it beside 1.

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.core.names import INPUT
 from parity.diagnose.formula import Seen, largest, seen
+from parity.runtime.experiment import Question
 from parity.trace import keys
-from parity.trace.experiment import Question
+from parity.trace.keys import INPUT
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.recorder import FORWARD
 

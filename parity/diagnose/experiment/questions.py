@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from parity.config.pair import UNKNOWN
-from parity.core.names import MODEL
 from parity.diagnose.place import around, number, plain
 from parity.results import CaseResult, Cause, worst
+from parity.runtime.experiment import Question, Tensor
+from parity.runtime.survey import Survey
 from parity.trace import keys
-from parity.trace.experiment import Question, Tensor
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Match, Matching
-from parity.trace.survey import Survey
 from parity.verdict.traces import Unequal
 
 MOST: Final = 3  # modules that are asked

@@ -19,9 +19,9 @@ from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.search import LEAST, Found, Search
 from parity.diagnose.formula import NEEDED
+from parity.runtime import experiment, survey
+from parity.runtime.experiment import LATER, Change, Outcome, Question
 from parity.runtime.job import ExperimentJob
-from parity.trace import experiment, survey
-from parity.trace.experiment import LATER, Change, Outcome, Question
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 3.0

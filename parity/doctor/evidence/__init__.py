@@ -8,12 +8,27 @@ paths; "" is the program around the model, and `MODEL` the model itself.
 
 from typing import Literal
 
+from parity.core.clock import Time
 from parity.doctor.evidence.common import Fact
-from parity.doctor.evidence.functions import Eager, Frozen, Method, Retrace
 from parity.doctor.evidence.model import Made, Module, Move, Weight
-from parity.doctor.evidence.ops import Broadcast, Call, Copy, Dropped, Failure, InPlace, NotFinite, Race, Repeated, Soft
-from parity.doctor.evidence.pretended import NotPretended
-from parity.doctor.evidence.replicas import Comparable
+from parity.doctor.evidence.ops import (
+    Broadcast,
+    Call,
+    Copy,
+    Dropped,
+    Eager,
+    Failure,
+    Frozen,
+    InPlace,
+    Method,
+    NotFinite,
+    NotPretended,
+    Race,
+    Repeated,
+    Retrace,
+    Soft,
+)
+from parity.doctor.evidence.ranks import Comparable
 from parity.doctor.evidence.training import (
     Backward,
     Carried,
@@ -67,27 +82,6 @@ class Step(Fact):
     comparable: Comparable | None = None
     seconds: float = 0.0
     distributed: str = ""
-
-
-class Time(Fact):
-    """The time of a step and its parts: medians in seconds over `steps` steps after warming up.
-
-    The device is waited for at the boundary of each part. What a side cannot measure is None.
-
-    Attributes:
-        device: "cpu", or the name of the hardware.
-        communication: how long something is sent or waited for, which may be at the same time as other parts.
-    """
-
-    device: str
-    steps: int
-    step: float
-    forward: float | None = None
-    loss: float | None = None
-    backward: float | None = None
-    update: float | None = None
-    copies: float | None = None
-    communication: float | None = None
 
 
 class Evidence(Fact):

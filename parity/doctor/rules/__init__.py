@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Waiting
-from parity.doctor.finding import SEVERITIES, Finding
+from parity.doctor.finding import IDS, SEVERITIES, Finding
 from parity.doctor.rules import (
-    adversaries,
-    batches,
     copies,
     dtypes,
     failures,
@@ -17,42 +15,40 @@ from parity.doctor.rules import (
     functions,
     learning,
     losses,
+    misplaced,
     modes,
-    parted,
     placement,
-    pretended,
+    replicas,
     shapes,
-    strays,
-    syncs,
     training,
+    transfers,
     updates,
 )
 from parity.doctor.rules.hanging import Logs, hanging
-from parity.doctor.rules.ids import IDS
 
 __all__ = ["IDS", "findings", "hanging"]
 
 RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     failures.failed,
-    pretended.not_pretended,
-    strays.hidden,
-    strays.made_in_call,
-    strays.placed,
-    strays.optimizer_state,
+    failures.not_pretended,
+    misplaced.hidden,
+    misplaced.made_in_call,
+    misplaced.placed,
+    misplaced.optimizer_state,
     placement.one_device,
     placement.lopsided,
     placement.unused,
     placement.soft,
-    batches.copied_again,
-    batches.not_contiguous,
-    batches.not_pinned,
-    batches.repeated,
+    transfers.copied_again,
+    transfers.not_contiguous,
+    transfers.not_pinned,
+    transfers.repeated,
     copies.constant,
     copies.parameter,
     copies.implicit,
     copies.backward,
-    syncs.waits,
-    syncs.races,
+    transfers.waits,
+    transfers.races,
     functions.retraced,
     functions.eager,
     functions.frozen,
@@ -75,7 +71,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     training.clipped_in_vain,
     training.clipped_scaled,
     training.cleared_early,
-    adversaries.undetached,
+    updates.undetached,
     training.still,
     training.scheduled_first,
     training.exploding,
@@ -133,7 +129,7 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
             finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
     found = [finding for finding, _ in by_key.values()]
     apart: dict[tuple[str, str, str], Finding] = {}
-    for finding in itertools.chain(parted.apart(ranks, logs), placement.shared_gpu(ranks)):
+    for finding in itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)):
         apart.setdefault((finding.id, finding.where, finding.source), finding)
     found += apart.values()
     return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)

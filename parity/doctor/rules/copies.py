@@ -8,7 +8,7 @@ from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import by_line, grouped, is_host, last, make_finding, number, spread
-from parity.doctor.rules.strays import misplaced_weights
+from parity.doctor.rules.misplaced import misplaced_weights
 
 # Origins of tensors that are new in each step, or for which there is another rule.
 NOT_CONSTANT = (

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.model import Weight
@@ -20,6 +19,7 @@ from parity.doctor.rules.facts import (
     root_call,
     source_of,
 )
+from parity.trace.keys import MODEL
 
 DOUBLE = "float64"
 

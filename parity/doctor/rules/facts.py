@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Occurrence, Tensor
 from parity.doctor.evidence.model import Module, Weight
 from parity.doctor.evidence.ops import Call
 from parity.doctor.evidence.training import Event
 from parity.doctor.finding import Finding, Severity
+from parity.trace.keys import MODEL
 
 Item = TypeVar("Item")
 Seen = TypeVar("Seen", bound=Occurrence)

@@ -1,22 +1,26 @@
-"""Explain the exception that ended a step: by the first explanation that fits, or else by the exception itself."""
+"""Explain the exception that ended a step: by the first explanation that fits, or else by the exception itself.
+
+And report the calls that virtual GPUs do not imitate, of which some end the step.
+"""
 
 import re
 from collections.abc import Callable, Iterator
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.ops import Failure, InPlace
+from parity.doctor.evidence.ops import Failure, InPlace, NotPretended
 from parity.doctor.evidence.training import Carried
 from parity.doctor.finding import Finding
-from parity.doctor.rules import adversaries, dtypes, learning, mismatches, pretended, words
+from parity.doctor.rules import dtypes, learning, misplaced, updates, words
 from parity.doctor.rules.facts import FLOATS, INTEGERS, is_input, make_finding, module
+from parity.trace.keys import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
 
 OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "imul": "*", "div": "/", "itruediv": "/"}
 
 GRAPHS = ("modified by an inplace operation", "through the graph a second time")
+ERROR = "NotPretendedError"  # what a call raises without which the program cannot go on
 NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad and does not have a grad_fn")
 
 
@@ -61,7 +65,7 @@ def carried(_: Evidence, step: Step, failure: Failure) -> Finding | None:
 
 def used_up(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     """Return the finding for a pass whose graph was used, or overwritten, by the pass for another optimizer."""
-    return next(adversaries.undetached(evidence), None) if any(text in failure.message for text in GRAPHS) else None
+    return next(updates.undetached(evidence), None) if any(text in failure.message for text in GRAPHS) else None
 
 
 def state_kept(state: Carried, consequence: str) -> Finding:
@@ -215,8 +219,28 @@ def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Fin
     return finding
 
 
+def not_pretended(evidence: Evidence) -> Iterator[Finding]:
+    """Report the calls that did not end the program, those with the same consequence together."""
+    groups: dict[str, list[NotPretended]] = {}
+    for call in evidence.not_pretended:
+        groups.setdefault(call.instead, []).append(call)
+    for instead, calls in groups.items():
+        others = [f"{call.call} at {call.source}" for call in calls[1:]]
+        also = f" (also {', '.join(others)})" if others else ""
+        message = f"Virtual GPUs do not imitate {calls[0].call}{also}: {instead}."
+        yield make_finding("note", "gpu.not_pretended", "", calls[0].source, message, "")
+
+
+def not_imitated(_: Evidence, __: Step, failure: Failure) -> Finding | None:
+    """Return the finding for a call without which the program could not go on."""
+    if failure.exception != ERROR:
+        return None
+    message = f"{failure.message} The step ends here: the findings are about what ran before."
+    return make_finding("error", "gpu.not_pretended", failure.place.module, failure.place.source, message, "")
+
+
 EXPLANATIONS: tuple[Explanation, ...] = (
-    pretended.ended,
+    not_imitated,
     carried,
     used_up,
     in_place,
@@ -224,7 +248,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     ids_range,
     no_gradients,
     unused_ddp,
-    mismatches.devices,
+    misplaced.devices,
     float_ids,
     types,
 )

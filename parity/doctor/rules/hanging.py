@@ -4,12 +4,15 @@ The collective calls of a group match in order: the first call of each rank with
 send matches a receive.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
+from parity.core import ownership
 from parity.doctor.evidence.ranks import Collective, Waiting
 from parity.doctor.finding import Finding
-from parity.doctor.rules import stacks, words
+from parity.doctor.rules import words
 from parity.doctor.rules.facts import make_finding
 
 SENDS, RECEIVES = ("send",), ("recv",)
@@ -30,7 +33,7 @@ def hanging(logs: Logs, waiting: Sequence[Waiting]) -> list[Finding]:
         finding = _unexplained(waiting)
     if not finding:
         return []
-    finding.message += stacks.stacks(waiting)
+    finding.message += _stacks(waiting)
     return [finding]
 
 
@@ -108,7 +111,7 @@ def _any_source(log: Sequence[Collective]) -> bool:
 
 def _without_match(rank: int, peer: int, call: Collective, logs: Logs, waiting: Sequence[Waiting], fix: str) -> Finding:
     """Return the finding for a call whose peer does something else or has ended."""
-    has_ended = stacks.ended(peer, waiting)
+    has_ended = _ended(peer, waiting)
     instead = "has ended its step" if has_ended else _instead(peer, logs, waiting)
     message = f"Rank {rank} waits in {_in_words(call)}, for which rank {peer} makes no matching call: it {instead}."
     return make_finding("error", "collective.left" if has_ended else "collective.order", "", call.source, message, fix)
@@ -121,7 +124,7 @@ def _fewer_calls(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
         least = min(calls, key=lambda rank: len(calls[rank]))
         if len(calls[most]) > len(calls[least]):
             call = calls[most][len(calls[least])]
-            has_ended = not waiting or stacks.ended(least, waiting)
+            has_ended = not waiting or _ended(least, waiting)
             instead = (
                 f"has ended after {words.count(len(calls[least]), 'call')}"
                 if has_ended
@@ -131,23 +134,23 @@ def _fewer_calls(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
             message = f"Rank {most} {verb} {_in_words(call)}, which rank {least} does not reach: it {instead}."
             if has_ended:
                 return make_finding("error", "collective.left", "", call.source, message, _same_call(call))
-            return make_finding("error", "step.hangs", "", stacks.line(least, waiting), message, "")
+            return make_finding("error", "step.hangs", "", _innermost(least, waiting), message, "")
     return None
 
 
 def _unexplained(waiting: Sequence[Waiting]) -> Finding:
     """Return the finding for a program that hangs for a reason that its calls do not show."""
     waiting_rank = next((rank for rank in waiting if not rank.ended), waiting[0])
-    at = f" at {line}" if (line := stacks.line(waiting_rank.rank, waiting)) else ""
+    at = f" at {line}" if (line := _innermost(waiting_rank.rank, waiting)) else ""
     message = f"The step did not end within the time limit: rank {waiting_rank.rank} is still running{at}."
-    return make_finding("error", "step.hangs", "", stacks.line(waiting_rank.rank, waiting), message, "")
+    return make_finding("error", "step.hangs", "", _innermost(waiting_rank.rank, waiting), message, "")
 
 
 def _instead(rank: int, logs: Logs, waiting: Sequence[Waiting]) -> str:
     """Return what a rank does instead of the call that it should make."""
     if rank < len(logs) and logs[rank] and (waiting or logs[rank][-1].operation not in SENDS + RECEIVES):
         return f"{'is in' if waiting else 'ends with'} {_in_words(logs[rank][-1])}"
-    line = stacks.line(rank, waiting)
+    line = _innermost(rank, waiting)
     return f"is at {line}" if line else "makes no such call"
 
 
@@ -158,3 +161,54 @@ def _in_words(call: Collective) -> str:
         peer = f" {'to' if call.operation in SENDS else 'from'} rank {call.peer}"
     what = "" if call.operation in SHAPELESS else f" of {call.dtype}{call.shape}"
     return f"{call.operation}{what}{peer}{' at ' + call.source if call.source else ''}"
+
+
+FRAMES = 4  # number of frames that are shown
+FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')
+
+
+def _ended(rank: int, waiting: Sequence[Waiting]) -> bool:
+    """Return whether a rank had ended its step; not if a lost connection ended it while the user's code was running."""
+    return any(rank_state.ended and not _user_frames(rank_state) for rank_state in waiting if rank_state.rank == rank)
+
+
+def _stack(rank_state: Waiting) -> list[str]:
+    """Return the user's frames as "file:line in function", the innermost first; all frames if none is the user's."""
+    users = _user_frames(rank_state)
+    return [_formatted(frame) for frame in (users or ([] if rank_state.ended else _frames(rank_state)))[:FRAMES]]
+
+
+def _frames(rank_state: Waiting) -> list[re.Match[str]]:
+    return [frame for frame in map(FRAME.match, rank_state.stack) if frame]
+
+
+def _user_frames(rank_state: Waiting) -> list[re.Match[str]]:
+    homes = rank_state.homes or ownership.here()  # its process may run another interpreter, with other paths
+    return [frame for frame in _frames(rank_state) if homes.owner(frame["file"]) == "user"]
+
+
+def _formatted(frame: re.Match[str]) -> str:
+    return f"{_short(frame['file'])}:{frame['line']} in {frame['function']}"
+
+
+def _short(file: str) -> str:
+    """Return a path relative to the working directory if it is below that."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def _innermost(rank: int, waiting: Sequence[Waiting]) -> str:
+    """Return the innermost line of the user's code in a rank."""
+    frames = [frame for rank_state in waiting if rank_state.rank == rank for frame in _stack(rank_state)]
+    return frames[0].partition(" in ")[0] if frames else ""
+
+
+def _stacks(waiting: Sequence[Waiting]) -> str:
+    """Return the stacks of all ranks, one line for each frame."""
+    lines = []
+    for rank_state in waiting:
+        lines.append(
+            f"\nrank {rank_state.rank}{', which has ended its step' if _ended(rank_state.rank, waiting) else ''}:"
+        )
+        lines += [f"\n  {frame}" for frame in _stack(rank_state)]
+    return "".join(lines)

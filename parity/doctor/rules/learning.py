@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.training import Cut
 from parity.doctor.finding import Finding, Severity
@@ -17,6 +16,7 @@ from parity.doctor.rules.facts import (
     parameters,
     source_of,
 )
+from parity.trace.keys import MODEL
 
 # By kind of cut: what the tensor went through, and what the fixed line does instead.
 CUTS = {

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Module
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import backward_ran, by_line, make_finding, module, number, root_call, source_of
+from parity.trace.keys import MODEL
 
 CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
 

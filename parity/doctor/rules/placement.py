@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Weight
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import by_line, gpus, is_host, last, make_finding, number, parameters, source_of, spread
+from parity.trace.keys import MODEL
 
 UNEVEN = 3  # ratio of the largest share of parameters to the smallest that counts as uneven
 NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it raises instead"

@@ -1,17 +1,19 @@
-"""Which parameters several ranks have in common.
+"""Rules about parameters that should be the same on several ranks, and are not.
 
 A parameter is taken for a replica if the ranks of a group first used it with the same values, or if they had the same
 gradient of it. Sharded parameters start with values of their own and have gradients of their own. Ranks that pass
 activations on by sends and receives, as the stages of a pipeline do, are not compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from parity.core.names import MODEL
 from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ranks import Collective
-from parity.doctor.evidence.replicas import Change, Comparable, Numbers
-from parity.doctor.rules.facts import below
+from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
+from parity.doctor.finding import Finding, Severity
+from parity.doctor.rules import words
+from parity.doctor.rules.facts import ModuleParameters, below, grouped, grouped_by_module, make_finding, source_of
+from parity.trace.keys import MODEL
 
 PEERS = ("send", "recv")
 
@@ -99,3 +101,154 @@ def is_shared(gradients: list[Numbers]) -> bool:
 def identical(numbers: list[Numbers]) -> bool:
     """Return whether all of these numbers are the same."""
     return len({(each.size, each.norm, each.mark) for each in numbers}) == 1
+
+
+ROUNDING = 1e-3  # share of a change up to which two ranks may differ because they added up in another order
+# By how parameters were parted: why, and the fix.
+WHY = {
+    "gradients": (
+        "the gradients that this line applies differ between the ranks.",
+        "for p in {}: dist.all_reduce(p.grad)  # before this line",
+    ),
+    "gradient": (
+        "this line changes their gradients, which were the same on all ranks, in another way on each.",
+        "dist.all_reduce(total)  # before this line, which then does the same on all ranks",
+    ),
+    "update": (
+        "this line makes another update on each rank, though the gradients are the same.",
+        "for p in {}: dist.broadcast(p.data, src=owner)  # after this line",
+    ),
+    "": (
+        "no optimizer has changed them so.",
+        "for p in {}: dist.broadcast(p.data, src=0)  # after the change",
+    ),
+}
+DDP = (
+    "DistributedDataParallel has not averaged the gradients that this line applies. It does so only if it is called "
+    "itself, and if its parameters are neither moved nor cast nor replaced after it was made.",
+    "model = DistributedDataParallel(model)  # after moving and casting it; call this one in every step",
+)
+
+
+class Parted(NamedTuple):
+    """A parameter that is no longer the same on all ranks of a group, and the change that parted it.
+
+    Attributes:
+        how: "update" (with the same gradients), "gradient" (a write into the same gradients), "gradients" (they were
+            never the same), or "" (none of these).
+    """
+
+    name: str
+    how: str = ""
+    source: str = ""
+
+
+def apart(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> Iterator[Finding]:
+    """Report parameters that ranks of a group share, and that are not the same on all of them.
+
+    Args:
+        ranks: the evidence of each rank.
+        logs: the collective calls of each rank.
+    """
+    by_number = {evidence.rank: evidence for evidence in ranks}
+    for group in groups(ranks, logs):
+        members = [by_number[rank] for rank in group if rank in by_number]
+        if len(members) == len(group) > 1 and all(map(is_comparable, members)):
+            yield from _of_group(members)
+
+
+def _of_group(members: list[Evidence]) -> Iterator[Finding]:
+    """Report what the ranks of a group should have in common."""
+    steps = [comparable(evidence) for evidence in members]
+    first, last = ([each[at].used for each in steps] for at in (0, -1))
+    names = [name for name in first[0] if all(name in used for used in (*first, *last))]
+    unlike = {name for name in names if not identical([used[name] for used in first])}
+    changes = {name: [_changes(each[0], name) for each in steps] for name in names}
+    if started_apart := [name for name in names if name in unlike and _share_gradients(changes[name])]:
+        yield _started_apart(members, started_apart)
+        return
+    replicas = shared(members[0], unlike, first[0], changes)
+    apart = [name for name in replicas if _differ(first[0][name], [used[name] for used in last])]
+    parted = [_cause(name, first[0][name], changes[name]) for name in apart]
+    for group in grouped(parted, lambda each: (each.how, each.source)):
+        yield _parted(members, group)
+
+
+def _changes(step: Comparable, name: str) -> list[Change]:
+    return [change for change in step.changes if change.parameter == name]
+
+
+def _share_gradients(by_rank: list[list[Change]]) -> bool:
+    """Return whether all ranks update a parameter with the same gradient, which only communication brings about."""
+    updates = [[change.gradient for change in changes if change.what == "update"] for changes in by_rank]
+    return all(updates) and is_shared([gradients[0] for gradients in updates])
+
+
+def _differ(before: Numbers, after: list[Numbers]) -> bool:
+    """Return whether ranks changed a parameter, which was the same on all, by more than rounding differently."""
+    changes = [each.mark - before.mark for each in after]
+    return not identical(after) and max(changes) - min(changes) > ROUNDING * max(map(abs, changes))
+
+
+def _agree(gradients: list[Numbers]) -> bool:
+    """Return whether gradients are the same up to rounding."""
+    allowed = ROUNDING * max(each.norm for each in gradients)
+    marks, norms = [each.mark for each in gradients], [each.norm for each in gradients]
+    return max(marks) - min(marks) <= allowed and max(norms) - min(norms) <= allowed
+
+
+def _cause(name: str, before: Numbers, by_rank: list[list[Change]]) -> Parted:
+    """Return the first change that parted a parameter."""
+    for together in zip(*by_rank, strict=False):
+        if not _agree([change.gradient for change in together]):
+            update = next((change for change in together if change.what == "update"), by_rank[0][-1])
+            return Parted(name, "gradients", update.source)
+        written = [change for change in together if change.what == "gradient"]
+        results = [change.result for change in together]
+        if written and (len(written) < len(together) or not _agree(results)):
+            return Parted(name, "gradient", written[0].source)
+        if not written and _differ(before, results):
+            return Parted(name, "update", together[0].source)
+    return Parted(name)
+
+
+def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
+    """Return the finding for parameters that were parted by the same line in the same way."""
+    evidence = members[0]
+    names, how, source = [each.name for each in parted], parted[0].how, parted[0].source
+    parts = grouped_by_module(names, evidence)
+    wrapped = in_ddp(evidence)
+    why, fix = DDP if wrapped and how == "gradients" else WHY[how]
+    parameters = words.subject(names, "was", "were")
+    message = f"{parameters} the same on {_on(members)} in the first step, and not in the second: {why}"
+    severity: Severity = "error" if wrapped or how in ("gradient", "update") else "warning"
+    source = source or source_of(evidence, parts[0].module)
+    return make_finding(severity, "replicas.parted", parts[0].module, source, message, fix.format(_all_of(parts)))
+
+
+def _started_apart(members: list[Evidence], names: list[str]) -> Finding:
+    """Return the finding for parameters that differ from the start, but are updated with the same gradients."""
+    evidence = members[0]
+    parts = grouped_by_module(names, evidence)
+    message = (
+        f"{words.subject(names, 'is', 'are')} updated with the same gradients on {_on(members)}, but started with "
+        "other values on each: no rank's model is the one that the gradients belong to."
+    )
+    fix = f"for p in {_all_of(parts)}: dist.broadcast(p.data, src=0)  # before the first step"
+    module = parts[0].module
+    return make_finding("error", "replicas.start", module, source_of(evidence, module), message, fix)
+
+
+def _on(members: list[Evidence]) -> str:
+    """Return the ranks of a group in words."""
+    if len(members) == members[0].ranks:
+        return "all ranks"
+    return f"ranks {', '.join(str(evidence.rank) for evidence in members)}"
+
+
+def _all_of(parts: list[ModuleParameters]) -> str:
+    """Return the code for all parameters in these parts."""
+    if len(parts) == 1 and parts[0].whole:
+        return f"{words.code(parts[0].module)}.parameters()"
+    whole = [f"*{words.code(part.module)}.parameters()" for part in parts if part.whole]
+    return f"[{', '.join([*whole, *(words.code(name) for part in parts if not part.whole for name in part.names)])}]"

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from parity.core.names import MODEL
 from parity.core.wording import count as count
 from parity.doctor.evidence.common import Tensor
+from parity.trace.keys import MODEL
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

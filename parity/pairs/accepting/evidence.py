@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Matching
 from parity.verdict import kernel

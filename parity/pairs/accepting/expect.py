@@ -19,7 +19,7 @@ from parity.pairs.accepting.consequences import FORWARD, Consequences, Proportio
 from parity.pairs.accepting.evidence import Evidence
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
-from parity.trace.words import in_words
+from parity.trace.keys import in_words
 from parity.verdict.traces import Unequal
 
 NOISE = "precision.noise"

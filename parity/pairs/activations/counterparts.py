@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.pairs.activations.layouts import Channels, channels, order_by_channels
 from parity.pairs.activations.owners import SEPARATORS, ancestors, left_out, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
+from parity.runtime.survey import Module, Survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
-from parity.trace.survey import Module, Survey
 
 By = Literal["weights", "value", "order"]
 NOTHING: frozenset[int] = frozenset()

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from parity.pairs.activations.counterparts import drops
 from parity.pairs.activations.owners import SEPARATORS, ancestors
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Match, Matching
-from parity.trace.survey import Survey
 
 
 def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:

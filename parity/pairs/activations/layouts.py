@@ -16,7 +16,7 @@ import numpy as np
 from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.pairs.activations.values import Order, Shape
-from parity.trace.survey import Module, Survey
+from parity.runtime.survey import Module, Survey
 
 Channels = Literal["first", "last", "features", ""]
 # torch's modules whose tensors have the axes N, C and then all others: those that name their dimensions, and norms.

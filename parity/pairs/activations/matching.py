@@ -30,9 +30,9 @@ from parity.pairs.activations.values import Order, Shape, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes
 from parity.pairs.weights.patterns import reorders, reverse
 from parity.results import Matched
+from parity.runtime.returned import sentences
+from parity.runtime.survey import Module, Survey
 from parity.trace.mapping import Mapping, Match, Matching
-from parity.trace.returned import sentences
-from parity.trace.survey import Module, Survey
 
 Arguments = dict[str, list[Shape]]
 LINEAR = ("linear", "linear_io")

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Mapping
-from parity.trace.survey import Survey
 
 SEPARATORS = {"torch": ".", "keras": "/"}
 Owned = dict[str, frozenset[int]]  # module -> numbers of the mapping's entries whose weights are within it

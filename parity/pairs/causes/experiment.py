@@ -8,7 +8,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from parity.core.errors import BackendError
-from parity.core.names import MODEL
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment.causes import causes, with_causes
 from parity.diagnose.experiment.description import (
@@ -26,10 +25,11 @@ from parity.pairs.causes.further import following, further, is_behind
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause
+from parity.runtime import experiment, survey
+from parity.runtime.experiment import Outcome, Question
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
-from parity.trace import experiment, survey
-from parity.trace.experiment import Outcome, Question
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 

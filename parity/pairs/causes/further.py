@@ -10,12 +10,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from parity.core.names import MODEL
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.questions import Asked, Guilty, is_forward
 from parity.diagnose.place import plain
 from parity.results import Cause, Changed
-from parity.trace.experiment import Change, Outcome, Question
+from parity.runtime.experiment import Change, Outcome, Question
+from parity.trace.keys import MODEL
 from parity.verdict.traces import Unequal
 
 SIDES: Final = ("torch", "keras")

@@ -13,8 +13,8 @@ from parity.diagnose.experiment.later import Parted, difference
 from parity.pairs.causes.experiment import MOST_ALIKE, Experiment, each_once
 from parity.pairs.hidden import has_own_optimizer
 from parity.results import Cause
+from parity.runtime.experiment import Question
 from parity.trace import keys
-from parity.trace.experiment import Question
 
 
 def name_causes(experiment: Experiment, examined: Examined) -> None:

@@ -10,10 +10,10 @@ from parity.config.pair import UNKNOWN
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.layers import dropout
 from parity.results import CaseResult, Cause
+from parity.runtime.survey import Survey
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
-from parity.trace.survey import Survey
 
 SUM = "weights.sum"  # a torch weight that Keras holds only as part of a sum
 TIED = "weights.tied"  # a torch weight that Keras holds as several

@@ -6,8 +6,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from parity.results import CaseResult, Cause
+from parity.runtime.survey import Made, Survey
 from parity.trace.mapping import PairContext
-from parity.trace.survey import Made, Survey
 
 OPTIMIZERS = ("sgd.", "adam.", "adamw.", "weight_decay.", "clip.")  # the ids of causes in an optimizer
 

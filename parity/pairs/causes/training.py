@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.results import CaseResult, Cause, Divergence
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Fitted, Trace
 from parity.trace.mapping import Mapping, counts
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.core.arrays import Array, Floats
 from parity.pairs.weights.transfer import to_keras
-from parity.trace import survey
+from parity.runtime import survey
 from parity.trace.mapping import Entry, Unlike
 
 Values = Mapping[str, Array]

@@ -17,8 +17,8 @@ from parity.pairs.untrained import distributions
 from parity.pairs.untrained.built import Built, Values, finite
 from parity.pairs.untrained.distributions import Contrast, contrast
 from parity.pairs.weights.transfer import to_keras
+from parity.runtime.survey import Survey, Weight
 from parity.trace.mapping import Entry, Partial, Unlike
-from parity.trace.survey import Survey, Weight
 
 Mask = NDArray[np.bool_]
 LARGEST = 1 << 22  # numbers of a table that is drawn again and again

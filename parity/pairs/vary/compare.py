@@ -13,7 +13,6 @@ import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import reproduced
-from parity.core.names import MODEL
 from parity.pairs.causes.pair_causes import DEFAULT, SEED
 from parity.pairs.file import PairFile
 from parity.pairs.vary.coverage import (
@@ -32,12 +31,14 @@ from parity.pairs.vary.record import Facts, read
 from parity.pairs.vary.variations import ALWAYS, CALLED, GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Cause
 from parity.results import Variation as VariationResult
+from parity.runtime import survey
 from parity.runtime.job import RUNS, VaryJob, Work
 from parity.runtime.runner import Worker, both
-from parity.trace import keys, survey
+from parity.runtime.survey import Survey
+from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import PairContext
-from parity.trace.survey import Survey
 from parity.verdict.traces import compare
 
 PASSED = ("match", "subprecision")

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import drops
 from parity.results import Branch, Coverage
+from parity.runtime.survey import Survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Matching
-from parity.trace.survey import Survey
 
 INPUTS, TRAINING = "inputs", "training"
 Key = tuple[str, str]  # branch and module

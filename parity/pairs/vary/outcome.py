@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from parity.config.pair import Pair
-from parity.core.names import MODEL
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
 from parity.pairs.vary.variations import CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, digest
 from parity.results import ELSEWHERE, CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
+from parity.trace.keys import MODEL
 
 NPZ = "varied.npz"
 # How the reason begins where a difference shows on the inputs given.

@@ -28,8 +28,9 @@ from parity.pairs.vary.variations import (
     is_mask,
     variations,
 )  # fmt: skip
+from parity.runtime import survey
 from parity.runtime.job import VaryJob
-from parity.trace import keys, manifest, survey
+from parity.trace import keys, manifest
 from parity.trace.layout import Layout
 from parity.trace.recorder import Recorder
 

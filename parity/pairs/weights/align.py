@@ -19,7 +19,7 @@ from parity.pairs.untrained.built import Built
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Link, make_link
 from parity.pairs.weights.units import Unit, bare_unit, single_weight_units
-from parity.trace.survey import Survey
+from parity.runtime.survey import Survey
 
 # Scores: for each unit that gets a counterpart, then for what speaks for this very counterpart.
 PLACED, KIND, PART, NAME, NUMBER, NEXT = 3.0, 1.0, 1.5, 1.0, 0.25, 0.5

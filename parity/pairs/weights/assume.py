@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.core.names import MODEL
 from parity.core.wording import agree
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.runs import Resolved, Run, Values, agrees, exchanged
+from parity.runtime.survey import Survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Entry, Mapping
-from parity.trace.survey import Survey
 
 MOST_RUNS = 6  # exchanges that are tried; layers whose paths differ only in numbers are exchanged together
 MOST_NAMES = 6  # at most so many names in a sentence

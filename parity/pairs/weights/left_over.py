@@ -17,8 +17,8 @@ from typing import NamedTuple
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.units import Unit, one_bias
+from parity.runtime.survey import Survey, Weight
 from parity.trace.mapping import Entry, Unplaced
-from parity.trace.survey import Survey, Weight
 
 FEW = 3  # up to so many further rows, the part may begin at any of them; of more, it is the first or the last rows
 COMMON = names.HOLDERS | {"embedding"}  # words that tables of different things share

@@ -16,8 +16,8 @@ from parity.pairs.weights.names import distinctive_parts
 from parity.pairs.weights.patterns import MOST, numbered, reshapes, tidy
 from parity.pairs.weights.transfer import fits
 from parity.pairs.weights.units import RECURRENT, Unit, are_other_vectors
+from parity.runtime.survey import Weight
 from parity.trace.mapping import Entry
-from parity.trace.survey import Weight
 
 MATRICES = ("linear", "linear_io", "attention", "einsum")
 PACKED = (("query", "key", "value"), ("key", "value"), ("gate", "up"))  # in the order in which they are packed

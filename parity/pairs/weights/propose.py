@@ -18,8 +18,8 @@ from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.patterns import IDENTITY
 from parity.pairs.weights.transfer import check
 from parity.pairs.weights.units import Order, Unit, execution, units
+from parity.runtime.survey import Survey, Weight
 from parity.trace.mapping import Entry, Mapping, counts, keeps
-from parity.trace.survey import Survey, Weight
 
 NOTHING = Built()
 

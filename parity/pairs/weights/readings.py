@@ -19,7 +19,7 @@ from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchange
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.propose import Proposal, Reading
 from parity.pairs.weights.runs import Reproduced, Run, Values, agrees
-from parity.trace.survey import Survey
+from parity.runtime.survey import Survey
 
 FEW = 3  # towers of one structure that are tried in every order
 MOST_RUNS = 12

@@ -13,15 +13,15 @@ import re
 
 import msgspec
 
-from parity.core.names import MODEL
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Values, agrees, exchanged, nearest
+from parity.runtime.survey import Survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
-from parity.trace.survey import Survey
 
 MOST_RUNS = 64
 MOST_TOGETHER = 12  # combinations that are tried where one tensor depends on several ambiguities

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from parity.config.pair import PREFIX, WeightRule
 from parity.core.errors import UsageError, nearest
 from parity.pairs.weights.patterns import tidy
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry
-from parity.trace.survey import Survey
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

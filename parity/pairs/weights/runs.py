@@ -11,8 +11,8 @@ from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.values import CLEARLY, SAME, Tensor, could_be_same, fit
 from parity.pairs.weights.links import Ambiguity
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
-from parity.trace.survey import Survey
 
 Values = dict[str, Array]
 Chosen = tuple[int, ...]  # the number of a choice for each of several ambiguities

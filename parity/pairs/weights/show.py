@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from parity.pairs.weights.patterns import IDENTITY
+from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping, Unplaced
-from parity.trace.survey import Survey
 
 FIELDS = ("slice", "rearrange", "sizes", "order", "each", "combine")  # what a rule says beside the names
 LISTED = ("", "torch", "keras", "torch: ", "keras: ")  # in the place of Keras's name where a weight has no counterpart

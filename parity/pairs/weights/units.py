@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from parity.pairs.weights.patterns import Shape
-from parity.trace.survey import Module, Survey, Weight
+from parity.runtime.survey import Module, Survey, Weight
 
 # The common name of a weight's role, by the attribute that holds it on either side.
 ROLES = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from parity.doctor.evidence.pretended import NotPretended
+from parity.doctor.evidence.ops import NotPretended
 from torch_impl.instruments.pretended import devices, libraries, runtime, tensors
 from torch_impl.instruments.pretended.devices import CALLED
 from torch_impl.instruments.virtual_devices import TYPE, Machine

@@ -13,11 +13,11 @@ from torch import nn
 
 from parity.config.pair import Pair
 from parity.config.schema import Case
+from parity.core import program
 from parity.core.errors import BackendError, UsageError, nearest
-from parity.core.names import MODEL
-from parity.doctor import program
-from parity.doctor.program import load
+from parity.core.program import load
 from parity.pairs import structure
+from parity.trace.keys import MODEL
 from torch_impl.instruments.source import line_of
 from torch_impl.record import precision, tree
 from torch_impl.record.precision import promote_weights

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from parity.config.pair import TARGET, Pair, Train
 from parity.core.errors import UsageError
+from parity.core.program import load
 from parity.data.pairs import PairData
-from parity.doctor.program import load
-from parity.trace.survey import Seen
+from parity.runtime.survey import Seen
 from torch_impl import losses
 from torch_impl.record.pair.build import tensor, user_errors
 from torch_impl.record.pair.outputs import flat, named

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.config.schema import Case
 from parity.core.errors import UsageError
-from parity.doctor.program import load
+from parity.core.program import load
 from parity.trace.manifest import ParameterGroup, Settings
 from torch_impl import optimizers
 from torch_impl.record.pair.build import user_errors

@@ -7,9 +7,9 @@ import torch
 
 from parity.config.pair import Pair, PairOutput
 from parity.core.errors import UsageError, nearest
-from parity.core.names import MODEL
-from parity.trace import returned
-from parity.trace.returned import Returned
+from parity.runtime import returned
+from parity.runtime.returned import Returned
+from parity.trace.keys import MODEL
 
 Named = list[tuple[str, torch.Tensor]]
 

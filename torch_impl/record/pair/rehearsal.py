@@ -20,7 +20,7 @@ from parity.config.schema import Case
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.causes.training import changing, counting
-from parity.trace.survey import Rehearsal
+from parity.runtime.survey import Rehearsal
 from torch_impl.record import calls, tree
 from torch_impl.record.calls import Call
 from torch_impl.record.masks import Masks

@@ -12,9 +12,9 @@ from torch import nn
 
 from parity.config.schema import Case
 from parity.data.pairs import PairData
-from parity.runtime.drive import Account, Run
-from parity.runtime.program import Program
-from parity.trace import manifest, survey
+from parity.runtime import survey
+from parity.runtime.drive import Account, Program, Run
+from parity.trace import manifest
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from torch_impl.instruments import devices

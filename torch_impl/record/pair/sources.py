@@ -9,8 +9,8 @@ from unittest import mock
 import torch
 from torch import nn
 
-from parity.doctor import construction
-from parity.trace.survey import Made
+from parity.runtime import construction
+from parity.runtime.survey import Made
 
 KINDS: tuple[type, ...] = (nn.Module,)
 RESETS = ("reset_parameters", "_reset_parameters")  # the methods by which torch's modules fill their parameters

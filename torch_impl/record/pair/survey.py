@@ -16,10 +16,10 @@ from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core import precision as precisions
 from parity.data.pairs import PairData
+from parity.runtime import survey as files
 from parity.runtime.job import SurveyJob
-from parity.trace import survey as files
-from parity.trace.returned import Returned
-from parity.trace.survey import Module, Seen, Survey, Weight
+from parity.runtime.returned import Returned
+from parity.runtime.survey import Module, Seen, Survey, Weight
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
 from torch_impl.record import calls, precision, tree, weights

@@ -13,9 +13,9 @@ from torch import nn
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
+from parity.core.program import load
 from parity.data.pairs import PairData
-from parity.doctor.program import load
-from parity.trace import survey
+from parity.runtime import survey
 from torch_impl.record import precision
 from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.core import random
+from parity.core import program, random
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.core.precision import dtype
 from parity.core.python_state import Framework, PythonState
-from parity.doctor import program
-from parity.trace.survey import WEIGHTS
+from parity.runtime.survey import WEIGHTS
 from parity.trace.tensorfile import TensorFile
 from torch_impl.record import tree, weights
 from torch_impl.record.weights import COUNTER, STATISTICS, Named, array, statistics

@@ -17,9 +17,9 @@ import numpy as np
 from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
 from parity.core.plain import plain
+from parity.runtime.returned import Path as Keys
+from parity.runtime.returned import Returned
 from parity.trace import validate
-from parity.trace.returned import Path as Keys
-from parity.trace.returned import Returned
 from parity.trace.tensorfile import TensorFile
 
 LARGEST = 1 << 26  # bytes that survey.json may have
@@ -54,7 +54,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module or layer, for whose `kind` both frameworks use the same names (record/tree.py).
+    """A module or layer, for whose `kind` both frameworks use the same names (kinds.py).
 
     `facts`: further settings by which modules of one kind differ, e.g. the number of heads. `label`: the path with
     attribute names in place of names that Keras numbered (dense_1); `chosen`: the same without the numbered names for

@@ -47,7 +47,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             constant, function (the name of one that is called), operator, precision (of the framework), or operation
             (how an op of the framework is done).
         path: the path of the module that has it, where it is in a module.
-        of: the kind of the module that has it (record/tree.py), "" where it is in no module but in the code.
+        of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
         before: its value.
         after: the value with which the other side is reproduced.
     """

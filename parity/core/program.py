@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.core import ownership
 from parity.core.errors import UsageError, nearest
-from parity.doctor import ownership
 
 PATH = tuple(sys.path)  # as it was before the folders of any program were added
 _others: set[str] = set()  # the modules that were imported before the first program's

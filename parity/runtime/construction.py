@@ -8,8 +8,8 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
-from parity.doctor import ownership
-from parity.trace.survey import Frame, Made
+from parity.core import ownership
+from parity.runtime.survey import Frame, Made
 
 # Before Python 3.12 a comprehension runs in a frame of its own, within the function that it stands in.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")

@@ -1,13 +1,34 @@
-"""Measure how long the parts of a step take; the backends report when each part begins and ends."""
+"""The times of a step's parts, of which the backends report when each begins and ends, and what spans of time cover."""
 
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from parity.doctor.evidence import Time
+import msgspec
+
+
+class Time(msgspec.Struct, kw_only=True):
+    """The time of a step and its parts: medians in seconds over `steps` steps after warming up.
+
+    The device is waited for at the boundary of each part. What a side cannot measure is None.
+
+    Attributes:
+        device: "cpu", or the name of the hardware.
+        communication: how long something is sent or waited for, which may be at the same time as other parts.
+    """
+
+    device: str
+    steps: int
+    step: float
+    forward: float | None = None
+    loss: float | None = None
+    backward: float | None = None
+    update: float | None = None
+    copies: float | None = None
+    communication: float | None = None
 
 
 class Clock:
@@ -83,3 +104,12 @@ class Clock:
     def _now(self) -> float:
         self.wait()
         return time.perf_counter()
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return how long at least one of the spans lasts, each given by its start and its end."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(end - max(start, until), 0.0)
+        until = max(until, end)
+    return total

@@ -1,0 +1,264 @@
+"""Rules about weights that are not where their module is, and modules that are not registered with the model.
+
+An op that received tensors on several devices is explained: which tensor is misplaced, and which line put it there.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.model import Weight
+from parity.doctor.evidence.ops import Failure
+from parity.doctor.finding import Finding
+from parity.doctor.rules import words
+from parity.doctor.rules.facts import (
+    below,
+    by_line,
+    home,
+    is_host,
+    is_input,
+    is_twin,
+    last,
+    make_finding,
+    number,
+    parameters,
+    root_call,
+    source_of,
+)
+from parity.trace.keys import MODEL
+
+SEEDS = "uint32"  # dtype of the states of Keras's random generators, which stay on the host
+
+
+class MisplacedWeight(NamedTuple):
+    """A weight on the wrong device.
+
+    Attributes:
+        home: the device that it should be on.
+    """
+
+    weight: Weight
+    home: str
+
+
+def misplaced_weights(evidence: Evidence) -> list[MisplacedWeight]:
+    """Return parameters and buffers on another device than their module, or on the host while the model is on GPUs."""
+    misplaced = []
+    for weight in evidence.weights:
+        expected = _home_of(weight, evidence)
+        if (
+            weight.kind != "optimizer_state"
+            and weight.tensor.dtype != SEEDS
+            and expected not in ("", weight.tensor.device)
+        ):
+            misplaced.append(MisplacedWeight(weight, expected))
+    return misplaced
+
+
+def _home_of(weight: Weight, evidence: Evidence) -> str:
+    """Return where a weight should be: with its module's other parameters, or on the model's GPU; "" for any device."""
+    beside = [w.tensor.device for w in evidence.weights if w.module == weight.module and w.kind == "parameter"]
+    beside = [device for device in beside if not is_host(device)]
+    if beside:
+        return max(beside, key=beside.count)
+    return home(evidence) if is_host(weight.tensor.device) else ""
+
+
+def placed(evidence: Evidence) -> Iterator[Finding]:
+    """Report misplaced parameters and buffers, those of one line together."""
+    groups: dict[tuple[str, str, str, str], list[MisplacedWeight]] = {}
+    for entry in misplaced_weights(evidence):
+        source = entry.weight.tensor.made or source_of(evidence, entry.weight.module)
+        groups.setdefault((entry.weight.kind, source, entry.weight.tensor.device, entry.home), []).append(entry)
+    for (kind, source, device, expected), group in groups.items():
+        subject = words.subject([entry.weight.name for entry in group], "is", "are")
+        message = f"{subject} on {device}, but the rest of the model is on {expected}."
+        fix = _moved(evidence, [entry.weight for entry in group], expected)
+        yield make_finding("error", f"placement.{kind}", group[0].weight.module, source, message, fix)
+
+
+def _moved(evidence: Evidence, weights: Sequence[Weight], home: str) -> str:
+    """Return the code that moves misplaced weights."""
+    first = weights[0]
+    if evidence.side == "keras":
+        return f'with tf.device("{home}"): {words.code(first.module)}.build(input_shape)'
+    name = words.code(first.name)
+    of_module = [w for w in evidence.weights if w.module == first.module and w.kind == first.kind]
+    if first.kind == "buffer":
+        return f'{name} = {name}.to("{home}")'
+    if all(weight.tensor.device == first.tensor.device for weight in of_module):
+        return f'{words.code(first.module)}.to("{home}")'
+    return f'{name} = nn.Parameter({name}.to("{home}"))'
+
+
+def optimizer_state(evidence: Evidence) -> Iterator[Finding]:
+    """Report optimizer slots on another device than their parameter; scalars such as step counters may be."""
+    devices = {w.name: w.tensor.device for w in evidence.weights if w.kind == "parameter"}
+    slots = [w for w in evidence.weights if w.kind == "optimizer_state" and w.tensor.shape]
+    misplaced = [slot for slot in slots if devices.get(slot.name, slot.tensor.device) != slot.tensor.device]
+    if not misplaced:
+        return
+    first, names = misplaced[0], list(dict.fromkeys(slot.name for slot in misplaced))
+    expected = devices[first.name]
+    message = (
+        f"The optimizer's state of {words.listed(names)} is on {first.tensor.device}, but the parameter on {expected}."
+    )
+    optimizer = next((o for step in evidence.steps for o in step.optimizers if first.name in o.parameters), None)
+    if evidence.side == "torch":
+        kind = optimizer.kind if optimizer else "SGD"
+        fix = f'model.to("{expected}"); optimizer = torch.optim.{kind}(model.parameters())'
+    else:
+        fix = f'with tf.device("{expected}"): optimizer.build(model.trainable_variables)'
+    moves = [move.source for move in evidence.moves if move.whole and move.device == expected]
+    source = moves[-1] if moves else optimizer.source if optimizer else ""
+    yield make_finding("error", "placement.optimizer_state", first.module, source, message, fix)
+
+
+def hidden(evidence: Evidence) -> Iterator[Finding]:
+    """Report modules in plain lists, dicts or closures, those of one list together; target networks may be there."""
+    lists: dict[str, list[str]] = {}
+    seen: list[str] = []
+    for module in evidence.modules:
+        if not module.registered and not any(below(other, module.name) for other in seen):
+            seen.append(module.name)
+            if not is_twin(evidence, module.name):
+                lists.setdefault(module.name.partition("[")[0], []).append(module.name)
+    for path, names in lists.items():
+        message = (
+            f"{words.subject(names, 'is', 'are')} not registered with the model: "
+            f"the model is moved, trained and saved without {'it' if len(names) == 1 else 'them'}."
+        )
+        source = source_of(evidence, names[0])
+        yield make_finding(
+            "error", "placement.hidden", names[0], source, message, _registered(evidence.side, path, names[0])
+        )
+
+
+def made_in_call(evidence: Evidence) -> Iterator[Finding]:
+    """Report modules with parameters that are made anew in each call of another one."""
+    for modules in by_line(last(evidence).made):
+        first = modules[0]
+        parameters = words.count(first.parameters, "parameter")
+        message = (
+            f"{first.place.module} makes a new {first.kind} in each call: its {parameters} begin anew in each step and "
+            f"are never trained.{words.repeated(number(modules))}"
+        )
+        name = first.kind.lower()
+        fix = f"x = self.{name}(x)  # with self.{name} = {first.kind}(...) in __init__"
+        if first.kind == "Parameter":
+            fix = "self.weight = nn.Parameter(weight)  # in __init__; here, self.weight"
+        yield make_finding("error", "learning.made_in_call", first.place.module, first.place.source, message, fix)
+
+
+def _registered(side: str, path: str, name: str) -> str:
+    """Return the code that registers a module."""
+    attribute = words.leaf(path)
+    if side == "torch" and name != path:
+        kind = "ModuleList" if name[len(path) + 1 : len(path) + 2].isdigit() else "ModuleDict"
+        return f"self.{attribute} = nn.{kind}({attribute})"
+    return f"self.{attribute} = {attribute}"
+
+
+def devices(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """Return the most likely cause: a hidden module, a misplaced weight, an input, or else an activation."""
+    tensors = failure.tensors
+    if len({tensor.device for tensor in tensors}) < 2 or not re.search("device|cuda|gpu", failure.message, re.I):
+        return None
+    if any(tensor.origin.startswith("hidden ") for tensor in tensors):
+        return next(hidden(evidence), None) or _hidden(failure)
+    if misplaced := _misplaced_weight(evidence, failure):
+        return misplaced
+    if not home(evidence) and parameters(evidence):
+        return _model_on_host(evidence, tensors)
+    expected = _device_of_op(evidence, failure)
+    inputs = [tensor for tensor in tensors if is_input(tensor) and tensor.device != expected]
+    if inputs:
+        return _input(evidence, step, failure, inputs[0], expected)
+    others = sorted(
+        (tensor for tensor in tensors if tensor.device != expected), key=lambda tensor: not is_host(tensor.device)
+    )
+    return _activation(evidence, failure, others[0], expected)
+
+
+def _hidden(failure: Failure) -> Finding:
+    """Return the finding for a hidden module of which only a weight is known."""
+    origin = next(tensor.origin for tensor in failure.tensors if tensor.origin.startswith("hidden "))
+    name = origin.rpartition(" of ")[2]
+    message = f"{name} is not registered with the model: the model is moved, trained and saved without it."
+    attribute = words.leaf(name)
+    fix = f"self.{attribute} = nn.ModuleList({attribute})"
+    return make_finding("error", "placement.hidden", name, failure.place.source, message, fix)
+
+
+def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
+    """Return the finding for a misplaced weight of the op, or for optimizer state that is not with its parameter."""
+    if failure.place.phase == "update":
+        return next(optimizer_state(evidence), None)
+    tensors = failure.tensors
+    names = {
+        tensor.origin.partition(" ")[2] for tensor in tensors if tensor.origin.startswith(("parameter ", "buffer "))
+    }
+    modules = {entry.weight.module for entry in misplaced_weights(evidence) if entry.weight.name in names}
+    return next((finding for finding in placed(evidence) if finding.where in modules), None)
+
+
+def _model_on_host(evidence: Evidence, tensors: list[Tensor]) -> Finding:
+    """Return the finding for a model that is on the host although its data is not."""
+    device = next((tensor.device for tensor in tensors if not is_host(tensor.device)), "cuda:0")
+    moved = next((tensor for tensor in tensors if not is_host(tensor.device)), tensors[0])
+    message = (
+        f"All {words.count(len(parameters(evidence)), 'parameter')} are on the host, but {words.tensor(moved)} is not."
+    )
+    fix = f'model = model.to("{device}")'
+    return make_finding("error", "placement.parameter", MODEL, source_of(evidence, MODEL), message, fix)
+
+
+def _device_of_op(evidence: Evidence, failure: Failure) -> str:
+    """Return where the op should run: with its weights, or its module's; else on a GPU that holds an operand."""
+    weights = [tensor for tensor in failure.tensors if tensor.origin.startswith(("parameter ", "buffer "))]
+    weights += [weight.tensor for weight in parameters(evidence) if weight.module == failure.place.module]
+    on_gpu = [tensor for tensor in failure.tensors if not is_host(tensor.device)]
+    computed = [tensor for tensor in on_gpu if not is_input(tensor)]
+    first = next(iter(weights or computed or on_gpu), None)
+    return first.device if first else home(evidence)
+
+
+def _input(evidence: Evidence, step: Step, failure: Failure, tensor: Tensor, expected: str) -> Finding:
+    """Return the finding for an input, at the line that calls the model with it if one does, else at the op."""
+    call = root_call(step)
+    is_models = bool(
+        call and any(tensor.origin == other.origin and tensor.device == other.device for other in call.inputs)
+    )
+    source = call.source if is_models and call and call.source else failure.place.source
+    at = f" at {failure.place.source}" if source != failure.place.source and failure.place.source else ""
+    what = "the model is" if is_models else "the other operands are"
+    operation, described = failure.operation or "an op", f"{tensor.origin} ({words.typed(tensor)})"
+    message = f"{described} is on {tensor.device}, but {what} on {expected}: {operation} fails{at}."
+    fix = words.moved(evidence.side, words.variable(tensor), expected)
+    where = failure.place.module if failure.place.module else (MODEL if is_models else "")
+    return make_finding("error", "input.device", where, source, message, fix)
+
+
+def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: str) -> Finding:
+    """Return the finding for an activation or a constant that was not moved to the op's device."""
+    where, operation = failure.place.module, failure.operation or "The op"
+    if is_host(tensor.device) and tensor.origin in ("", "constant"):
+        message = (
+            f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, but its other operands are on {expected}."
+        )
+        fix = f'x = torch.zeros(size, device="{expected}")  # made where it is needed'
+        if evidence.side == "keras":
+            fix = f'with tf.device("{expected}"): x = tf.zeros(size)  # made where it is needed'
+        return make_finding("error", "placement.activation", where, tensor.made or failure.place.source, message, fix)
+    others = [other for other in failure.tensors if other.device == expected]
+    beside = words.listed([words.tensor(other) for other in others])
+    message = (
+        f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, together with {beside}: it was not moved there."
+    )
+    module = words.code(where) if where not in ("", MODEL) else ""
+    fix = words.moved(evidence.side, "x", expected) + (f"  # where {module} is" if module else "")
+    if evidence.side == "keras":
+        fix = f'with tf.device("{expected}"): x = {module or "layer"}(tf.identity(x))'
+    return make_finding("error", "placement.activation", where, failure.place.source, message, fix)
