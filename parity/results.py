@@ -190,7 +190,7 @@ class Changed(Change, frozen=True, kw_only=True):
     side: str
 
 
-class Cause(Result, frozen=True, omit_defaults=True):
+class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why two sides differ, or that it is not known: what each of them does at a place.
 
     Attributes:

@@ -33,7 +33,7 @@ class Clipped(NamedTuple):
     second: str | float
 
 
-def causes(sides: Sides) -> Iterator[dict[str, Any]]:
+def causes(sides: Sides) -> Iterator[Cause]:
     """Yield the cause of gradients that differ as clipping makes them, where the forward pass agrees to float32."""
     if not any(side.trace.manifest.training.own_step for side in sides.both):
         return
@@ -49,7 +49,7 @@ def causes(sides: Sides) -> Iterator[dict[str, Any]]:
     if not found and (turned := _found(theirs, mine)):
         found = turned._replace(first=turned.second, second=turned.first)
     if found:
-        values = dict(zip((side.name for side in sides.both), found[1:], strict=True))
+        values: dict[str, Any] = dict(zip((side.name for side in sides.both), found[1:], strict=True))
         evidence = f"together, the gradients have the norms {_norm(mine):.7g} and {_norm(theirs):.7g}"
         yield Cause(id=found.id, where=first.name, **values, evidence=evidence)
 

@@ -110,5 +110,5 @@ def _layout_cause(cause: str, where: str, difference: str, names: tuple[str, str
         part.strip().removeprefix(f"{name} ") for name, part in zip(names, difference.rsplit(", ", 1), strict=False)
     ]
     reference_value, candidate_value = [*values, None, None][:2]
-    both = {names[0]: reference_value, names[1]: candidate_value}
+    both: dict[str, Any] = {names[0]: reference_value, names[1]: candidate_value}
     return Cause(id=cause, where=where, **both, evidence=difference)

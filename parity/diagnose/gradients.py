@@ -86,12 +86,11 @@ def missing(sides: Sides) -> Iterator[Cause]:
         ):
             continue
         if tensor.step == differing[0].step and any(lacking) and not all(lacking):
-            yield Cause(
-                id=cause,
-                where=tensor.name,
-                **{side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)},
-                evidence="only one side's backward pass reaches this parameter",
-            )
+            reached: dict[str, Any] = {
+                side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)
+            }
+            evidence = "only one side's backward pass reaches this parameter"
+            yield Cause(id=cause, where=tensor.name, **reached, evidence=evidence)
 
 
 def without_followers(

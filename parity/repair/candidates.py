@@ -81,8 +81,8 @@ def _in_class(cause: Cause, port: Port) -> Iterator[tuple[Place, str]]:
 
 def _in_code(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     """Yield the places in the code that an experiment has changed, or that stop a gradient, with their new source."""
-    changes = [change for change in cause.changes if change.side == "keras" and change.source]
-    for change in changes or ([None] if cause.id == GRADIENT and cause.source else []):
+    stops = [None] if cause.id == GRADIENT and cause.source else []
+    for change in [each for each in cause.changes if each.side == "keras" and each.source] or stops:
         path = Path((change or cause).source.rpartition(":")[0]).absolute()
         if path.is_relative_to(root):
             with suppress(UsageError):

@@ -56,8 +56,8 @@ class Task:
 class Plan:
     """The traces of a comparison's cases; `own` and `baselines` hold each case's tasks by its number.
 
-    A baseline is None if the case has none (see `why_no_baseline`). Traces are written below `folder`, and stay there if they
-    are `kept`.
+    A baseline is None if the case has none (see `why_no_baseline`). Traces are written below `folder`, and stay there
+    if they are `kept`.
     """
 
     def __init__(self, cases: Sequence[Case], scratch: Path, keep: Path | None) -> None:

@@ -60,7 +60,7 @@ class Replays(NamedTuple):
 
 
 def judged(
-    causes: list[dict], unequal: list[Unequal], expected: list[Expect], told: Any = None, **more: Any
+    causes: list[Cause], unequal: list[Unequal], expected: list[Expect], told: Any = None, **more: Any
 ) -> CaseResult:
     """The verdict on a case that diverged at its first tensor."""
     first = Divergence(step=0, kind="activation", name=NAMES[0], replica=0, bits=0.0, reason="apart")
@@ -75,7 +75,7 @@ def test_an_accepted_difference_is_a_match_that_says_so() -> None:
     case = judged([GELU, second], [MLP, MLP._replace(name="blocks.1.mlp")], [ACCEPTED])
     assert case.verdict == "match" and case.findings == [] and case.first_divergence is None
     assert [each.where for each in case.expected] == ["blocks.0.mlp", "blocks.1.mlp"]
-    assert case.expected[0]["reason"] == ACCEPTED.reason and case.reason == f"accepted: {ACCEPTED.reason}"
+    assert case.expected[0].reason == ACCEPTED.reason and case.reason == f"accepted: {ACCEPTED.reason}"
 
 
 @pytest.mark.parametrize("finding", [VACUOUS, msgspec.structs.replace(NOISE, where="activation/head")])
@@ -124,7 +124,9 @@ HIDDEN = Unequal(0, 0, "activation", "head", "subprecision")
 TAIL = Unequal(0, 0, "activation", "tail")
 
 
-def left(causes: list[dict], unequal: list[Unequal], verdict: str = "diverged") -> tuple[str, str, float | None] | None:
+def left(
+    causes: list[Cause], unequal: list[Unequal], verdict: str = "diverged"
+) -> tuple[str, str, float | None] | None:
     result = CaseResult(case="pair/m", causes=causes, verdict=verdict)
     found = left_over(Examined(result, unequal), [ACCEPTED], Told(sizes={"head": Size(1e-9, 12.0, 0.5), "tail": None}))
     return (found[0], found[1].name, found[1].bits) if found else None
@@ -159,7 +161,7 @@ def test_what_float32_did_not_see_before_it_does_not_see_behind_what_is_accepted
     [([GELU], [MLP]), ([GELU, UNKNOWN], [HIDDEN, MLP])],
     ids=["nothing differs", "a cause is not accepted"],
 )
-def test_nothing_is_left(causes: list[dict], unequal: list[Unequal]) -> None:
+def test_nothing_is_left(causes: list[Cause], unequal: list[Unequal]) -> None:
     assert left(causes, unequal) is None
     assert left([GELU], [HIDDEN, MLP], "match") is None
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from causes_made import made as a_cause
 from msgspec.structs import replace
 
 from parity import compare
@@ -77,7 +78,7 @@ def port(tmp_path: Path) -> Port:
     ],
 )
 def test_why_there_is_no_edit(cause: str, where: str, why: str, port: Port) -> None:
-    assert why_none(made(cause, where, torch=1, keras=2), port) == why
+    assert why_none(a_cause(cause, where, torch=1, keras=2), port) == why
 
 
 def test_edits_of_what_an_experiment_has_changed(port: Port, tmp_path: Path) -> None:
@@ -88,10 +89,10 @@ def test_edits_of_what_an_experiment_has_changed(port: Port, tmp_path: Path) -> 
     frame = Frame(file=f"{tmp_path}/port.py", line=3, column=0, end_line=3, end_column=10)
     norm = Module(path="act/norm", kind="x", made=Made(source="", calls=[frame], positional=["epsilon"]))
     port = port._replace(keras=replace(port.keras, modules=[norm]))
-    attribute = made("x.epsilon", "9", [change | {"path": "act/norm", "source": ""}, other])
+    attribute = a_cause("x.epsilon", "9", [change | {"path": "act/norm", "source": ""}, other])
     assert [edit.source for edit in edits(attribute, port)] == [("Norm(0.25)", "Norm(0.5)")]
     constant = {"name": "1.7", "kind": "constant", "of": "", "before": 1.7, "after": 1.702, "path": "", "owner": "act"}
-    cause = made("code.constant", "9", [change | constant | {"source": f"{tmp_path}/port.py:7"}])
+    cause = a_cause("code.constant", "9", [change | constant | {"source": f"{tmp_path}/port.py:7"}])
     assert [edit.source for edit in edits(cause, port)] == [("return x * 1.7", "return x * 1.702")]
 
 
@@ -102,7 +103,7 @@ def test_what_a_framework_makes_of_the_user_s_line_is_set_on_that_line(port: Por
     cell = Module(path="both/gru/cell", kind="gru", made=None)
     port = port._replace(keras=replace(port.keras, modules=[copied, cell]))
     change = {"side": "keras", "name": "activation", "kind": "callable", "of": "gru", "before": "relu", "after": "tanh"}
-    cause = made("gru.activation", "9", [change | {"path": "both/gru/cell", "source": ""}])
+    cause = a_cause("gru.activation", "9", [change | {"path": "both/gru/cell", "source": ""}])
     assert [edit.source[1] for edit in edits(cause, port)] == ["Bidirectional(GRU(4, activation='tanh'))"]
 
 
@@ -113,15 +114,15 @@ def test_a_library_s_layer_is_set_by_the_argument_of_the_layer_around_it(port: P
     inner = Made(source=f"{tmp_path}/port.py:1", positional=["epsilon"], keywords=["epsilon"])
     modules = [Module(path="", kind="x", made=around), Module(path="norm", kind="layer_norm", made=inner)]
     port = port._replace(keras=replace(port.keras, modules=modules))
-    (change,) = edits(made("layer_norm.epsilon", "1", torch=0.5, keras=0.25), port)
+    (change,) = edits(a_cause("layer_norm.epsilon", "1", torch=0.5, keras=0.25), port)
     assert change.source[1] == "Backbone(layers=2, layer_norm_epsilon=0.5)"
 
 
 def test_causes_get_the_line_of_their_layer(port: Port, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = (("layer_norm.epsilon", "1"), ("linear.bias", "0"), ("sgd.momentum", "0.weight"), ("loss.sum", "loss"))
-    result = CaseResult(case="pair/x", verdict="diverged", causes=[made(name, at) for name, at in names])
-    result.causes.append(made("relu.slope", "1", source="known.py:1"))
+    result = CaseResult(case="pair/x", verdict="diverged", causes=[a_cause(name, at) for name, at in names])
+    result.causes.append(a_cause("relu.slope", "1", source="known.py:1"))
     sources.add_sources(result, port.keras, port.context)
     lines = [cause.source for cause in result.causes]
     assert lines == ["port.py:3", "/elsewhere/port.py:3", "own.py:7", None, "known.py:1"]

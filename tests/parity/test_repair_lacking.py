@@ -73,7 +73,7 @@ def test_an_operand_is_one_of_the_values_of_the_function(tmp_path: Path) -> None
 def test_an_operand_may_be_lacking_where_a_value_was_assigned_before(tmp_path: Path) -> None:
     path = tmp_path / "port.py"
     path.write_text(LINES)
-    found = lacking({**cause("module.wiring", "+", "the second alone"), "lines": [f"{path}:7"]}, tmp_path)
+    found = lacking(replace(cause("module.wiring", "+", "the second alone"), lines=[f"{path}:7"]), tmp_path)
     changed = {LINES[: place.span.start] + text + LINES[place.span.end :] for place, text in found}
     assert LINES.replace("x = self", "x = residual + self") in changed
 

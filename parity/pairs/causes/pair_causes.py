@@ -174,7 +174,7 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
         result.causes = [cause for cause in result.causes if cause.id != "unknown"]
     for module, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
         evidence = f"with {re.sub(' (was|were) taken to be ', ' as ', sentence)} both models return the same"
-        sides = {"torch": "as their names say", "keras": "exchanged"}
+        sides: dict[str, Any] = {"torch": "as their names say", "keras": "exchanged"}
         result.causes.append(Cause(id="weights.exchanged", where=module, **sides, evidence=evidence))
 
 
@@ -185,7 +185,7 @@ def _name_values(result: CaseResult, mapping: Mapping) -> None:
         for name, how in mapping.unlike.items():
             same = "with torch's values in it both models return the same"
             evidence = f"{same if how.cause == VALUES else how.said}; to load torch's values, say so in [[weights]]"
-            sides = {"torch": how.torch, "keras": how.keras}
+            sides: dict[str, Any] = {"torch": how.torch, "keras": how.keras}
             result.causes.append(Cause(id=how.cause, where=name, **sides, evidence=evidence))
 
 

@@ -59,11 +59,11 @@ def _state(fitted: Fitted) -> str:
     return f"{', '.join(fitted.state[:MOST])}{' and more' if len(fitted.state) > MOST else ''}"
 
 
-def _cause(fitted: Fitted) -> dict[str, str]:
+def _cause(fitted: Fitted) -> Cause:
     ends = "its output" if fitted.weight == MODEL else fitted.weight
     if fitted.state:
         kept = f"in which {_state(fitted)}, kept in Python, stays as it was when it was traced"
-        values = {"torch": "changes in every step", "keras": "stays in fit's graph"}
+        values: dict[str, Any] = {"torch": "changes in every step", "keras": "stays in fit's graph"}
     else:
         kept = "in which the user's code does something else"
         values = {"torch": "a step", "keras": "fit"}

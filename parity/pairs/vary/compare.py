@@ -125,22 +125,24 @@ class _Comparisons:
             return
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
-    def of_the_call(self, judged: Sequence[VariationResult]) -> dict[str, object] | None:
+    def of_the_call(self, judged: Sequence[VariationResult]) -> Cause | None:
         """Return the cause if the plain call differs because, on one side, it is another one than in inference."""
         if not any(each.name == CALLED and each.verdict == "diverged" and not each.failed for each in judged):
             return None
         other = [side for side in SIDES if not self._is_inference(side)]
-        values = {side: "another computation" if side in other else "as in inference" for side in SIDES}
+        values: dict[str, Any] = {side: "another computation" if side in other else "as in inference" for side in SIDES}
         if not other:
             return None
         evidence = "; ".join(f"{side}: called {HOW[side]}, the model returns other numbers" for side in other)
         return Cause(id=DEFAULT, where=MODEL, **values, evidence=evidence)
 
-    def of_a_seed(self) -> dict[str, object] | None:
+    def of_a_seed(self) -> Cause | None:
         """Return the cause if one side alone draws the same dropout masks in every call."""
         if len(sides := self._seeded(TRAINING)) != 1:
             return None
-        values = {side: "the same masks in every call" if side in sides else "new masks" for side in SIDES}
+        values: dict[str, Any] = {
+            side: "the same masks in every call" if side in sides else "new masks" for side in SIDES
+        }
         evidence = f"{sides[0]}: a second call draws the masks of the first"
         return Cause(id=SEED, where=MODEL, **values, evidence=evidence)
 
