@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace

@@ -9,6 +9,7 @@ import copy
 import itertools
 from collections.abc import Mapping as Named
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np

@@ -8,6 +8,7 @@ since nobody asked for these inputs.
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
