@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks
+from tensorflow.python.framework import op_callbacks  # what sees every op has no public name
 
 from keras_impl.instruments.origins import tensors
 from keras_impl.instruments.source import nearest

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from einops import rearrange
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context  # the run metadata of functions have no public API
 
 from keras_impl.instruments import devices, partitions
 from keras_impl.record import tree

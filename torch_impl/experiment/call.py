@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as tree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils import _pytree as tree  # PyTorch's public functions for nests of containers are not complete
+from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment.inputs import near, source
