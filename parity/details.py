@@ -1,11 +1,13 @@
-"""The parts of a result that say how much of a case was compared, and what the HTML report draws of it.
+"""The parts of a result that say why two sides differ, how much was compared, and what the HTML report draws of it.
 
 They are fields of the structs in parity/results.py.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+
+from parity.runtime.experiment import Change
 
 Verdict = Literal["match", "subprecision", "inconclusive", "diverged", "error", "skipped"]
 TRAINING, EVALUATION, BATCHES = "training", "evaluation", "other batch sizes"  # the modes of `Extent.not_run`
@@ -13,6 +15,46 @@ TRAINING, EVALUATION, BATCHES = "training", "evaluation", "other batch sizes"  #
 
 class Result(msgspec.Struct, kw_only=True):
     """Base class of all parts of a report."""
+
+
+class Changed(Change, frozen=True, kw_only=True):
+    """What an experiment has changed in the computation of a side, so that it does what the other side does."""
+
+    side: str
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why two sides differ, or that it is not known: what each of them does at a place.
+
+    Attributes:
+        id: its name, as docs/causes.md lists them; "unknown" if there is none.
+        where: the module or tensor, by the reference's name.
+        torch, keras: what these sides do; of two traces of one backend, `reference` and `candidate`. A side that has
+            None, as where a limit is off, is told beside the other's value.
+        evidence: how it was found, in words.
+        source: "file:line" of the port, where that is known.
+        lines: the lines of the port at which the sides part, and those that make what goes in there.
+        changes: what an experiment has changed.
+        reason: why it is accepted, if it is.
+    """
+
+    id: str
+    where: str
+    torch: Any = msgspec.UNSET
+    keras: Any = msgspec.UNSET
+    reference: Any = msgspec.UNSET
+    candidate: Any = msgspec.UNSET
+    evidence: str = ""
+    source: str = ""
+    lines: list[str] = msgspec.field(default_factory=list)
+    changes: list[Changed] = msgspec.field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def sides(self) -> dict[str, Any]:
+        """Return what each side does, by its name."""
+        values = {side: getattr(self, side) for side in ("torch", "keras", "reference", "candidate")}
+        return {side: value for side, value in values.items() if value is not msgspec.UNSET}
 
 
 class Share(Result):
