@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from parity.core.clock import Clock
-from parity.doctor.evidence import Time
+from parity.core.clock import Clock, Time
 from parity.runtime.drive import Rank
 from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following

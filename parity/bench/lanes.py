@@ -17,8 +17,8 @@ import msgspec
 from parity.bench.bursts import Burst, place
 from parity.bench.results import Interval, interval
 from parity.config.schema import Case
+from parity.core.clock import Time
 from parity.core.errors import BackendError, UsageError
-from parity.doctor.evidence import Time
 from parity.runtime.backend import Backend
 from parity.runtime.job import BenchJob, Mode
 from parity.trace.mapping import PairContext

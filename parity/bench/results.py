@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from parity.core.clock import Time
 from parity.core.errors import UsageError
 from parity.core.wording import count
-from parity.doctor.evidence import Time
 
 CONFIDENCE = 0.95
 Key = tuple[str, int | None, str, str, str]

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 from rich.text import Text
 
+from parity.core.clock import Time
 from parity.core.wording import count
-from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence import Evidence
 from parity.doctor.finding import SEVERITIES, Finding
 from parity.report import ci, markdown
 from parity.report.console import Console

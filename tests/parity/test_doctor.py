@@ -17,10 +17,11 @@ import pytest
 from doctor_evidence import finding
 
 from parity import cli
+from parity.core.clock import Time
 from parity.core.errors import BackendError, MissingError
 from parity.doctor import __main__ as command
 from parity.doctor import examine, rules
-from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.examine import ExaminedProgram
 from parity.doctor.files import Files

@@ -15,8 +15,9 @@ from doctor_training_rows import losing
 from test_doctor_replicas import pair
 from test_doctor_rules import TABLE
 
+from parity.core.clock import Time
 from parity.doctor import report, rules
-from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.doctor.report import Examination
 from parity.report.output import as_json

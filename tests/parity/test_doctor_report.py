@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from doctor_evidence import evidence, finding
 
+from parity.core.clock import Time
 from parity.doctor import report
-from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence import Evidence
 from parity.doctor.finding import Finding
 
 TIME = Time(

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from parity.core import inputs
-from parity.core.clock import Clock
+from parity.core.clock import Clock, Time
 from parity.core.errors import UsageError
 from parity.core.program import load
 from parity.doctor.drive import Drive, outcome
-from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Collective
 from parity.doctor.files import Files, waiting
 from parity.runtime.drive import Program

@@ -21,11 +21,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from parity.core.clock import Clock
+from parity.core.clock import Clock, Time
 from parity.core.errors import UsageError
 from parity.core.program import load
 from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
-from parity.doctor.evidence import Evidence, Time
+from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
