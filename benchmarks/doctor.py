@@ -61,7 +61,7 @@ def _added(side: str, name: str, folder: Path) -> str:
         part("instruments.devices").names = lambda count: places
         kept = part("instruments.state").changes_undone
     taken: dict[bool, list[float]] = {True: [], False: []}
-    with part("doctor.pretend").pretend(1):
+    with part("instruments.pretended").pretend(1):
         with part("instruments.build").Building() as building:
             program = part("record.run").program(plain_run(job.case, steps(job), Rank(0, 1), job.folder), places)
         observer = part("doctor.observer").Observer(program.model, building, places)
@@ -72,7 +72,7 @@ def _added(side: str, name: str, folder: Path) -> str:
             with contextlib.ExitStack() as stack:
                 if watched:
                     stack.enter_context(kept())
-                    stack.enter_context(observer.step(part("doctor.users").named(batch)))
+                    stack.enter_context(observer.step(part("doctor.examine")._named(batch)))
                 yield
             taken[watched].append(time.perf_counter() - start)
 

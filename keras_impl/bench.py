@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_impl.doctor import timing
 from keras_impl.instruments import devices
 from keras_impl.record import precision
+from keras_impl.record import run as built_in
 from keras_impl.record.pair import run as pair
 from keras_impl.strategies import single
 from parity.bench.bursts import BATCHES, Bursts, endless
@@ -51,7 +52,7 @@ def _program(job: BenchJob) -> Program:
     if job.pair:
         return pair.program(job.case, job.pair)
     run = plain_run(job.case, BATCHES, devices.rank(), job.folder)
-    return run.program(run, devices.names(job.case.devices))
+    return built_in.program(run, devices.names(job.case.devices))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from keras_impl.instruments.functions import Functions
 from keras_impl.instruments.pretended import pretend
 from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
-from keras_impl.record import run
+from keras_impl.record import run as built_in
 from parity.core.clock import Clock
 from parity.core.errors import UsageError
 from parity.core.program import load
@@ -80,7 +80,7 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
     """Return the program to examine: a built-in case or the user's, on its devices."""
     if not job.case:
         return _users_program(job)
-    return run.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)
+    return built_in.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)
 
 
 @contextmanager

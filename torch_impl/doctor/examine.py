@@ -78,7 +78,7 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
     """Return the program to examine: a built-in case or the user's, on its devices."""
     if job.case:
         run = plain_run(job.case, steps(job), devices.rank(), job.folder)
-        return run.program(run, evidence.devices)
+        return built_in.program(run, evidence.devices)
     program = _users_program(job)
     evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
     return program
