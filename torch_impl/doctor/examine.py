@@ -35,6 +35,7 @@ from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.pretended import on_cpu, pretend
 from torch_impl.instruments.ranks import Collectives
+from torch_impl.record import run as built_in
 
 Inputs = dict[str, torch.Tensor]
 Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
