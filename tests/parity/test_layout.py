@@ -139,7 +139,7 @@ def test_another_cut_is_a_difference_and_a_trace_without_cuts_has_none() -> None
     assert differences(SIDES, case, cut, other) == [line]
     assert differences(SIDES, case, cut, cut) == differences(SIDES, case, cut, WHOLE) == []
     (cause,) = layout_causes(LayoutCheck(differences=[line]), SIDES, is_explained=False)
-    assert (cause["id"], cause["where"], cause["keras"]) == ("placement.parameters", "linear1.weight", "4 + 4 elements")
+    assert (cause.id, cause.where, cause.keras) == ("placement.parameters", "linear1.weight", "4 + 4 elements")
 
 
 # Two layouts

@@ -125,7 +125,7 @@ def test_causes_get_the_line_of_their_layer(port: Port, tmp_path: Path, monkeypa
     result.causes.append(a_cause("relu.slope", "1", source="known.py:1"))
     sources.add_sources(result, port.keras, port.context)
     lines = [cause.source for cause in result.causes]
-    assert lines == ["port.py:3", "/elsewhere/port.py:3", "own.py:7", None, "known.py:1"]
+    assert lines == ["port.py:3", "/elsewhere/port.py:3", "own.py:7", "", "known.py:1"]
 
 
 def test_the_pair_moves_into_the_copy(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ CAUSE = Cause(id="embedding.padding_idx", where="table", source="model.py:3")
     [(1e-05, 0.0, "torch 1e-05, keras 0.0"), (3, None, "torch 3, keras None"), (None, None, "")],
 )
 def test_both_sides_are_told_if_one_is_known(torch, keras, words):
-    assert sides_in_words({**CAUSE, "torch": torch, "keras": keras}) == words
+    assert sides_in_words(replace(CAUSE, torch=torch, keras=keras)) == words
 
 
 def test_sides_have_the_names_that_the_cause_has():
