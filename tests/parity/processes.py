@@ -48,7 +48,7 @@ def until(condition: Callable[[], bool], program: Program, within: float = WAIT)
         time.sleep(0.02)
 
 
-def ended(pid: int, within: float = 60.0) -> bool:
+def ended(pid: int, within: float = 10.0) -> bool:
     """Return whether a process is gone, or only waits to be reaped, within so many seconds."""
     deadline = time.monotonic() + within
     while True:

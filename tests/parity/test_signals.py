@@ -75,7 +75,7 @@ def test_while_a_builder_hangs(what: str, end: tuple[signal.Signals, int, str], 
         begun = time.monotonic()
         program.send_signal(how)
         err = program.communicate(timeout=WAIT)[1]
-        assert time.monotonic() - begun < 60.0
+        assert time.monotonic() - begun < 10.0
     assert (program.returncode, err) == (status, f"{name}: {said}\n")
     assert list((tmp_path / "scratch").iterdir()) == []
     assert all(ended(int(pid), within=0.0) for pid in pids.read_text().split())
