@@ -72,7 +72,7 @@ def _added(side: str, name: str, folder: Path) -> str:
             with contextlib.ExitStack() as stack:
                 if watched:
                     stack.enter_context(kept())
-                    stack.enter_context(observer.step(part("doctor.examine")._named(batch)))
+                    stack.enter_context(observer.step(part("doctor.examine").named(batch)))
                 yield
             taken[watched].append(time.perf_counter() - start)
 

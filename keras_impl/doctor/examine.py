@@ -124,7 +124,7 @@ def _context(
     """
     if number < OBSERVED:
         return _observed(evidence, observer, start, batch)
-    shapes.add(tuple(tuple(tensor.shape) for tensor in _named(batch).values()))
+    shapes.add(tuple(tuple(tensor.shape) for tensor in named(batch).values()))
     if number < OBSERVED + WARM or not job.timed:
         return functions
     if number < OBSERVED + WARM + TIMED:
@@ -139,7 +139,7 @@ def _observed(evidence: Evidence, observer: Observer, start: list[float], batch:
         for _ in evidence.steps:  # each step draws other numbers than those before it
             np.random.random(), random.random()
         begun = time.perf_counter()
-        with observer.step(_named(batch)) as step:
+        with observer.step(named(batch)) as step:
             evidence.steps.append(step)
             yield
             step.seconds = time.perf_counter() - begun
@@ -187,7 +187,7 @@ def _users_program(job: DoctorJob) -> Program:
     return Program(model, _batches(job), train)
 
 
-def _named(batch: Any) -> dict[str, tf.Tensor]:
+def named(batch: Any) -> dict[str, tf.Tensor]:
     """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
     if isinstance(batch, dict):
         return batch

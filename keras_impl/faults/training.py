@@ -22,7 +22,6 @@ Tensors = Callable[..., tuple[tuple[tf.Tensor, ...], tf.Tensor]]
 Order = Callable[[schema.Case, int, int, int], Indices]
 Sampler = Callable[[int, int, int, int], list[list[int]]]
 Loss = Callable[..., tf.Tensor]
-KERAS_REDUCTION = keras.optimizers.SGD._all_reduce_sum_gradients
 Update = Callable[[Any, tf.Tensor, tf.Variable, tf.Tensor], None]
 
 

@@ -28,7 +28,7 @@ from parity.diagnose import (
 )
 from parity.diagnose.entries import COMMON
 from parity.diagnose.explain import Explained
-from parity.diagnose.forward import without_moved
+from parity.diagnose.forward import Answer, without_moved
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
 from parity.diagnose.topic import Question, Side, Sides, Topic
 from parity.diagnose.updates import Replayed, explains
@@ -48,7 +48,6 @@ TOPICS: Final[tuple[Topic, ...]] = (
     gradients.questions,
     optimizers.questions,
 )
-Answer = tuple[Question, Explained]
 ByKind = dict[str, list[Cause]]  # causes by the kind of question that they answer
 Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 

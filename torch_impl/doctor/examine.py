@@ -160,7 +160,7 @@ def _context(
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, files: Files, batch: Any) -> Iterator[None]:
     start = time.perf_counter()
-    with Collectives(files), observer.step(_named(batch)) as step:
+    with Collectives(files), observer.step(named(batch)) as step:
         evidence.steps.append(step)
         yield
         step.seconds = time.perf_counter() - start
@@ -206,7 +206,7 @@ def _users_program(job: DoctorJob) -> Program:
     return Program(model, _batches(job, model), train)
 
 
-def _named(batch: Any) -> dict[str, torch.Tensor]:
+def named(batch: Any) -> dict[str, torch.Tensor]:
     """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
     if isinstance(batch, dict):
         return batch
