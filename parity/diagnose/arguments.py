@@ -4,6 +4,7 @@ A cause's values are those of the formula that found it: a momentum weighs the n
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -11,10 +12,18 @@ from parity.results import Cause
 from parity.runtime.experiment import Change
 
 Convert = Callable[[Any], Any]
+EXPONENT = re.compile(r"e([+-])0(\d)")
 
 
 class Expression(str):
     """A value that only Python code can say, such as a function; the code may use the name `keras`."""
+
+
+def code(value: Any) -> str:
+    """Return the Python expression for a value."""
+    if isinstance(value, Expression):
+        return str(value)
+    return EXPONENT.sub(r"e\1\2", repr(tuple(value) if isinstance(value, list) else value))
 
 
 class Argument(NamedTuple):

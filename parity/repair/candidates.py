@@ -15,14 +15,14 @@ import libcst as cst
 
 from parity.config.pair import UNNAMED, Pair
 from parity.core.errors import UsageError
-from parity.diagnose.arguments import Expression, Setting, changed, settings
+from parity.diagnose.arguments import Expression, Setting, changed, code, settings
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.repair.edit import Edit, edit
 from parity.repair.in_code import GRADIENT, in_code, lacking
 from parity.repair.origins import Origins, Place, Scope, insertion
-from parity.repair.source import argument, code, first_of, literal, spread
+from parity.repair.source import argument, first_of, literal, spread
 from parity.results import Cause
 from parity.runtime import survey
 from parity.runtime.survey import Frame, Made, Survey

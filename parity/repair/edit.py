@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.diagnose.arguments import Expression
+from parity.diagnose.arguments import Expression, code
 from parity.repair.origins import Place
-from parity.repair.source import Source, Span, code
+from parity.repair.source import Source, Span
 
 SKIPPED = ("__pycache__",)  # Python would write the changed files' bytecode beside the user's own
 CONTEXT = 3  # lines around a change in the diff

@@ -11,10 +11,11 @@ from typing import Final
 import libcst as cst
 
 from parity.core.errors import UsageError
+from parity.diagnose.arguments import code
 from parity.diagnose.experiment.candidates import ACTIVATIONS, STOPS
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
 from parity.repair.origins import Place
-from parity.repair.source import NOTHING, Source, Span, code, literal, parameters
+from parity.repair.source import NOTHING, Source, Span, literal, parameters
 from parity.results import Cause, Changed
 
 OPERAND: Final = {FIRST: "left", SECOND: "right"}  # of a binary operation, the one that stays

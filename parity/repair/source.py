@@ -4,7 +4,6 @@ All positions are offsets in bytes, as Python's code objects have columns in byt
 """
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -14,20 +13,11 @@ import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
 
 from parity.core.errors import UsageError
-from parity.diagnose.arguments import Expression
 from parity.runtime.survey import Frame
 
-EXPONENT = re.compile(r"e([+-])0(\d)")
 NOTHING: Final = object()  # what `literal` returns for an expression that is none
 Function = cst.FunctionDef | cst.Lambda
 _FUNCTIONS = (cst.FunctionDef, cst.Lambda)
-
-
-def code(value: Any) -> str:
-    """Return the Python expression for a value."""
-    if isinstance(value, Expression):
-        return str(value)
-    return EXPONENT.sub(r"e\1\2", repr(tuple(value) if isinstance(value, list) else value))
 
 
 class Span(NamedTuple):

@@ -10,11 +10,11 @@ from causes_made import changed as a_change
 from causes_made import made
 from msgspec.structs import replace
 
-from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, changed, settings
+from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, changed, code, settings
 from parity.repair.decision import decide
 from parity.repair.edit import copy_folder, diff_of, edit, spliced, with_argument
 from parity.repair.origins import Place
-from parity.repair.source import Span, code
+from parity.repair.source import Span
 from parity.results import CaseResult, Cause, Variation
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "causes.md").read_text()
