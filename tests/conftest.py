@@ -58,15 +58,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what is slow and another day's, and begin with what takes longest.
 
     A worker takes a file at a time. Tests that are asked for by name are run on any day. Where time may be over before
-    all have run, files come in another order each day, so that none is always the last.
+    all have run, what takes longest comes last, and the other files in another order each day, so that none is always
+    the last.
     """
     if not config.getoption("whole") and not any("::" in argument for argument in config.args):
         config.hook.pytest_deselected(items=list(filter(_is_of_another_day, items)))
         items[:] = itertools.filterfalse(_is_of_another_day, items)
+    places = {TESTS / name: place for place, name in enumerate(LONG)}
     if config.getoption("within") < math.inf:
-        items.sort(key=lambda item: zlib.crc32(f"{DAY} {item.path.relative_to(TESTS)}".encode()))
+        turn = {path: zlib.crc32(f"{DAY} {path.relative_to(TESTS)}".encode()) for path in {item.path for item in items}}
+        items.sort(key=lambda item: (item.path in places, turn[item.path]))
     else:
-        places = {TESTS / name: place for place, name in enumerate(LONG)}
         items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 

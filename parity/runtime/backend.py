@@ -22,7 +22,7 @@ from parity.runtime.job import Answer, DoctorJob, Group, Work, owner
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
 PATIENCE = 300.0  # seconds with neither an answer nor a recorded tensor, after which a job counts as hung
 LONGER = "\n    if it is slow but not stuck, allow more time with --timeout=SECONDS"
-START = 600.0  # seconds at least for a process to import its framework: on a very busy machine it takes minutes
+START = 1800.0  # seconds at least for a process to import its framework: six at once, on a slow machine, take minutes
 
 
 class Backend:
