@@ -16,8 +16,9 @@ from parity.diagnose.layers import rounding
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
 ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
-OTHERS = ("accepted.py", "coverage.py")  # these name branches and findings
-NO_CAUSES = {"out_proj.weight", "out_proj.bias", "encoder.norm", "decoder.norm"}  # weights and modules by name
+OTHERS = ("expect.py", "coverage.py")  # these name branches and findings
+# Weights and modules by name, and files.
+NO_CAUSES = {"out_proj.weight", "out_proj.bias", "encoder.norm", "decoder.norm", "facts.json", "varied.npz"}
 
 
 def on_the_page() -> list[str]:
@@ -53,8 +54,8 @@ def of_roundings() -> set[str]:
 
 def in_the_source() -> set[str]:
     """All texts of the form of an id where causes are named."""
-    folders = (ROOT / "parity" / name for name in ("diagnose", "diagnose/layers", "diagnose/experiment", "pairs"))
-    files = [file for folder in folders for file in folder.glob("*.py") if file.name not in OTHERS]
+    folders = (ROOT / "parity" / name for name in ("diagnose", "pairs"))
+    files = [file for folder in folders for file in folder.rglob("*.py") if file.name not in OTHERS]
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     formats = [node.format_spec for node in nodes if isinstance(node, ast.FormattedValue) and node.format_spec]
     nodes = set(nodes) - {part for each in formats for part in ast.walk(each)}
