@@ -1,5 +1,8 @@
 """What slowness asks of tests: cases that the default run leaves out, and patience with slow machines."""
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,6 +11,8 @@ import pytest
 PARAM = type(pytest.param())
 # Seconds for which a test waits for a process: machines differ in speed by a factor of fifty.
 WAIT = 900.0
+# A program that Python runs within so many seconds on a machine of two cores, of the year 2025.
+PROGRAM, USUAL = "sum(range(1_000_000))", 0.06
 
 
 def sampled(cases: Iterable[Any], *kept: str) -> list[Any]:
@@ -18,3 +23,17 @@ def sampled(cases: Iterable[Any], *kept: str) -> list[Any]:
     params = [case if isinstance(case, PARAM) else pytest.param(case, id=str(case)) for case in cases]
     assert {each.id for each in params}.issuperset(kept), kept
     return [each if each.id in kept else each._replace(marks=[*each.marks, pytest.mark.slow]) for each in params]
+
+
+def is_within(took: float, seconds: float) -> bool:
+    """Whether something took less than that, or, where this machine is slower than usual, than as many times that."""
+    return took < seconds or took < seconds * _slowness()
+
+
+def _slowness() -> float:
+    """Return the mean time of the program, in usual times: of many runs, as a slow machine may be one that halts."""
+    runs = 40
+    start = time.monotonic()
+    for _ in range(runs):
+        subprocess.run([sys.executable, "-I", "-c", PROGRAM], check=True)
+    return (time.monotonic() - start) / runs / USUAL

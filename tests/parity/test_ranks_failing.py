@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from processes import ended
+from slow import is_within
 from stand_ins import ANSWERS, PRELUDE, RANKS, SLEEPS, Stage, job, only_rank_1
 
 from parity.core.errors import BackendError
@@ -49,7 +50,7 @@ def test_a_rank_that_fails_is_named_and_ends_the_job_at_once(what: str, stage: S
     backend = stage.backend(only_rank_1(code))
     start = time.monotonic()
     answer = backend.do(job(stage.folder))
-    assert time.monotonic() - start < 10.0  # long before the patience
+    assert is_within(time.monotonic() - start, 10.0)  # long before the patience
     assert (answer.status, answer.message[: len(said)]) == ("error", said)
     assert stage.running() == []  # the other ranks' too, before the backend is closed
     assert {rank for rank, _ in stage.started()} <= set(range(RANKS))
@@ -113,7 +114,7 @@ def test_a_rank_that_complains_while_all_live_is_named_at_once(stage: Stage) -> 
         start = time.monotonic()
         answer = backend.do(job(stage.folder))
     assert (answer.status, answer.message) == ("error", "torch rank 1: ValueError: 3")
-    assert time.monotonic() - start < 10.0
+    assert is_within(time.monotonic() - start, 10.0)
 
 
 @pytest.mark.parametrize("where", ["at work", "while it starts"])
@@ -122,7 +123,8 @@ def test_a_rank_that_hangs_is_named_within_the_patience(where: str, stage: Stage
     backend = stage.backend(only_rank_1(f'{before}note("waiting for the others"); time.sleep(600)', ANSWERS), 1.5)
     start = time.monotonic()
     answer = backend.do(job(stage.folder))
-    assert 1.4 < time.monotonic() - start < 6.0
+    took = time.monotonic() - start
+    assert took > 1.4 and is_within(took, 6.0)
     assert answer.status == "error"
     assert answer.message.startswith("torch rank 1: no answer within 1.5 s\n    waiting for the others\n")
     assert "--timeout=SECONDS" in answer.message
