@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from parity.config import cases
 from parity.config.schema import Case
@@ -24,6 +25,10 @@ pytest_plugins = ["sides"]
 
 # The tests start hundreds of processes. Where this is set, each of them compiles all that it imports of the project.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# How long an example takes says more about the machine than about what is tested.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 Compare = Callable[..., CaseResult]
 

@@ -120,7 +120,7 @@ def test_a_dropout_at_rate_0_draws_masks_by_no_generator() -> None:
     assert [each.cause for each in changes(dropped, reference)] == ["dropout.active"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=st.integers(2, 9), features=st.integers(4, 40), power=st.floats(-7.0, -1.0), scale=st.floats(0.1, 10.0))
 def test_any_epsilon_is_solved_for(rows: int, features: int, power: float, scale: float) -> None:
     epsilon = 10.0**power
@@ -145,14 +145,14 @@ def agree(build: Callable[[int], Call]) -> None:
         assert explain.compare(LAYERS[one.kind].formula, one, candidate).same
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=SIZES, inputs=SIZES, outputs=SIZES)
 def test_linear_layers_that_agree(rows: int, inputs: int, outputs: int) -> None:
     weight = normal(outputs, inputs)
     agree(lambda seed: call("linear", x := normal(rows, inputs, seed=seed), x @ weight.T, {"weight": weight}))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     rows=SIZES, channels=st.integers(8, 12), size=st.integers(2, 5), epsilon=EPSILONS, momentum=st.floats(0.001, 0.999)
 )
@@ -185,7 +185,7 @@ def test_a_batch_norm_may_be_called_with_images_of_several_sizes() -> None:
     assert (found.cause, found.reference, found.candidate) == ("batch_norm.momentum", 0.1, 0.01)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(size=st.integers(4, 9), kernel=st.integers(1, 4), stride=st.integers(1, 3), same=st.booleans())
 def test_convolutions_that_agree(size: int, kernel: int, stride: int, same: bool) -> None:
     weight, bias = normal(3, 2, kernel, kernel), normal(3)
@@ -200,7 +200,7 @@ def test_convolutions_that_agree(size: int, kernel: int, stride: int, same: bool
     agree(build)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(queries=SIZES, keys=SIZES, samples=SIZES, heads=st.sampled_from([1, 2, 4]), size=st.integers(1, 4))
 def test_attentions_that_agree(queries: int, keys: int, samples: int, heads: int, size: int) -> None:
     d = heads * size

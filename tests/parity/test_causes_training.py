@@ -128,7 +128,7 @@ rates, parts = st.floats(1e-4, 0.1), st.floats(0.0, 0.99)
 @given(
     rate=rates, momentum=parts, decay=st.sampled_from([0.0, 0.01, 0.3]), nesterov=st.booleans(), seed=st.integers(0, 99)
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_sgd_alike_has_no_cause(rate: float, momentum: float, decay: float, nesterov: bool, seed: int):
     constants = {"momentum": momentum, "nesterov": nesterov and momentum > 0, "weight_decay": decay}
     own = case(optimizer={"kind": "sgd", "learning_rate": rate, **constants})
@@ -144,7 +144,7 @@ def test_sgd_alike_has_no_cause(rate: float, momentum: float, decay: float, nest
     adamw=st.booleans(),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_adam_alike_has_no_cause(rate: float, betas: tuple[float, float], decay: float, adamw: bool, seed: int):
     beta1, beta2 = betas
     constants = {"beta1": beta1, "beta2": beta2, "weight_decay": decay, "learning_rate": rate}
@@ -155,7 +155,7 @@ def test_adam_alike_has_no_cause(rate: float, betas: tuple[float, float], decay:
 
 
 @given(st.integers(1, 20), st.integers(2, 6), st.sampled_from(["mean", "sum"]), st.floats(1e-3, 1e3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_losses_alike_have_no_cause(batch: int, size: int, reduction: str, scale: float):
     reduce = {"mean": np.mean, "sum": np.sum}[reduction]
     outputs, target = scale * normal(2, batch, size), normal(batch, size)
@@ -172,7 +172,7 @@ def test_losses_alike_have_no_cause(batch: int, size: int, reduction: str, scale
 
 
 @given(st.integers(1, 4), st.sampled_from([None, 1e-3, 0.5, 100.0]), st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_reductions_alike_have_no_cause(replicas: int, limit: float | None, seed: int):
     own = case("two_linear/ddp", devices=max(replicas, 2), clip_norm=limit)
     both = []
@@ -192,7 +192,7 @@ def test_parameters_as_drawn_have_no_cause(name: str):
 
 
 @given(st.integers(0, 99), st.sampled_from(["single", "ddp", "data_parallel", "hybrid"]), st.integers(5, 300))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_samples_as_dealt_have_no_cause(seed: int, strategy: str, batch: int):
     own = case(f"two_linear/{strategy}", devices=4, seed=seed, data={"batch": batch}, steps=4)
     both = [of_plan(dealt(own), own)] * 2

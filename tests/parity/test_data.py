@@ -200,7 +200,7 @@ def test_a_digest_sees_the_shape_and_the_target(tmp_path: Path) -> None:
     assert len(digests) == 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(size=st.integers(1, 12), batch=st.integers(1, 15), steps=st.integers(1, 8), seed=st.integers(0, 9))
 def test_the_order_covers_every_sample_once_per_epoch(size: int, batch: int, steps: int, seed: int) -> None:
     data = dataset()  # 128 samples, of which the order is to know `size`

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.core.arrays import Array
@@ -183,14 +183,12 @@ def test_ways_that_differ_before_the_fault_are_passed_over() -> None:
 STEPS = st.lists(st.sampled_from([*SAME.values(), (relu,), (scaled,)]), min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(STEPS, st.randoms(use_true_random=False))
 def test_a_port_written_in_other_ways_is_no_difference(steps: list[tuple[Any, ...]], choice: Any) -> None:
     one, other = (chain(*map(choice.choice, steps)) for _ in range(2))
     assert parting(one, other) is None
 
 
-@settings(deadline=None)
 @given(STEPS, st.randoms(use_true_random=False), st.integers(0, 5))
 def test_an_op_more_is_found_wherever_it_stands(steps: list[tuple[Any, ...]], choice: Any, at: int) -> None:
     def extra(t: Tape, x: Array) -> Array:

@@ -75,7 +75,7 @@ def magnitude(a: Array) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tensors(2))
 def test_difference_is_the_formula(arrays: list[Array]) -> None:
     a, b = arrays
@@ -85,7 +85,7 @@ def test_difference_is_the_formula(arrays: list[Array]) -> None:
     assert (found.scale, found.same_nonfinite) == (magnitude(a), same)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tensors(5))
 def test_measure_is_the_formula(arrays: list[Array]) -> None:
     reference, candidate, reference_low, candidate_low, witness = arrays

@@ -44,7 +44,7 @@ def test_published_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert random.bits(0, "", 1).tolist() == [0xE220A8397B1DCDAF]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, NAMES, st.integers(0, 40))
 def test_bits_are_splitmix64(seed: int, name: str, size: int) -> None:
     assert random.bits(seed, name, size).tolist() == stream(seed, name, size)
@@ -88,7 +88,7 @@ def test_global_seeds_have_no_say() -> None:
     assert random.normal(0, "x", (8,)).tolist() == first.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, st.floats(1e-3, 1e3))
 def test_uniform_is_the_upper_bits_within_the_bound(seed: int, bound: float) -> None:
     values = random.uniform(seed, "u", (4, 5), bound)
@@ -142,7 +142,7 @@ def test_normal_and_uniform_are_exact_in_float32() -> None:
         assert not np.array_equal(values.astype(np.float16).astype(np.float64), values)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, st.integers(0, 300))
 def test_permutation_is_one(seed: int, size: int) -> None:
     order = random.permutation(seed, "p", size)
@@ -159,7 +159,7 @@ def test_permutations_shuffle_and_differ() -> None:
         assert np.abs(np.bincount(column, minlength=5) - 400).max() < 80
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=30), SEEDS)
 def test_one_ulp_away_moves_every_nonzero_value_by_one_ulp(values: list[float], seed: int) -> None:
     start = np.array(values)

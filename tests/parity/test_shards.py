@@ -72,7 +72,7 @@ def test_one_replica_gets_the_whole_batch(strategy: str) -> None:
     assert sizes(strategy, 3, 7) == [7]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     strategy=st.sampled_from(REPLICATED),
     devices=NUMBERS,
@@ -88,7 +88,7 @@ def test_every_sample_goes_to_one_replica_and_the_order_is_kept(strategy: str, d
     assert strategy == "data_parallel" or counts[0] - counts[-1] <= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cut=CUT, devices=NUMBERS, batch=st.integers(24, 37))
 def test_the_shares_of_a_step_are_those_of_its_samples(cut: tuple[str, int], devices: int, batch: int) -> None:
     strategy, parts = cut
@@ -152,7 +152,7 @@ def test_the_ranks_get_what_torch_s_sampler_gives_them(
     assert shards.distributed_sampler(size, replicas, seed, epoch) == ranks
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(size=st.integers(1, 60), replicas=st.integers(1, 9), seed=st.integers(0, 99), epoch=st.integers(0, 9))
 def test_every_sample_is_dealt_out_and_every_rank_gets_as_many(size: int, replicas: int, seed: int, epoch: int) -> None:
     ranks = shards.distributed_sampler(size, replicas, seed, epoch)
