@@ -5,7 +5,6 @@ import time
 import numpy as np
 import pytest
 from pair_halves import Half, mapped, matching, normal, of, pairs
-from slow import is_within
 
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
@@ -259,5 +258,5 @@ def test_two_thousand_tensors_take_seconds() -> None:
         half.ends(np.ones(3))
     start = time.process_time()
     found = matching(torch, keras, Mapping(entries=[]))
-    assert is_within(time.process_time() - start, 20)
+    assert time.process_time() - start < 20
     assert pairs(found) == {**{key: key for key in torch.values}}

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 from pair_surveys import MATRIX, NORM, PAIR, Model, both, conv, conv_k, dense, keras, line, linear, norm, norm_k, torch
 from pair_zoo import MODELS
-from slow import is_within
 
 from parity.pairs.weights import names
 from parity.pairs.weights.propose import Proposal, propose
@@ -200,7 +199,7 @@ def test_a_model_of_a_hundred_layers_takes_seconds() -> None:
     ]
     start = time.process_time()
     found = placed(torch(*here), keras(*there))
-    assert is_within(time.process_time() - start, 10)
+    assert time.process_time() - start < 10
     assert len(found) == 600 and all(one.split(".")[1] == other.split("/")[0][1:] for one, other in found.items())
 
 

@@ -19,7 +19,7 @@ from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.trace.tensorfile import DTYPES, TensorFile, Writer
 
-MODEST = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+MODEST = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(path: Path, arrays: dict[str, Array], room: int = 1 << 10) -> Path:
@@ -256,7 +256,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.text(max_size=3), ENTRIES, min_size=1, max_size=2), st.booleans())
 def test_any_entries_are_told_or_fit_the_file(tmp_path: Path, entries: dict[str, Any], mended: bool) -> None:
     end = 0

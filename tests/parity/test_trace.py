@@ -128,7 +128,7 @@ def test_a_case_that_is_not_one_is_damage(trace: Path) -> None:
     assert Trace(trace).case == small_case()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), mask=st.integers(1, 255), cut=st.booleans())
 def test_any_damage_to_a_manifest_is_told_or_harmless(tmp_path: Path, place: int, mask: int, cut: bool) -> None:
     by_hand(tmp_path, {"high": {"step-000000": {"loss/loss": np.asarray(1.0)}}})
