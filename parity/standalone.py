@@ -7,54 +7,49 @@ Without flags, it takes its jobs from the parent process.
 """
 
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse
 from parity.core.errors import MissingError, UsageError
 from parity.core.wording import count
-from parity.diagnose.experiment import live, study
+from parity.diagnose.experiment import study
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
 from parity.runtime.environment import not_installed
 from parity.runtime.job import DoctorJob, ExperimentJob, Job, SurveyJob, VaryJob, Work
-from parity.runtime.serve import Bench, serve
+from parity.runtime.serve import serve
 from parity.trace import keys
 
 DEFAULT = Devices("cpu", 2)
-Examine = Callable[[DoctorJob], None]
-Survey = Callable[[SurveyJob], None]
+T = TypeVar("T")
 
 
-def start(
-    package: str,
-    backend: str,
-    load: Callable[[], Side],
-    doctor: Callable[[], Examine],
-    surveyor: Callable[[], Survey],
-    opener: Callable[[], variations.Open],
-    experimenter: Callable[[], live.Open],
-    bencher: Callable[[], Bench],
-) -> NoReturn:
+def start(package: str, backend: str, imports: Callable[[], None]) -> NoReturn:
     """Run a backend's `__main__`: standalone if there are command-line flags, else as a worker of the parent process.
 
-    The arguments from `load` on are called only when needed, because each imports parts of a framework: `load` returns
-    the backend, `doctor` the function that examines a program, `surveyor` the one that describes a pair's model, and
-    `opener` and `experimenter` those that build a pair's model to be called on variations of its inputs, or with other
-    settings, and `bencher` the one that trains in bursts.
+    `imports` imports what all workers share. What `package` does itself is imported when it is needed.
     """
+    part = functools.partial(_part, package)
+
+    def load() -> Side:
+        imports()
+        side: Side = part("record", "run")
+        return side
+
     side = functools.cache(functools.partial(_loaded, backend, load))
     try:
         if sys.argv[1:]:
             cli.end(package, functools.partial(main, package, backend, side))
         serve(
-            lambda: functools.partial(_do, side(), doctor, surveyor, opener, experimenter),
-            lambda: side().settings(),
-            lambda job, following: bencher()(job, following),
+            lambda: functools.partial(_do, side(), part),
+            lambda job, following: part("bench", "bench")(job, following),
+            functools.partial(_loaded, backend, functools.partial(_shared, imports)),
         )
     except SystemExit as end:
         # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
@@ -63,7 +58,18 @@ def start(
         os._exit(end.code if isinstance(end.code, int) else 1)
 
 
-def _loaded(backend: str, load: Callable[[], Side]) -> Side:
+def _part(package: str, module: str, name: str) -> Any:
+    """Return a function, or a module, of a backend's package."""
+    return getattr(importlib.import_module(f"{package}.{module}"), name)
+
+
+def _shared(imports: Callable[[], None]) -> None:
+    """Import what all workers share; nothing on GPUs, which a fork could not use if an import had touched them."""
+    if parse(os.environ.get("PARITY_DEVICES", str(DEFAULT))).kind == "cpu":
+        imports()
+
+
+def _loaded(backend: str, load: Callable[[], T]) -> T:
     """Return what `load` returns. Raises MissingError where a package is not installed."""
     try:
         return load()
@@ -71,23 +77,16 @@ def _loaded(backend: str, load: Callable[[], Side]) -> Side:
         raise MissingError(not_installed(str(error.name).partition(".")[0], backend, sys.executable)) from None
 
 
-def _do(
-    side: Side,
-    doctor: Callable[[], Examine],
-    surveyor: Callable[[], Survey],
-    opener: Callable[[], variations.Open],
-    experimenter: Callable[[], live.Open],
-    job: Work,
-) -> None:
+def _do(side: Side, part: Callable[[str, str], Any], job: Work) -> None:
     match job:
         case DoctorJob():
-            doctor()(job)
+            part("doctor.examine", "examine")(job)
         case SurveyJob():
-            surveyor()(job)
+            part("record.pair.survey", "survey")(job)
         case VaryJob():
-            variations.record(job, side.NAME, opener())
+            variations.record(job, side.NAME, part("record.pair.vary", "opened"))
         case ExperimentJob():
-            study.study(job, experimenter())
+            study.study(job, part("experiment.live", "opened"))
         case Job():
             record(job, side)
 

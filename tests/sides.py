@@ -74,7 +74,8 @@ def pytest_collection(session: pytest.Session) -> None:
     """Load the framework as a backend does, before a test module can begin to use it."""
     if (own := session.config.stash.get(KIND, REST)) != REST:
         with _silenced():
-            importlib.import_module(f"{own}_impl.__main__").load()
+            importlib.import_module(f"{own}_impl.__main__").imports()
+            importlib.import_module(f"{own}_impl.record.run")
 
 
 @contextlib.contextmanager

@@ -2,8 +2,8 @@
 
 A job is run by a single process, or by a group of one process per rank. A group is started for the first
 job that needs it and kept for the following jobs; besides the single process, at most one group of ranks
-is kept. If a rank fails, its whole group is ended. A pair whose code changes global settings of its process, and leaves
-them so, has the process to itself: what runs after that pair is given another one.
+is kept. If a rank fails, its whole group is ended. All are forks of a process that has imported the framework, so that
+a new one costs little: each pair has its own, as its code may change what holds for a whole process.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from parity.config.devices import Devices, Kind
 from parity.core.errors import BackendError, MissingError
-from parity.runtime.child import DUMP, Child, HungError, answers
+from parity.runtime.child import DUMP, ENDING, Child, ForkServer, HungError, answers
 from parity.runtime.environment import THREADS, environment, rank_variables
 from parity.runtime.job import Answer, DoctorJob, Group, Work, owner
 
@@ -41,6 +41,7 @@ class Backend:
         kind: Kind = "cpu",
         patience: float = PATIENCE,
         threads: int = THREADS,
+        server: ForkServer | None = None,
     ) -> None:
         self.name = name
         self.python = python or sys.executable
@@ -48,9 +49,9 @@ class Backend:
         self.kind = kind
         self.patience, self.start = patience, max(patience, START)
         self.threads = threads
-        self.command = [self.python, "-m", PACKAGES[name]]
+        self._server = server or ForkServer(name, [self.python, "-m", PACKAGES[name]])
         self._groups: dict[Group, list[Child]] = {}
-        self._left: dict[Group, str] = {}  # the pair that has changed the global settings of a group's processes
+        self._owners: dict[Group, str] = {}  # the pair that has run its code in a group's processes, or ""
         self._closed = False
         self._starting = threading.Lock()
 
@@ -60,8 +61,9 @@ class Backend:
         Raises MissingError for a package that the interpreter does not have: all other jobs would fail alike.
         """
         group = job.group(self.name)
-        if self._left.get(group, owner(job)) != owner(job):
+        if not self.serves(job):
             self._stop(group)
+        self._owners[group] = owner(job)
         try:
             children = self._ready(group)
             for child in children:
@@ -70,8 +72,6 @@ class Backend:
             # accepted there and raises. A single process can go on with its next job.
             accepted = ["done", "usage", "error"][: 3 if group.ranks == 1 else 2]
             received = list(answers(children, self.patience, *accepted, progress=job.progress))
-            if any(answer.settings for answer in received):
-                self._left[group] = owner(job)
             return max(received, key=lambda answer: (answer.status != "done", answer.seconds))
         except MissingError:
             self._stop(group)
@@ -82,6 +82,10 @@ class Backend:
             self._stop(group)
             hint = LONGER if isinstance(error, HungError) and not isinstance(job, DoctorJob) else ""
             return Answer(status="error", message=f"{error}{hint}")
+
+    def serves(self, job: Work) -> bool:
+        """Return whether a job may be given to the processes as they are: no other pair has run its code there."""
+        return self._owners.get(job.group(self.name), owner(job)) == owner(job)
 
     def ready(self, group: Group) -> None:
         """Start the processes of a group, and wait until they have imported their framework.
@@ -94,9 +98,7 @@ class Backend:
         """Return the backend of the same side and settings with that number, which has processes of its own."""
         folder = self.folder / f"{self.name}-{number}"
         folder.mkdir()
-        backend = Backend(self.name, self.python, folder, self.kind, self.patience, self.threads)
-        backend.command = self.command
-        return backend
+        return Backend(self.name, self.python, folder, self.kind, self.patience, self.threads, self._server)
 
     def close(self) -> None:
         """End all processes, and refuse further jobs, which another thread may still want to run."""
@@ -104,6 +106,7 @@ class Backend:
             self._closed = True
         for group in list(self._groups):
             self._stop(group)
+        self._server.stop()
 
     def _ready(self, group: Group) -> list[Child]:
         """Return the group's processes, started and with their framework imported.
@@ -114,21 +117,22 @@ class Backend:
             for other in list(self._groups):
                 if other.devices != group.devices or min(other.ranks, group.ranks) > 1:
                     self._stop(other)  # later jobs are unlikely to need it
+            shared = environment(self.folder, self.kind, self.threads, self.python)
+            shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
+            self._server.start(shared, self.folder / f"{self.name}.log", max(self.patience, START))
             with self._starting:
                 if self._closed:
-                    raise BackendError(f"{self.name}: the job was not run because the program is ending")
-                self._spawn(group)
+                    raise BackendError(f"{self.name}: {ENDING}")
+                self._fork(group, shared)
             list(answers(self._groups[group], self.start, "ready"))
         return self._groups[group]
 
-    def _spawn(self, group: Group) -> None:
+    def _fork(self, group: Group, shared: dict[str, str]) -> None:
         children = self._groups[group] = []
-        shared = environment(self.folder, self.kind, self.threads, self.python)
-        shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
         for rank, own in enumerate(rank_variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"
-            children.append(Child(name, self.name, self.command, shared | own, log))
+            children.append(self._server.fork(name, shared | own, log))
 
     def _dump_stacks(self, group: Group) -> None:
         """Make the processes write to their logs where they hang."""
@@ -137,7 +141,7 @@ class Backend:
         time.sleep(DUMP)
 
     def _stop(self, group: Group) -> None:
-        self._left.pop(group, None)
+        self._owners.pop(group, None)
         for child in self._groups.pop(group, []):
             child.stop()
 

@@ -1,14 +1,17 @@
-"""The parent's side of one child process: start it, send it jobs, read its answers, end it with its own children."""
+"""The parent's side of one child process: fork it, send it jobs, read its answers, end it with its own children."""
 
 import contextlib
 import os
 import select
 import shlex
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO, Protocol
 
 import msgspec
 
@@ -19,6 +22,8 @@ from parity.runtime.job import Answer, Work
 LAST_LINES = 8
 SETTLE = 0.02  # seconds between the first answer and the choice of which rank's failure to report
 LOOKS = 10  # how often progress is checked while waiting for `patience` seconds
+STATUS = 16  # bytes of a process's id, or status, at most
+ENDING = "the job was not run because the program is ending"
 DUMP = 0.5  # seconds in which a process writes its stack traces
 
 
@@ -26,34 +31,35 @@ class HungError(BackendError):
     """A process that neither answered nor made progress in time."""
 
 
-class Child:
-    """A running process of a backend, in a session of its own. Raises BackendError if it cannot be started.
+class Process(Protocol):
+    """A running process, with pipes: a subprocess.Popen, or what another process has forked."""
 
-    `name`: what errors call it, `backend`: whose it is.
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None while the process runs."""
+
+    def wait(self) -> int:
+        """Wait until the process has ended, and return its exit status."""
+
+
+class Child:
+    """A running process of a backend, which leads a process group of its own.
+
+    `name`: what errors call it, `backend`: whose it is, `python`: its interpreter.
     """
 
-    def __init__(self, name: str, backend: str, command: Sequence[str], variables: dict[str, str], log: Path) -> None:
-        self.name, self.backend = name, backend
-        self.python = command[0]
-        self.log = log
-        try:
-            with log.open("ab") as stderr:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=stderr,
-                    env=variables,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise BackendError(f"{name}: cannot start {shlex.quote(self.python)}: {error}") from None
-        assert self._process.stdin
-        assert self._process.stdout
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+    def __init__(self, name: str, backend: str, python: str, process: Process, log: Path) -> None:
+        self.name, self.backend, self.python, self.log = name, backend, python, log
+        self._process = process
+        assert process.stdout
+        self._stdin, self._stdout = process.stdin, process.stdout
 
     def give(self, job: Work) -> None:
         """Send a job to the process. Raises BackendError if the process has ended."""
+        assert self._stdin
         try:
             self._stdin.write(msgspec.json.encode(job) + b"\n")
             self._stdin.flush()
@@ -85,14 +91,14 @@ class Child:
     def dump(self) -> None:
         """Make the process write its stack traces to its log; an examination installs a handler for this signal."""
         if self.alive():
-            self._process.send_signal(signal.SIGUSR1)
+            os.kill(self._process.pid, signal.SIGUSR1)
 
     def stop(self) -> None:
         """Kill the process and all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for pipe in (self._stdin, self._stdout):
+        for pipe in filter(None, (self._stdin, self._stdout)):
             with contextlib.suppress(OSError):
                 pipe.close()
 
@@ -111,6 +117,107 @@ class Child:
 
     def _end(self) -> str:
         return f"the process ended with status {self._process.wait()}"
+
+
+class _Forked:
+    """A process that another one has forked, which tells of it what subprocess.Popen tells of one's own.
+
+    `told`: the socket of the request. Raises OSError if the other has ended.
+    """
+
+    def __init__(self, told: socket.socket, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.stdin: IO[bytes] | None = stdin
+        self.stdout: IO[bytes] | None = stdout
+        said, (self._descriptor, *_), *_ = socket.recv_fds(told, STATUS, 1)
+        self.pid, self._told = int(said), told
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        if self._status is None and not select.select([self._descriptor], [], [], 0)[0]:
+            return None
+        return self.wait()
+
+    def wait(self) -> int:
+        if self._status is None:
+            select.select([self._descriptor], [], [])
+            with self._told:
+                self._status = int(self._told.recv(STATUS) or -signal.SIGKILL)  # nothing where the other has ended
+            os.close(self._descriptor)
+        return self._status
+
+
+class ForkServer:
+    """The process of a backend that imports its framework, once, and forks those that run jobs (`serve.forks`)."""
+
+    def __init__(self, backend: str, command: Sequence[str]) -> None:
+        self._backend, self._command = backend, command
+        self._child: Child | None = None
+        self._closed = False
+        self._importing, self._starting = threading.Lock(), threading.Lock()
+
+    def start(self, variables: dict[str, str], log: Path, patience: float) -> None:
+        """Start it, unless it runs, and wait for up to `patience` seconds until it has imported the framework.
+
+        Raises BackendError if it cannot be started, and MissingError if a package is not installed.
+        """
+        with self._importing:
+            if self._child and self._child.alive():
+                return
+            self._child = self._started(variables, log)
+            try:
+                list(answers([self._child], patience, "ready"))
+            except BackendError:
+                self._end()
+                raise
+
+    def fork(self, name: str, variables: dict[str, str], log: Path) -> Child:
+        """Return a new process with these environment variables. Raises BackendError if the server has ended."""
+        (jobs, stdin), (stdout, said) = os.pipe(), os.pipe()
+        told, telling = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        try:
+            with telling, log.open("ab") as stderr:
+                given = [jobs, said, stderr.fileno(), telling.fileno()]
+                socket.send_fds(self._requests, [msgspec.json.encode(variables)], given)
+            process = _Forked(told, os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
+        except (OSError, ValueError):
+            raise BackendError(f"{name}: the process that was to fork it has ended") from None
+        finally:
+            os.close(jobs)
+            os.close(said)
+        return Child(name, self._backend, self._command[0], process, log)
+
+    def stop(self) -> None:
+        """End it for ever. The processes that it has forked go on."""
+        with self._starting:
+            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
+        if self._child:
+            self._child.stop()
+            self._requests.close()
+
+    def _started(self, variables: dict[str, str], log: Path) -> Child:
+        python = self._command[0]
+        with self._starting:
+            if self._closed:
+                raise BackendError(f"{self._backend}: {ENDING}")
+            self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            try:
+                with theirs, log.open("ab") as stderr:
+                    process = subprocess.Popen(
+                        self._command,
+                        stdin=theirs,
+                        stdout=subprocess.PIPE,
+                        stderr=stderr,
+                        env=variables,
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                self._requests.close()
+                raise BackendError(f"{self._backend}: cannot start {shlex.quote(python)}: {error}") from None
+            self._child = Child(self._backend, self._backend, python, process, log)
+            return self._child
 
 
 def answers(

@@ -76,9 +76,6 @@ class Side(Protocol):
     def versions(self) -> dict[str, str]:
         """Return the versions of the framework's packages, by package."""
 
-    def settings(self) -> dict[str, str]:
-        """Return the framework's global settings, by name, as text."""
-
     def rank(self) -> Rank:
         """Return the rank of this process."""
 

@@ -191,15 +191,11 @@ def _written(folder: Path) -> int:
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job ended; "ready" is sent once, before the first job, or "missing" in its place, for a MissingError.
-
-    `settings`: the names of the global settings that the job of a pair has changed and left so.
-    """
+    """How a job ended; "ready" is sent once, before the first job, or "missing" in its place, for a MissingError."""
 
     status: Literal["ready", "missing", "done", "usage", "error"]
     message: str = ""
     seconds: float = 0.0
-    settings: list[str] = []
 
 
 def owner(job: Work) -> str:

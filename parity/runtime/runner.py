@@ -121,12 +121,17 @@ class Side:
         """Return whether another process may start because `waiting` jobs of this side wait."""
         return waiting > QUEUE and len(self.backends) < self._most
 
-    def take(self) -> Backend:
-        """Return an idle process, which is busy from now on, or a further one."""
+    def take(self, job: Work) -> Backend:
+        """Return an idle process, if possible one that serves the job as it is, or a further one; it is busy now."""
         if not self.idle:
             self.backends.append(self.backends[0].another(len(self.backends) + 1))
             return self.backends[-1]
+        self.idle.sort(key=lambda backend: not backend.serves(job))
         return self.idle.pop(0)
+
+    def serves(self, job: Work) -> bool:
+        """Return whether an idle process serves a job as it is."""
+        return any(backend.serves(job) for backend in self.idle)
 
 
 class Runner:
@@ -189,7 +194,7 @@ class _Turns:
             if self._closed:
                 raise BackendError(f"{side.name}: the job was not run because the program is ending")
             self._running.append(request)
-            backend = side.take()
+            backend = side.take(job)
             self._changed.notify_all()  # there may be room for the next one as well
         try:
             yield backend
@@ -212,11 +217,13 @@ class _Turns:
     def _is_next(self, request: _Request) -> bool:
         """Return whether a job may run now: it has waited for the longest of those for which a process is idle.
 
-        Where none is idle, it is one for which another process may start: those that are there are used first.
+        Jobs of the pair that has last run there come first. Where no process is idle, it is one for which another may
+        start: those that are there are used first.
         """
         if len(self._running) >= self._most:
             return False
         jobs = Counter(id(waiting.side) for waiting in self._waiting)
         able = [waiting for waiting in self._waiting if waiting.side.idle]
         able = able or [waiting for waiting in self._waiting if waiting.side.may_grow(jobs[id(waiting.side)])]
+        able.sort(key=lambda waiting: not waiting.side.serves(waiting.job))
         return bool(able) and able[0] is request

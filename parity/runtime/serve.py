@@ -1,54 +1,113 @@
-"""The child's side of a backend: read jobs from stdin, answer on stdout, exit when the parent ends.
+"""The child's side of a backend: a process that imports a framework, and its forks, which run the jobs.
 
-An answer names the settings of the process that a user's code has left changed for all that runs after it.
+A fork reads jobs from stdin and answers on stdout. It starts in milliseconds, where an import takes seconds, and shares
+the memory of all that is imported; the rest is its own, but for the seed of `hash`. Both exit when the parent ends.
 """
 
+import contextlib
 import errno
+import gc
 import io
 import os
 import queue
+import select
+import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from typing import NoReturn, TextIO
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TextIO, TypeVar
 
 import msgspec
 import numpy as np
 
 from parity.core.errors import BackendError, MissingError, UsageError, printable
-from parity.runtime.job import Answer, BenchJob, Work, owner
+from parity.runtime.job import Answer, BenchJob, Work
 
+T = TypeVar("T")
 Run = Callable[[Work], None]
 Following = Callable[[], BenchJob]  # answers that a burst has ended, and returns the next one
 Bench = Callable[[BenchJob, Following], None]
-Settings = Callable[[], Mapping[str, str]]
-HALF = 0.5
+REQUEST = 1 << 20  # bytes of a request at most: the variables of an environment
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def serve(load: Callable[[], Run], settings: Settings = dict, bench: Bench | None = None) -> NoReturn:
-    """Answer jobs until stdin ends, then exit; `load` imports the framework and returns the function that runs a job.
+def forks(imports: Callable[[], None] = lambda: None) -> None:
+    """Import a framework, say "ready", and return in a new process for each request on stdin; exit with the parent.
 
-    `settings` returns the framework's global settings, by which it is seen whether a pair's code has changed them.
+    A request is the variables of the new process's environment, with descriptors of its stdin, stdout and stderr, and
+    of a socket. There the parent is told its id, with a descriptor of it, and its exit status when it has ended.
+
+    `imports` must start no threads, as a fork does not copy them. If it raises MissingError, that is the only answer.
+    """
+    answers = _answers()
+    _loaded(imports, answers)
+    gc.collect()
+    gc.freeze()  # the collector would write to all that is imported, and so copy it into each fork
+    _say(answers, Answer(status="ready"))
+    requests = socket.socket(fileno=os.dup(0))
+    running: dict[int, tuple[int, socket.socket]] = {}  # the ids and sockets, by the descriptors of the processes
+    while True:
+        for ready in select.select([requests, *running], [], [])[0]:
+            if ready is not requests:
+                _tell_end(*running.pop(ready))
+                os.close(ready)
+                continue
+            variables, descriptors, *_ = socket.recv_fds(requests, REQUEST, 4)
+            if not variables:
+                os._exit(0)
+            told = socket.socket(fileno=descriptors.pop())
+            if not (pid := os.fork()):
+                for unused in (answers, requests, told, *(other for _, other in running.values())):
+                    unused.close()
+                for other in running:
+                    os.close(other)
+                return _become(msgspec.json.decode(variables, type=dict[str, str]), descriptors)
+            os.setpgid(pid, pid)
+            running[process := os.pidfd_open(pid)] = pid, told
+            socket.send_fds(told, [str(pid).encode()], [process])
+            for each in descriptors:
+                os.close(each)
+
+
+def _tell_end(pid: int, told: socket.socket) -> None:
+    """Reap a process that has ended, and tell its status, if anybody still wants to know it."""
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with told, contextlib.suppress(OSError):
+        told.send(str(status).encode())
+
+
+def _become(variables: dict[str, str], descriptors: Sequence[int]) -> None:
+    """Take what a request gives to the process that was forked for it, and what it may not share with the others."""
+    os.setpgid(0, 0)
+    for standard, given in enumerate(descriptors):
+        os.dup2(given, standard)
+        os.close(given)
+    os.environ.clear()
+    os.environ.update(variables)
+    tempfile.tempdir = None  # it is remembered; TMPDIR is another now
+    np.random.seed()  # Python's own generator does so by itself
+
+
+def serve(load: Callable[[], Run], bench: Bench | None = None, imports: Callable[[], None] = lambda: None) -> NoReturn:
+    """Fork on request; in a fork, answer jobs until stdin ends, then exit. `load` returns the function that runs a job.
+
     `bench` trains in bursts until the process is ended: it gets the first, and a function that returns the next ones.
+    `imports`: what all processes share (see `forks`).
 
     Anything else that is printed to stdout goes to stderr. When the parent ends, a job in progress is abandoned,
     because nobody would read its result. If `load` raises MissingError, that is the only answer.
     """
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    forks(imports)
+    answers = _answers()
     # A user's program must not read the jobs; and a process that it forks would wait for the thread that reads
     # sys.stdin, which a fork does not copy.
     stdin, sys.stdin = os.fdopen(os.dup(0), encoding="utf-8"), io.StringIO()
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(stdin, jobs), daemon=True).start()
-    try:
-        run = load()
-    except MissingError as error:
-        _say(answers, Answer(status="missing", message=str(error)))
-        sys.exit(3)
+    run = _loaded(load, answers)
     _say(answers, Answer(status="ready"))
 
     def following() -> BenchJob:
@@ -61,13 +120,24 @@ def serve(load: Callable[[], Run], settings: Settings = dict, bench: Bench | Non
 
     while True:
         job = msgspec.json.decode(jobs.get(), type=Work)
-        if isinstance(job, BenchJob):
-            _say(answers, _do(in_bursts, job))  # that a burst has ended is said by `following`: here it has failed
-            continue
-        before = _settings(settings, job)
-        answer = _do(run, job)
-        left = _changed(before, _settings(settings, job))
-        _say(answers, msgspec.structs.replace(answer, settings=left))
+        # That a burst has ended is said by `following`: where `in_bursts` returns, it has failed.
+        _say(answers, _do(in_bursts if isinstance(job, BenchJob) else run, job))
+
+
+def _answers() -> TextIO:
+    """Return stdout as the stream of answers; what others print to it goes to stderr from now on."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _loaded(load: Callable[[], T], answers: TextIO) -> T:
+    """Return what `load` returns; if a package is missing, say so, and exit."""
+    try:
+        return load()
+    except MissingError as error:
+        _say(answers, Answer(status="missing", message=str(error)))
+        sys.exit(3)
 
 
 def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
@@ -76,11 +146,6 @@ def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
         jobs.put(line)
     # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
     os._exit(0)
-
-
-def _settings(settings: Settings, job: Work) -> dict[str, str]:
-    """Return the global settings, for a job of a pair; nothing for others, whose code is this project's."""
-    return {**_process(), **settings()} if owner(job) else {}
 
 
 def _do(run: Run, job: Work) -> Answer:
@@ -117,20 +182,3 @@ def _say(answers: TextIO, answer: Answer) -> None:
     answer = msgspec.structs.replace(answer, message=printable(answer.message))
     answers.write(msgspec.json.encode(answer).decode() + "\n")
     answers.flush()
-
-
-def _process() -> dict[str, str]:
-    """Return the settings of the process itself, by name, as text."""
-    told = {
-        "os.getcwd": os.getcwd(),
-        "os.environ": dict(os.environ),
-        "numpy.geterr": np.geterr(),
-        # Where the processor flushes denormal numbers to zero, half of the smallest normal number is 0.
-        "denormals": sys.float_info.min * HALF > 0,
-    }
-    return {name: repr(value) for name, value in told.items()}
-
-
-def _changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Return the names of the settings that are not what they were. What is told only since is no change."""
-    return sorted(name for name, value in before.items() if after.get(name) != value)

@@ -11,6 +11,8 @@ from parity.runtime.job import Job
 
 RANKS = 3
 PRELUDE = """import json, os, sys, time
+from parity.runtime.serve import forks
+forks()
 rank = int(os.environ["RANK"]) if "RANK" in os.environ else \\
     json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))["task"]["index"]
 def say(status, message="", seconds=0.0):

@@ -14,7 +14,7 @@ from stand_ins import ANSWERS, PRELUDE, RANKS, SLEEPS, Stage, job, only_rank_1
 from parity.core.errors import BackendError
 from parity.runtime import child
 from parity.runtime.backend import Backend, running
-from parity.runtime.child import Child, answers
+from parity.runtime.child import ForkServer, answers
 
 FAILURES = {
     "crashes": (
@@ -57,18 +57,21 @@ def test_a_rank_that_fails_is_named_and_ends_the_job_at_once(what: str, stage: S
     backend.close()
 
 
-SAYS = f'{PRELUDE}say("error", "connection closed by peer"); time.sleep(600)'
-ENDS = f'{PRELUDE}note("segmentation fault"); os._exit(9)'
+SAYS = 'say("error", "connection closed by peer"); time.sleep(600)'
+ENDS = 'note("segmentation fault"); os._exit(9)'
 
 
 @pytest.mark.parametrize("dead", range(RANKS))
 def test_of_ranks_that_answer_at_the_same_time_the_dead_one_is_named(dead: int, tmp_path: Path) -> None:
     """The others lose their connections to it, and say so."""
     children = []
+    command = [sys.executable, "-c", f"{PRELUDE}if rank == {dead}:\n    {ENDS}\n{SAYS}"]
+    server, variables = ForkServer("torch", command), dict(os.environ)
     try:
+        server.start(variables, tmp_path / "server.log", 60.0)
         for rank in range(RANKS):
-            command = [sys.executable, "-c", ENDS if rank == dead else SAYS]
-            children.append(Child(f"rank {rank}", "torch", command, dict(os.environ), tmp_path / f"{rank}.log"))
+            own = variables | {"RANK": str(rank)}
+            children.append(server.fork(f"rank {rank}", own, tmp_path / f"{rank}.log"))
         deadline = time.monotonic() + 60
         while len(select.select(children, [], [], 0)[0]) < RANKS or children[dead].alive():
             assert time.monotonic() < deadline
@@ -78,7 +81,7 @@ def test_of_ranks_that_answer_at_the_same_time_the_dead_one_is_named(dead: int, 
             list(answers(children, 60.0, "done"))
         assert str(error.value) == f"rank {dead}: the process ended with status 9\n    segmentation fault"
     finally:
-        for each in children:
+        for each in (*children, server):
             each.stop()
 
 
@@ -148,7 +151,7 @@ def test_the_last_lines_are_the_rank_s_own_and_the_last(stage: Stage) -> None:
 def test_an_interpreter_that_is_missing_leaves_nothing(stage: Stage) -> None:
     answer = Backend("torch", "/no/such/python", stage.folder).do(job(stage.folder))
     assert answer.status == "error"
-    assert answer.message.startswith("torch rank 0: cannot start /no/such/python")
+    assert answer.message.startswith("torch: cannot start /no/such/python")
 
 
 def test_what_a_rank_started_ends_with_it(stage: Stage) -> None:

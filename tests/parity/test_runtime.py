@@ -34,7 +34,8 @@ def interpreter(tmp_path: Path):
 
     def make(code: str) -> str:
         path = tmp_path / "python"
-        path.write_text(f"#!{sys.executable}\nimport os, sys, time\n{code}\n")
+        forks = "from parity.runtime.serve import forks; forks()" if READY in code else ""
+        path.write_text(f"#!{sys.executable}\nimport os, sys, time\n{forks}\n{code}\n")
         path.chmod(0o755)
         return str(path)
 
@@ -80,8 +81,8 @@ def test_after_a_crash_the_next_case_gets_a_new_process(interpreter, job, tmp_pa
 def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path):
     pid_file = tmp_path / "pid"
     code = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())); {READY}time.sleep(600)"
-    backend = Backend("torch", interpreter(code), tmp_path, patience=1.0)
-    answer = backend.do(job)
+    with running([Backend("torch", interpreter(code), tmp_path, patience=1.0)]) as (backend,):
+        answer = backend.do(job)
     assert answer.status == "error"
     assert "no answer within 1 s" in answer.message
     assert ended(int(pid_file.read_text()))
@@ -132,29 +133,33 @@ def test_a_program_that_stays_in_a_step_counts_as_hung(interpreter, tmp_path):
     assert "no answer within" in answer.message
 
 
-@pytest.mark.parametrize(
-    ("code", "processes"),
-    [
-        ("pass", 1),
-        ("SET[0] += job.case.name == 'pair/a'", 2),
-        ("os.environ['FLAG'] = job.case.name", 2),
-        ("os.chdir('/') if job.case.name == 'pair/a' else None", 2),
-        ("numpy.seterr(all='raise') if job.case.name == 'pair/a' else None", 2),
-        ("SET[0] += job.case.name == 'pair/a'; 1 / 0", 2),
-    ],
-)
-def test_a_pair_that_leaves_settings_behind_has_a_process_to_itself(interpreter, tmp_path, code, processes):
-    pids = tmp_path / "pids"
-    code = (
-        f"{SERVE}import numpy; SET = [0]\n"
-        f"def run(job):\n    open({str(pids)!r}, 'a').write(f'{{os.getpid()}} '); {code}\n"
-        "serve(lambda: run, lambda: {'setting': str(SET[0])})"
-    )
+def test_each_pair_has_a_process_to_itself(interpreter, job, tmp_path):
+    """Its code may leave settings of the process changed, or modules imported."""
+    code = f"{SERVE}serve(lambda: lambda job: open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}} '))"
+    pairs = [survey_job(name, tmp_path) for name in ("pair/a", "pair/a", "pair/b")]
     with running([Backend("torch", interpreter(code), tmp_path)]) as (backend,):
-        for name in ("pair/a", "pair/a", "pair/b", "pair/b"):
-            backend.do(survey_job(name, tmp_path))
-    first, again, *others = pids.read_text().split()
-    assert first == again and len(set(others)) == 1 and len({first, *others}) == processes
+        for each in (*pairs, job, job):
+            assert backend.do(each).status == "done"
+    first, again, other, case, next_case = (tmp_path / "pids").read_text().split()
+    assert first == again and case == next_case and len({first, other, case}) == 3
+
+
+def test_a_process_has_the_imports_and_no_more_of_others(interpreter, job, tmp_path):
+    """What each writes down: its environment, its draws, what it imported with the others, and its group."""
+    told = "job.fault, os.getpid() == os.getpgid(0), os.environ['RANK'], random.random(), numpy.random.random(), HELD"
+    code = (
+        "import json, numpy, random; HELD = []\n"
+        f"{SERVE}imports = lambda: HELD.append(os.getpid())\n"
+        f"run = lambda job: open({str(tmp_path)!r} + '/' + os.environ['RANK'], 'w').write(json.dumps([{told}]))\n"
+        "serve(lambda: run, imports=imports)"
+    )
+    ddp = Job(case=cases.resolve("simple_block/ddp"), runs=["low"], folder=str(tmp_path / "trace"), fault="x")
+    with running([Backend("torch", interpreter(code), tmp_path)]) as (backend,):
+        assert backend.do(ddp).status == "done"
+    first, second = (json.loads((tmp_path / rank).read_text()) for rank in "01")
+    assert [first[:3], second[:3]] == [["x", True, "0"], ["x", True, "1"]]
+    assert len({*first[3:5], *second[3:5]}) == 4  # no numbers are drawn twice
+    assert first[5] == second[5] and len(first[5]) == 1
 
 
 def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):
