@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse
@@ -39,8 +39,7 @@ def start(package: str, backend: str, imports: Callable[[], None]) -> NoReturn:
 
     def load() -> Side:
         imports()
-        side: Side = part("record", "run")
-        return side
+        return cast(Side, importlib.import_module(f"{package}.record.run"))
 
     side = functools.cache(functools.partial(_loaded, backend, load))
     try:
@@ -59,7 +58,7 @@ def start(package: str, backend: str, imports: Callable[[], None]) -> NoReturn:
 
 
 def _part(package: str, module: str, name: str) -> Any:
-    """Return a function, or a module, of a backend's package."""
+    """Return a function of a module of a backend's package."""
     return getattr(importlib.import_module(f"{package}.{module}"), name)
 
 

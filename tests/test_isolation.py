@@ -68,3 +68,13 @@ def test_keras_starts_without_scikit_learn_and_leaves_it_to_programs(tmp_path):
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT)
     assert ended.stdout.splitlines() == ["False", "keras sklearn"], ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["torch_impl", "keras_impl"])
+def test_what_processes_share_starts_no_thread(package, tmp_path):
+    """A fork would not have it."""
+    script = f"from {package}.__main__ import imports; imports(); import os; print(len(os.listdir('/proc/self/task')))"
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=WAIT)
+    assert ended.stdout.splitlines() == ["1"], ended.stderr
