@@ -163,10 +163,11 @@ class ForkServer:
         with self._importing:
             if self._child and self._child.alive():
                 return
+            self._end()
             self._child = self._started(variables, log)
             try:
                 list(answers([self._child], patience, "ready"))
-            except BackendError:
+            except (BackendError, MissingError):
                 self._end()
                 raise
 
@@ -180,7 +181,8 @@ class ForkServer:
                 socket.send_fds(self._requests, [msgspec.json.encode(variables)], given)
             process = _Forked(told, os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
         except (OSError, ValueError):
-            raise BackendError(f"{name}: the process that was to fork it has ended") from None
+            ended = f"the process that was to fork it has ended{self._child.last_lines() if self._child else ''}"
+            raise BackendError(f"{name}: {ended}") from None
         finally:
             os.close(jobs)
             os.close(said)

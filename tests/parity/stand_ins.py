@@ -1,5 +1,6 @@
 """Stand-ins for the interpreters of ranks: each does what a text says, and leaves its rank and process id behind."""
 
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -30,10 +31,11 @@ time.sleep(600)
 """
 
 
-class Stage:
-    """A folder with a stand-in interpreter; each process that it starts leaves its rank and id there."""
+class Stage(contextlib.ExitStack):
+    """A folder with a stand-in interpreter, whose processes leave their rank and id there; its backends are closed."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
 
     def interpreter(self, code: str) -> str:
@@ -46,6 +48,7 @@ class Stage:
     def backend(self, code: str, patience: float = 120.0, name: str = "torch") -> Backend:
         made = Backend(name, self.interpreter(code), self.folder, patience=patience)
         made.start = patience
+        self.callback(made.close)
         return made
 
     def started(self) -> list[tuple[int, int]]:

@@ -54,7 +54,6 @@ def test_a_rank_that_fails_is_named_and_ends_the_job_at_once(what: str, stage: S
     assert (answer.status, answer.message[: len(said)]) == ("error", said)
     assert stage.running() == []  # the other ranks' too, before the backend is closed
     assert {rank for rank, _ in stage.started()} <= set(range(RANKS))
-    backend.close()
 
 
 SAYS = 'say("error", "connection closed by peer"); time.sleep(600)'
@@ -149,7 +148,8 @@ def test_the_last_lines_are_the_rank_s_own_and_the_last(stage: Stage) -> None:
 
 
 def test_an_interpreter_that_is_missing_leaves_nothing(stage: Stage) -> None:
-    answer = Backend("torch", "/no/such/python", stage.folder).do(job(stage.folder))
+    with running([Backend("torch", "/no/such/python", stage.folder)]) as (backend,):
+        answer = backend.do(job(stage.folder))
     assert answer.status == "error"
     assert answer.message.startswith("torch: cannot start /no/such/python")
 

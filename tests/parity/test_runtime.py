@@ -78,6 +78,17 @@ def test_after_a_crash_the_next_case_gets_a_new_process(interpreter, job, tmp_pa
     assert statuses == ["error", "done"]
 
 
+def test_a_process_that_forks_no_more_is_replaced(interpreter, job, tmp_path):
+    """As where the system has killed it for want of memory; what it has forked goes on."""
+    code = f"{SERVE}serve(lambda: lambda job: open({str(tmp_path / 'parents')!r}, 'a').write(f'{{os.getppid()}} '))"
+    with running([Backend("torch", interpreter(code), tmp_path)]) as (backend,):
+        assert backend.do(job).status == "done"
+        os.kill(int((tmp_path / "parents").read_text()), signal.SIGKILL)
+        ranks = Job(case=cases.resolve("simple_block/ddp"), runs=["low"], folder=str(tmp_path / "trace"))
+        assert [backend.do(each).status for each in (job, ranks)] == ["done"] * 2
+    assert len(set((tmp_path / "parents").read_text().split())) == 3
+
+
 def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path):
     pid_file = tmp_path / "pid"
     code = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())); {READY}time.sleep(600)"
