@@ -122,8 +122,8 @@ class Side:
         return waiting > QUEUE and len(self.backends) < self._most
 
     def take(self, job: Work) -> Backend:
-        """Return an idle process, if possible one that serves the job as it is, or a further one; it is busy now."""
-        if not self.idle:
+        """Return a process, busy from now on: an idle one that serves the job as it is, or a further one, or any."""
+        if not self.serves(job) and len(self.backends) < self._most:
             self.backends.append(self.backends[0].another(len(self.backends) + 1))
             return self.backends[-1]
         self.idle.sort(key=lambda backend: not backend.serves(job))
