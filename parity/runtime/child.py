@@ -22,6 +22,7 @@ from parity.runtime.job import Answer, Work
 LAST_LINES = 8
 SETTLE = 0.02  # seconds between the first answer and the choice of which rank's failure to report
 LOOKS = 10  # how often progress is checked while waiting for `patience` seconds
+POLL = 0.005  # seconds between two looks at whether a process has ended
 STATUS = 16  # bytes of a process's id, or status, at most
 ENDING = "the job was not run because the program is ending"
 DUMP = 0.5  # seconds in which a process writes its stack traces
@@ -131,19 +132,20 @@ class _Forked:
         said, (self._descriptor, *_), *_ = socket.recv_fds(told, STATUS, 1)
         self.pid, self._told = int(said), told
         self._status: int | None = None
+        self._asking = threading.Lock()  # whoever ends the program may ask while another thread waits
 
     def poll(self) -> int | None:
-        if self._status is None and not select.select([self._descriptor], [], [], 0)[0]:
-            return None
-        return self.wait()
+        with self._asking:
+            if self._status is None and select.select([self._descriptor], [], [], 0)[0]:
+                with self._told:
+                    self._status = int(self._told.recv(STATUS) or -signal.SIGKILL)  # nothing where the other has ended
+                os.close(self._descriptor)
+            return self._status
 
     def wait(self) -> int:
-        if self._status is None:
-            select.select([self._descriptor], [], [])
-            with self._told:
-                self._status = int(self._told.recv(STATUS) or -signal.SIGKILL)  # nothing where the other has ended
-            os.close(self._descriptor)
-        return self._status
+        while (status := self.poll()) is None:
+            time.sleep(POLL)
+        return status
 
 
 class ForkServer:
