@@ -1,9 +1,11 @@
 """What slowness asks of tests: cases that the default run leaves out, and patience with slow machines."""
 
+import functools
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -27,13 +29,21 @@ def sampled(cases: Iterable[Any], *kept: str) -> list[Any]:
 
 def is_within(took: float, seconds: float) -> bool:
     """Whether something took less than that, or, where this machine is slower than usual, than as many times that."""
-    return took < seconds or took < seconds * _slowness()
+    return took < seconds or took < seconds * fmean(_starts(40)) / USUAL
 
 
-def _slowness() -> float:
-    """Return the mean time of the program, in usual times: of many runs, as a slow machine may be one that halts."""
-    runs = 40
-    start = time.monotonic()
+@functools.cache
+def slowness() -> float:
+    """How many times as long as usual Python takes to start: at least 1, the slowest of ten, as a machine may halt."""
+    first = _starts(2)
+    return 1.0 if max(first) < 4 * USUAL else max(first + _starts(8)) / USUAL
+
+
+def _starts(runs: int) -> list[float]:
+    """Return how many seconds each run of the program takes."""
+    took = []
     for _ in range(runs):
+        start = time.monotonic()
         subprocess.run([sys.executable, "-I", "-c", PROGRAM], check=True)
-    return (time.monotonic() - start) / runs / USUAL
+        took.append(time.monotonic() - start)
+    return took

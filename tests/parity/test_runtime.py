@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from processes import ended, started, until
-from slow import WAIT
+from slow import WAIT, slowness
 
 from parity.config import cases
 from parity.config.pair import Pair, PairInput
@@ -126,10 +126,10 @@ def test_what_a_model_prints_does_not_disturb_the_answers(interpreter, job, tmp_
 
 
 def test_a_program_that_goes_on_step_by_step_does_not_count_as_hung(interpreter, tmp_path):
-    step = "open(job.folder + '/' + str(n), 'w').close() or time.sleep(0.4)"
+    step = f"open(job.folder + '/' + str(n), 'w').close() or time.sleep({0.4 * slowness()})"
     code = SERVE + f"serve(lambda: lambda job: [{step} for n in range(6)])"
     (tmp_path / "seen").mkdir()
-    backend = Backend("torch", interpreter(code), tmp_path, patience=1.5)
+    backend = Backend("torch", interpreter(code), tmp_path, patience=1.5 * slowness())
     with running([backend]):
         assert backend.do(DoctorJob(folder=str(tmp_path / "seen"))).status == "done"
 
@@ -280,19 +280,20 @@ def test_the_witness_turns_batches_round_unless_masks_belong_to_places(tmp_path,
     assert side.backwards == [False, False, False, backwards]  # the high run is done again before the witness
 
 
-RECORDING = "open(job.folder + '/t' + str(n % 2), 'ab').write(b'tensor') and time.sleep(0.4)"
+RECORDING = "open(job.folder + '/t' + str(n % 2), 'ab').write(b'tensor') and time.sleep({})"
 
 
 @pytest.mark.parametrize(("steps", "pause", "status"), [(8, 0.0, "done"), (2, 600.0, "error")])
 def test_who_records_is_not_hung_until_nothing_more_comes(interpreter, job, tmp_path, steps, pause, status):
     """The first takes three times as long as a silent one may."""
-    run = f"os.makedirs(job.folder), [{RECORDING} for n in range({steps})], time.sleep({pause})"
-    backend = Backend("torch", interpreter(SERVE + f"serve(lambda: lambda job: ({run}))"), tmp_path, patience=1.0)
-    with running([backend]):
+    patience = 1.0 * slowness()
+    recorded = f"[{RECORDING.format(0.4 * slowness())} for n in range({steps})]"
+    code = f"{SERVE}serve(lambda: lambda job: (os.makedirs(job.folder), {recorded}, time.sleep({pause})))"
+    with running([Backend("torch", interpreter(code), tmp_path, patience=patience)]) as (backend,):
         answer = backend.do(job)
     assert answer.status == status
     if status == "error":
-        assert "no answer within 1 s" in answer.message and "--timeout=SECONDS" in answer.message
+        assert f"no answer within {patience:g} s" in answer.message and "--timeout=SECONDS" in answer.message
 
 
 def test_the_timeout_is_a_flag(interpreter, tmp_path):
