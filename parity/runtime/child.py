@@ -211,7 +211,7 @@ class ForkServer:
                 with theirs, log.open("ab") as stderr:
                     process = subprocess.Popen(
                         self._command,
-                        stdin=theirs,
+                        stdin=theirs.fileno(),
                         stdout=subprocess.PIPE,
                         stderr=stderr,
                         env=variables,

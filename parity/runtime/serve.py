@@ -50,8 +50,8 @@ def forks(imports: Callable[[], None] = lambda: None) -> None:
     requests = socket.socket(fileno=os.dup(0))
     running: dict[int, tuple[int, socket.socket]] = {}  # the ids and sockets, by the descriptors of the processes
     while True:
-        for ready in select.select([requests, *running], [], [])[0]:
-            if ready is not requests:
+        for ready in select.select([requests.fileno(), *running], [], [])[0]:
+            if ready != requests.fileno():
                 _tell_end(*running.pop(ready))
                 os.close(ready)
                 continue
@@ -60,10 +60,11 @@ def forks(imports: Callable[[], None] = lambda: None) -> None:
                 os._exit(0)
             told = socket.socket(fileno=descriptors.pop())
             if not (pid := os.fork()):
-                for unused in (answers, requests, told, *(other for _, other in running.values())):
+                answers.close()
+                for unused in (requests, told, *(other for _, other in running.values())):
                     unused.close()
-                for other in running:
-                    os.close(other)
+                for descriptor in running:
+                    os.close(descriptor)
                 return _become(msgspec.json.decode(variables, type=dict[str, str]), descriptors)
             os.setpgid(pid, pid)
             running[process := os.pidfd_open(pid)] = pid, told

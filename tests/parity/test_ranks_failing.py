@@ -163,5 +163,5 @@ def test_what_a_rank_started_ends_with_it(stage: Stage) -> None:
         f'open({str(started)!r}, "w").write(str(subprocess.Popen(["sleep", "600"]).pid)); say("ready")\n'
         "sys.stdin.readline(); time.sleep(600)"
     )
-    stage.backend(only_rank_1(code), 1.5).do(job(stage.folder))
+    stage.backend(only_rank_1(code), 1.5 * slowness()).do(job(stage.folder))
     assert ended(int(started.read_text()))
