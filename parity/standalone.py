@@ -48,7 +48,7 @@ def start(package: str, backend: str, imports: Callable[[], None]) -> NoReturn:
         serve(
             lambda: functools.partial(_do, side(), part),
             lambda job, following: part("bench", "bench")(job, following),
-            functools.partial(_loaded, backend, functools.partial(_shared, imports)),
+            lambda: _loaded(backend, imports) if _may_share() else None,
         )
     except SystemExit as end:
         # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
@@ -62,10 +62,9 @@ def _part(package: str, module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"{package}.{module}"), name)
 
 
-def _shared(imports: Callable[[], None]) -> None:
-    """Import what all workers share; nothing on GPUs, which a fork could not use if an import had touched them."""
-    if parse(os.environ.get("PARITY_DEVICES", str(DEFAULT))).kind == "cpu":
-        imports()
+def _may_share() -> bool:
+    """Return whether workers may share imports: not on GPUs; a fork could not use one that an import has touched."""
+    return parse(os.environ.get("PARITY_DEVICES", str(DEFAULT))).kind == "cpu"
 
 
 def _loaded(backend: str, load: Callable[[], T]) -> T:

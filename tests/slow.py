@@ -34,9 +34,9 @@ def is_within(took: float, seconds: float) -> bool:
 
 @functools.cache
 def slowness() -> float:
-    """How many times as long as usual Python takes to start: at least 1, the slowest of ten, as a machine may halt."""
-    first = _starts(2)
-    return 1.0 if max(first) < 4 * USUAL else max(first + _starts(8)) / USUAL
+    """How many times as long as usual Python takes to start, the slowest of ten, as a machine may halt; 1 up to 4."""
+    slowest = max(_starts(10)) / USUAL
+    return slowest if slowest > 4 else 1.0
 
 
 def _starts(runs: int) -> list[float]:

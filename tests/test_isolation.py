@@ -62,7 +62,7 @@ def test_a_planted_import_is_seen(tmp_path, package, file, module):
 @pytest.mark.slow
 def test_keras_starts_without_scikit_learn_and_leaves_it_to_programs(tmp_path):
     script = (
-        "import sys; from keras_impl.__main__ import imports; imports(); import keras\n"
+        "import sys; from keras_impl.__main__ import imports; imports(); import keras_impl.record.run, keras\n"
         "print('sklearn' in sys.modules); import sklearn.base; print(keras.__name__, sklearn.__name__)"
     )
     command = [sys.executable, "-c", script]

@@ -3,7 +3,7 @@
 Each subject (a built-in case, a pair) is worked through in a thread of its own, several at a time, so its code can be
 read from top to bottom: record both sides, compare, run again. How many processes work at the same time is decided
 here: as many as there are processors. A side starts with one process; another is started for it where a processor is
-free and several of its jobs wait, as Keras's do when torch has finished.
+free and several of its jobs wait, as Keras's do when torch has finished, or where the first has run another pair.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 
 from parity.core.errors import BackendError, MissingError
 from parity.runtime.backend import Backend
+from parity.runtime.child import ENDING
 from parity.runtime.job import Answer, Work
 from parity.runtime.resources import memory
 
@@ -55,8 +56,8 @@ def ended(future: "Future[T]") -> T:
 
 
 S = TypeVar("S")
-# Another process of a side is started where more than this many of its jobs wait: to import its framework takes about
-# as long as to run that many small jobs.
+# Another process of a side is started where more than this many of its jobs wait: each takes memory of its own, and its
+# first calls take longer than later ones.
 QUEUE = 3
 MEMORY = 3 << 30  # bytes of memory for each process of a side
 
@@ -192,7 +193,7 @@ class _Turns:
                 self._changed.wait(WAKE)  # in short pieces, so that the main thread can handle signals
             self._waiting = [other for other in self._waiting if other is not request]
             if self._closed:
-                raise BackendError(f"{side.name}: the job was not run because the program is ending")
+                raise BackendError(f"{side.name}: {ENDING}")
             self._running.append(request)
             backend = side.take(job)
             self._changed.notify_all()  # there may be room for the next one as well

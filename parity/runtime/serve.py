@@ -43,7 +43,7 @@ def forks(imports: Callable[[], None] = lambda: None) -> None:
     `imports` must start no threads, as a fork does not copy them. If it raises MissingError, that is the only answer.
     """
     answers = _answers()
-    _loaded(imports, answers)
+    _load(imports, answers)
     gc.collect()
     gc.freeze()  # the collector would write to all that is imported, and so copy it into each fork
     _say(answers, Answer(status="ready"))
@@ -108,7 +108,7 @@ def serve(load: Callable[[], Run], bench: Bench | None = None, imports: Callable
     stdin, sys.stdin = os.fdopen(os.dup(0), encoding="utf-8"), io.StringIO()
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(stdin, jobs), daemon=True).start()
-    run = _loaded(load, answers)
+    run = _load(load, answers)
     _say(answers, Answer(status="ready"))
 
     def following() -> BenchJob:
@@ -132,7 +132,7 @@ def _answers() -> TextIO:
     return answers
 
 
-def _loaded(load: Callable[[], T], answers: TextIO) -> T:
+def _load(load: Callable[[], T], answers: TextIO) -> T:
     """Return what `load` returns; if a package is missing, say so, and exit."""
     try:
         return load()

@@ -127,7 +127,7 @@ def test_a_rank_that_hangs_is_named_within_the_patience(where: str, stage: Stage
     start = time.monotonic()
     answer = backend.do(job(stage.folder))
     took = time.monotonic() - start
-    assert took > 0.9 * patience and is_within(took, 4 * patience)
+    assert patience - 0.1 < took and is_within(took, 4 * patience)
     assert answer.status == "error"
     assert answer.message.startswith(f"torch rank 1: no answer within {patience:g} s\n    waiting for the others\n")
     assert "--timeout=SECONDS" in answer.message
