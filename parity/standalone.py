@@ -35,7 +35,9 @@ def start(package: str, backend: str, imports: Callable[[], None]) -> NoReturn:
 
     `imports` imports what all workers share. What `package` does itself is imported when it is needed.
     """
-    part = functools.partial(_part, package)
+
+    def part(module: str, name: str) -> Any:
+        return getattr(importlib.import_module(f"{package}.{module}"), name)
 
     def load() -> Side:
         imports()
@@ -48,23 +50,13 @@ def start(package: str, backend: str, imports: Callable[[], None]) -> NoReturn:
         serve(
             lambda: functools.partial(_do, side(), part),
             lambda job, following: part("bench", "bench")(job, following),
-            lambda: _loaded(backend, imports) if _may_share() else None,
+            lambda: _loaded(backend, imports) if os.environ.get("PARITY_SHARES") else None,
         )
     except SystemExit as end:
         # Skip the interpreter's teardown, in which process groups and their threads may wait for ever.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else 1)
-
-
-def _part(package: str, module: str, name: str) -> Any:
-    """Return a function of a module of a backend's package."""
-    return getattr(importlib.import_module(f"{package}.{module}"), name)
-
-
-def _may_share() -> bool:
-    """Return whether workers may share imports: not on GPUs; a fork could not use one that an import has touched."""
-    return parse(os.environ.get("PARITY_DEVICES", str(DEFAULT))).kind == "cpu"
 
 
 def _loaded(backend: str, load: Callable[[], T]) -> T:

@@ -10,13 +10,13 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from parity.config.devices import Devices, Kind
 from parity.core.errors import BackendError, MissingError
 from parity.runtime.child import DUMP, ENDING, Child, ForkServer, HungError, answers
-from parity.runtime.environment import THREADS, environment, rank_variables
+from parity.runtime.environment import THREADS, environment, may_share, rank_variables
 from parity.runtime.job import Answer, DoctorJob, Group, Work, owner
 
 PACKAGES = {"torch": "torch_impl", "keras": "keras_impl"}
@@ -41,7 +41,7 @@ class Backend:
         kind: Kind = "cpu",
         patience: float = PATIENCE,
         threads: int = THREADS,
-        server: ForkServer | None = None,
+        servers: Mapping[bool, ForkServer] | None = None,
     ) -> None:
         self.name = name
         self.python = python or sys.executable
@@ -49,7 +49,8 @@ class Backend:
         self.kind = kind
         self.patience, self.start = patience, max(patience, START)
         self.threads = threads
-        self._server = server or ForkServer(name, [self.python, "-m", PACKAGES[name]])
+        command = [self.python, "-m", PACKAGES[name]]
+        self._servers = servers or {shares: ForkServer(name, command) for shares in (True, False)}
         self._groups: dict[Group, list[Child]] = {}
         self._owners: dict[Group, str] = {}  # the pair that has run its code in a group's processes, or ""
         self._closed = False
@@ -65,7 +66,7 @@ class Backend:
             self._stop(group)
         self._owners[group] = owner(job)
         try:
-            children = self._ready(group)
+            children = self.ready(group)
             for child in children:
                 child.give(job)
             # A rank that fails leaves the other ranks waiting for it, so its group must be ended: an "error" is not
@@ -87,28 +88,7 @@ class Backend:
         """Return whether a job may be given to the processes as they are: no other pair has run its code there."""
         return self._owners.get(job.group(self.name), owner(job)) == owner(job)
 
-    def ready(self, group: Group) -> None:
-        """Start the processes of a group, and wait until they have imported their framework.
-
-        Raises BackendError and MissingError.
-        """
-        self._ready(group)
-
-    def another(self, number: int) -> "Backend":
-        """Return the backend of the same side and settings with that number, which has processes of its own."""
-        folder = self.folder / f"{self.name}-{number}"
-        folder.mkdir()
-        return Backend(self.name, self.python, folder, self.kind, self.patience, self.threads, self._server)
-
-    def close(self) -> None:
-        """End all processes, and refuse further jobs, which another thread may still want to run."""
-        with self._starting:
-            self._closed = True
-        for group in list(self._groups):
-            self._stop(group)
-        self._server.stop()
-
-    def _ready(self, group: Group) -> list[Child]:
+    def ready(self, group: Group) -> list[Child]:
         """Return the group's processes, started and with their framework imported.
 
         Raises BackendError and MissingError.
@@ -119,20 +99,38 @@ class Backend:
                     self._stop(other)  # later jobs are unlikely to need it
             shared = environment(self.folder, self.kind, self.threads, self.python)
             shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
-            self._server.start(shared, self.folder / f"{self.name}.log", max(self.patience, START))
+            shares = may_share(self.name, self.kind, group.ranks)
+            shared["PARITY_SHARES"] = "yes" if shares else ""
+            server = self._servers[shares]
+            server.start(shared, self.folder / f"{self.name}.log", max(self.patience, START))
             with self._starting:
                 if self._closed:
                     raise BackendError(f"{self.name}: {ENDING}")
-                self._fork(group, shared)
+                self._fork(group, server, shared)
             list(answers(self._groups[group], self.start, "ready"))
         return self._groups[group]
 
-    def _fork(self, group: Group, shared: dict[str, str]) -> None:
+    def another(self, number: int) -> "Backend":
+        """Return the backend of the same side and settings with that number, which has processes of its own."""
+        folder = self.folder / f"{self.name}-{number}"
+        folder.mkdir()
+        return Backend(self.name, self.python, folder, self.kind, self.patience, self.threads, self._servers)
+
+    def close(self) -> None:
+        """End all processes, and refuse further jobs, which another thread may still want to run."""
+        with self._starting:
+            self._closed = True
+        for group in list(self._groups):
+            self._stop(group)
+        for server in self._servers.values():
+            server.stop()
+
+    def _fork(self, group: Group, server: ForkServer, shared: dict[str, str]) -> None:
         children = self._groups[group] = []
         for rank, own in enumerate(rank_variables(self.name, group.ranks, self.folder)):
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"
-            children.append(self._server.fork(name, shared | own, log))
+            children.append(server.fork(name, shared | own, log))
 
     def _dump_stacks(self, group: Group) -> None:
         """Make the processes write to their logs where they hang."""

@@ -56,6 +56,15 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python:
     )
 
 
+def may_share(backend: str, kind: str, ranks: int) -> bool:
+    """Return whether processes may be forks of one that has imported the framework.
+
+    Not on GPUs, which a fork cannot use if an import has touched them; nor TensorFlow's workers, which lost their
+    heartbeats to each other in such forks (TensorFlow 2.21: "heartbeat timeout").
+    """
+    return kind == "cpu" and (backend == "torch" or ranks == 1)
+
+
 def _packages(folder: Path, python: str) -> Path:
     """Return the folder from which a child process imports this project's packages.
 

@@ -109,6 +109,19 @@ def test_keras_workers_are_a_group_and_its_other_cases_are_not(stage: Stage) -> 
         assert sorted(rank for rank, _ in stage.started()[1:]) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("name", "shares"), [("torch", ["yes", "yes"]), ("keras", ["yes", ""])])
+def test_tensorflow_s_workers_import_for_themselves(name: str, shares: list[str], stage: Stage) -> None:
+    """They are forked before the import: their heartbeats stop in a fork of what has imported TensorFlow."""
+    told = stage.folder / "shares"
+    code = f"print(os.environ['PARITY_SHARES'], os.getppid(), file=open({str(told)!r}, 'a'), sep=',')\n"
+    with running([stage.backend(code + ANSWERS, name=name)]) as (backend,):
+        for case in ("simple_block/single", "simple_block/ddp@workers" if name == "keras" else "simple_block/ddp"):
+            assert backend.do(job(stage.folder, case)).status == "done"
+    single, *ranks = (line.split(",") for line in told.read_text().splitlines())
+    assert [single[0], *{rank[0] for rank in ranks}] == shares
+    assert (single[1] == ranks[0][1]) == (shares[0] == shares[1])
+
+
 def test_a_closed_backend_starts_no_group(stage: Stage) -> None:
     backend = stage.backend(ANSWERS)
     backend.close()
