@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from slow import WAIT
+from stand_ins import PRELUDE
 from synthetic import by_hand, record, small_case, whole
 
 from parity.config import cases
@@ -33,11 +34,8 @@ def interpreter(tmp_path: Path) -> Interpreter:
 
     def make(status: str, message: str) -> str:
         path = tmp_path / f"python-{status}"
-        answer = json.dumps({"status": status, "message": message})
-        path.write_text(
-            f'#!{sys.executable}\nimport sys\nprint(\'{{"status": "ready"}}\', flush=True)\n'
-            f"for line in sys.stdin:\n    print({answer!r}, flush=True)\n"
-        )
+        answers = f"say('ready')\nfor line in sys.stdin:\n    say({status!r}, {message!r})\n"
+        path.write_text(f"#!{sys.executable}\n{PRELUDE}{answers}")
         path.chmod(0o755)
         return str(path)
 

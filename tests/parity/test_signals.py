@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from processes import Program, ended, started, until
 from slow import WAIT, is_within
+from stand_ins import PRELUDE
 
 ROOT = Path(__file__).parents[2]
 INTERRUPT = (signal.SIGINT, 130, "interrupted")
 ENDS = [INTERRUPT, (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")]
-READY = 'print(\'{"status": "ready"}\', flush=True)\n'
 PAIR = '[pair]\ntorch = "a:b"\nkeras = "c:d"\n[inputs.x]\nshape = [2]\n'
 
 
@@ -48,10 +48,15 @@ def test_while_modules_are_imported(name: str, end: tuple[signal.Signals, int, s
 
 @pytest.fixture
 def hanging(tmp_path: Path) -> Path:
-    """An interpreter whose process says that it is ready, notes its number, and hangs in its first job."""
+    """An interpreter whose process says that it is ready, notes its number, and hangs in its first job.
+
+    The number of the process that has forked it is noted first.
+    """
     path = tmp_path / "python"
-    note = f"open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}} ')"
-    path.write_text(f"#!{sys.executable}\nimport os, sys, time\n{READY}sys.stdin.readline()\n{note}\ntime.sleep(600)\n")
+    noted = [f"open({str(tmp_path / file)!r}, 'a').write(f'{{os.{of}()}} ')\n"
+             for file, of in (("servers", "getppid"), ("pids", "getpid"))]  # fmt: skip
+    hangs = f"sys.stdin.readline()\n{''.join(noted)}time.sleep(600)\n"
+    path.write_text(f"#!{sys.executable}\n{PRELUDE}say('ready')\n{hangs}")
     path.chmod(0o755)
     return path
 
@@ -79,6 +84,7 @@ def test_while_a_builder_hangs(what: str, end: tuple[signal.Signals, int, str], 
     assert (program.returncode, err) == (status, f"{name}: {said}\n")
     assert list((tmp_path / "scratch").iterdir()) == []
     assert all(ended(int(pid), within=0.0) for pid in pids.read_text().split())
+    assert all(ended(int(pid), within=0.0) for pid in (tmp_path / "servers").read_text().split())
 
 
 def test_a_second_signal_does_not_disturb_the_tidying(hanging: Path, tmp_path: Path) -> None:
