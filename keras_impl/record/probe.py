@@ -105,13 +105,21 @@ class Probe:
             self._emit([Seen("input", "target", target)])
         self._emit([Seen("loss", "loss", value)])
 
-    def gradients(self, inputs: Mapping[str, np.ndarray], values: Mapping[int, tf.Tensor]) -> None:
-        """Record the gradients of a user's inputs, in canonical axis order, and of the variables, by id(variable)."""
+    def gradients(
+        self, inputs: Mapping[str, np.ndarray], values: Mapping[int, tf.Tensor], squares: Mapping[int, tf.Tensor]
+    ) -> None:
+        """Record the gradients of a user's inputs, in canonical axis order, and of the variables, by id(variable).
+
+        `squares`: of the gradients whose rows of repeated ids an optimizer squares before it adds them.
+        """
         if self.replicas.first.wants("gradient"):
-            of_weights = self.replicas.by_number[self._owner].weights.gradients(values)
+            weights = self.replicas.by_number[self._owner].weights
             of_inputs = ((f"{INPUT}.{name}", array) for name, array in inputs.items())
-            for name, gradient in itertools.chain(of_weights, of_inputs):
+            for name, gradient in itertools.chain(weights.gradients(values), of_inputs):
                 self.replicas.first.add("gradient", name, gradient)
+            for name, square in weights.gradients(squares) if squares else ():
+                if square.any():  # it is of zeros for every weight that is not asked for
+                    self.replicas.first.add("gradient", name + keys.SQUARES, square)
 
     def on_step(self) -> None:
         """Record the state of every replica; called before the first step and after each update."""

@@ -72,7 +72,14 @@ SLOTS = {
     "square_avg": "_accumulated_grads",
     "acc_delta": "_accumulated_delta_vars",
 }
-RMSPROP_SLOTS = {"momentum_buffer": "_momentums", "square_avg": "_velocities", "grad_avg": "_average_gradients"}
+OTHER_SLOTS = {
+    keras.optimizers.RMSprop: {
+        "momentum_buffer": "_momentums",
+        "square_avg": "_velocities",
+        "grad_avg": "_average_gradients",
+    },
+    keras.optimizers.Adamax: {"exp_avg": "_m", "exp_inf": "_u"},
+}
 
 
 class Weight(NamedTuple):

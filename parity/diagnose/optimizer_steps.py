@@ -1,4 +1,4 @@
-"""Replay the steps of SGD, Adam and RMSprop on recorded gradients, under all conventions that optimizers use.
+"""Replay the steps of optimizers on recorded gradients, under all conventions that the frameworks use.
 
 Optimizers of the frameworks' own have their settings recorded: where both sides' updates follow from what they state,
 nothing is searched for. A setting is a cause if the candidate's updates no longer follow when it is the reference's.
@@ -52,6 +52,10 @@ class Rule(NamedTuple):
     beta_precision: str = "float64"
     rho: float = 0.99
     centered: bool = False
+    accumulator: float = 0.0  # Adagrad's sum in the beginning
+    rate_decay: float = 0.0  # of Adagrad, in each step
+    momentum_decay: float = 0.004  # of NAdam
+    gradient: str = "dense"  # or IndexedSlices: the rows of repeated ids are squared before they are added
     amsgrad: bool = False
     counted: int = 1  # Adam's t in the first step
     precision: str = "float64"
@@ -76,7 +80,8 @@ def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
     slots: Slots = {}
     results: dict[str, Array] = {}
     for step, gradient in enumerate(updates.gradients):
-        stepped, slots = _stepped(rule, step, parameter, gradient, slots)
+        squares = updates.squares[step] if rule.gradient != "dense" and step < len(updates.squares) else None
+        stepped, slots = _stepped(rule, step, parameter, gradient, squares, slots)
         parameter = stepped if rule.frozen == "no" else parameter
         if rule.frozen == "parameter and optimizer state":
             slots = {slot: np.zeros_like(parameter) for slot in slots}
@@ -87,8 +92,10 @@ def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
     return results
 
 
-def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
-    """Return the parameter and the optimizer's slots after one step."""
+def _stepped(
+    rule: Rule, step: int, parameter: Array, gradient: Array, squares: Array | None, slots: Slots
+) -> tuple[Array, Slots]:
+    """Return the parameter and the optimizer's slots after one step; `squares` are those of the gradient, if given."""
     require(rule.sign > 0 or gradient.dtype.kind != "u", "a gradient that may be negative")
     gradient, rate, decay = rule.sign * gradient, rule.rate(step), rule.weight_decay
     if rule.decayed == "matrices" and parameter.ndim < 2:
@@ -99,14 +106,14 @@ def _stepped(rule: Rule, step: int, parameter: Array, gradient: Array, slots: Sl
         parameter = parameter - rate * decay * parameter
     elif rule.decay_form == "decoupled, not times the rate":
         parameter = parameter - decay * parameter
-    change, slots = STEPS[rule.kind](rule, step, gradient, slots)
+    change, slots = STEPS[rule.kind](rule, step, gradient, np.square(gradient) if squares is None else squares, slots)
     parameter = parameter - change
     if rule.decay_form == "decoupled, after the step":
         parameter = parameter - rate * decay * parameter
     return parameter, slots
 
 
-def _sgd(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+def _sgd(rule: Rule, step: int, gradient: Array, _: Array, slots: Slots) -> tuple[Array, Slots]:
     """Return the change of SGD and its momentum buffer.
 
     v = momentum v + (1 - dampening) g; rate v is subtracted, or v if g was multiplied by the rate ("rate inside").
@@ -122,11 +129,10 @@ def _sgd(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, S
     return change * (sign if inside else rate), {"momentum_buffer": velocity}
 
 
-def _adam(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+def _adam(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) -> tuple[Array, Slots]:
     """Return the change of Adam, rate m / correction1 / (sqrt(v / correction2) + epsilon), and its slots."""
-    mean, square = ((1 - rule.beta1) * gradient, (1 - rule.beta2) * np.square(gradient))
-    if slots:
-        mean, square = mean + rule.beta1 * slots["exp_avg"], square + rule.beta2 * slots["exp_avg_sq"]
+    mean = _average(rule.beta1, gradient, slots.get("exp_avg"))
+    square = _average(rule.beta2, squares, slots.get("exp_avg_sq"))
     largest = np.maximum(slots.get("max_exp_avg_sq", 0.0), square)
     correction1, correction2 = _corrections(rule, step + rule.counted)
     denominator = _denominator(rule, largest if rule.amsgrad else square, correction2)
@@ -134,21 +140,59 @@ def _adam(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, 
     return change, {"exp_avg": mean, "exp_avg_sq": square, "max_exp_avg_sq": largest}
 
 
-def _rmsprop(rule: Rule, step: int, gradient: Array, slots: Slots) -> tuple[Array, Slots]:
+def _nadam(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) -> tuple[Array, Slots]:
+    """Return the change of NAdam and its slots: Adam's with the momentum of the next step (Dozat, 2016)."""
+    mean = _average(rule.beta1, gradient, slots.get("exp_avg"))
+    square = _average(rule.beta2, squares, slots.get("exp_avg_sq"))
+    momenta = [rule.beta1 * (1 - 0.5 * 0.96 ** (t * rule.momentum_decay)) for t in range(1, step + 3)]
+    *before, following = np.cumprod(momenta)
+    ahead = momenta[-1] / (1 - following) * mean + (1 - momenta[-2]) / (1 - before[-1]) * gradient
+    root = _denominator(rule, square, _correction(rule, rule.beta2, step + 1))
+    return rule.rate(step) * ahead / root, {"exp_avg": mean, "exp_avg_sq": square}
+
+
+def _adamax(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) -> tuple[Array, Slots]:
+    """Return the change of Adamax, rate m / correction1 / u, and its slots; epsilon is added to each |g|, or to u."""
+    mean = _average(rule.beta1, gradient, slots.get("exp_avg"))
+    within, beside = (rule.epsilon, 0.0) if rule.epsilon_placement == "inside the maximum" else (0.0, rule.epsilon)
+    largest = np.maximum(rule.beta2 * slots.get("exp_inf", 0.0), np.sqrt(squares) + within)
+    change = rule.rate(step) / _correction(rule, rule.beta1, step + 1) * mean / (largest + beside)
+    return change, {"exp_avg": mean, "exp_inf": largest}
+
+
+def _adagrad(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) -> tuple[Array, Slots]:
+    """Return the change of Adagrad, rate g / (sqrt(the sum of g^2) + epsilon), and its slot."""
+    total = squares + slots.get("sum", rule.accumulator)
+    return rule.rate(step) / (1 + step * rule.rate_decay) * gradient / _denominator(rule, total, 1.0), {"sum": total}
+
+
+def _adadelta(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) -> tuple[Array, Slots]:
+    """Return the change of Adadelta, rate g sqrt(u + epsilon) / sqrt(v + epsilon), and its slots (Zeiler, 2012)."""
+    square = _average(rule.rho, squares, slots.get("square_avg"))
+    ratio = (slots.get("acc_delta", 0.0) + rule.epsilon) / (square + rule.epsilon)
+    moved = _average(rule.rho, ratio * squares, slots.get("acc_delta"))
+    return rule.rate(step) * np.sqrt(ratio) * gradient, {"square_avg": square, "acc_delta": moved}
+
+
+def _rmsprop(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) -> tuple[Array, Slots]:
     """Return the change of RMSprop and its slots.
 
     It is that of SGD for the gradient g / (sqrt(v) + epsilon), or with epsilon within the root.
     """
-    mean, square = (1 - rule.rho) * gradient, (1 - rule.rho) * np.square(gradient)
-    if slots:
-        mean, square = mean + rule.rho * slots["grad_avg"], square + rule.rho * slots["square_avg"]
+    mean = _average(rule.rho, gradient, slots.get("grad_avg"))
+    square = _average(rule.rho, squares, slots.get("square_avg"))
     root = _denominator(rule, square - np.square(mean) if rule.centered else square, 1.0)
-    change, momentum = _sgd(rule, step, gradient / root, slots)
+    change, momentum = _sgd(rule, step, gradient / root, squares, slots)
     return change, {"grad_avg": mean, "square_avg": square, **momentum}
 
 
+def _average(beta: float, new: Array, before: Array | None) -> Array:
+    """Return a moving average, whose first value is that of zeros and the new one."""
+    return (1 - beta) * new if before is None else (1 - beta) * new + beta * before
+
+
 def _denominator(rule: Rule, square: Array, correction: float) -> Array:
-    """Return the denominator of Adam or RMSprop with epsilon in one of the places in use."""
+    """Return the denominator of an adaptive optimizer with epsilon in one of the places in use."""
     root: Array
     if rule.epsilon_placement == "inside the root":
         root = np.sqrt(square / correction + rule.epsilon)
@@ -159,7 +203,15 @@ def _denominator(rule: Rule, square: Array, correction: float) -> Array:
     return root
 
 
-STEPS: Final = {"sgd": _sgd, "adam": _adam, "rmsprop": _rmsprop}
+STEPS: Final = {
+    "sgd": _sgd,
+    "adam": _adam,
+    "nadam": _nadam,
+    "adamax": _adamax,
+    "adagrad": _adagrad,
+    "adadelta": _adadelta,
+    "rmsprop": _rmsprop,
+}
 
 
 def _corrections(rule: Rule, count: int) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from parity.config import schema
 from parity.diagnose import entries, explain, optimizer_steps, solve
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import Formula, Settings, Trait, choices, require
-from parity.diagnose.optimizer_steps import DIRECTION, replay
+from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.diagnose.updates import Both, Updates, explains, observe
 from parity.results import Cause
@@ -128,6 +128,10 @@ def _decayed(updates: Updates, settings: Settings) -> Iterable[str]:
     return ("all", "matrices") if updates.initial.ndim < 2 else ("all",)
 
 
+def _forms(updates: Updates) -> tuple[str, ...]:
+    return ("IndexedSlices", "dense") if updates.squares else ("dense",)
+
+
 def _schedule(updates: Updates) -> schema.Schedule:
     return updates.case.schedule or NO_SCHEDULE
 
@@ -167,6 +171,7 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
     Trait("factor", "schedule.factor", _factors),
     Trait("decay_form", "weight_decay.form", _decay_forms),
     Trait("decayed", "weight_decay.excludes_bias", _decayed),
+    Trait("gradient", "optimizer.sparse_gradient", lambda updates, _: _forms(updates)),
 )
 SGD: Final[tuple[Trait[Updates], ...]] = (
     Trait("momentum_form", "sgd.momentum_form", choices(*DIRECTION)),
@@ -193,18 +198,27 @@ ADAM: Final[tuple[Trait[Updates], ...]] = (
     _constant("beta1", "adam.beta1", 0.9, AVERAGES, "exp_avg@"),
     _constant("beta2", "adam.beta2", 0.999, AVERAGES, "exp_avg_sq@"),
 )
+
+
+def _stated(kind: str, *names: str) -> tuple[Trait[Updates], ...]:
+    """Return the traits of an optimizer's stated settings, each its own cause."""
+    return (
+        Trait("momentum_form", "sgd.momentum_form", choices("rate outside")),
+        Trait("learning_rate", f"{kind}.learning_rate", _rates),
+        Trait("weight_decay", "weight_decay.value", choices(0.0)),
+        *(Trait(name, f"{kind}.{name}", choices(getattr(Rule(), name))) for name in names),
+    )
+
+
 KIND: Final[Trait[Updates]] = Trait("kind", "optimizer.kind", _kinds)
-# Only stated settings are compared (known_optimizers): none of these is searched for.
-RMSPROP: Final[tuple[Trait[Updates], ...]] = (
-    Trait("momentum_form", "sgd.momentum_form", choices("rate outside")),
-    Trait("learning_rate", "rmsprop.learning_rate", _rates),
-    Trait("weight_decay", "weight_decay.value", choices(0.0)),
-    Trait("rho", "rmsprop.rho", choices(0.99)),
-    Trait("momentum", "rmsprop.momentum", choices(0.0)),
-    Trait("centered", "rmsprop.centered", choices(False)),
-    Trait("epsilon", "rmsprop.epsilon", choices(1e-8)),
-    Trait("epsilon_placement", "rmsprop.epsilon_placement", choices("outside the root")),
-)
+# Of these, stated settings are compared, and none is searched for.
+STATED: Final = {
+    "rmsprop": ("rho", "momentum", "centered", "epsilon", "epsilon_placement"),
+    "adagrad": ("accumulator", "rate_decay", "epsilon", "epsilon_placement"),
+    "adadelta": ("rho", "epsilon"),
+    "adamax": ("beta1", "beta2", "epsilon", "epsilon_placement"),
+    "nadam": ("beta1", "beta2", "epsilon", "momentum_decay"),
+}
 ADAMW: Final = tuple(
     trait._replace(cause="adamw.weight_decay") if trait.cause == "weight_decay.value" else trait for trait in ADAM
 )
@@ -212,7 +226,7 @@ FORMULAS: Final = {
     "sgd": Formula(replay, (*SHARED, *SGD, KIND), _check),
     "adam": Formula(replay, (*SHARED, *ADAM, KIND), _check),
     "adamw": Formula(replay, (*SHARED, *ADAMW, KIND), _check),
-    "rmsprop": Formula(replay, (*SHARED, *RMSPROP, KIND), _check),
+    **{kind: Formula(replay, (*SHARED, *_stated(kind, *names), KIND), _check) for kind, names in STATED.items()},
 }
 
 

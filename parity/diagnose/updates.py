@@ -31,6 +31,7 @@ class Updates(NamedTuple):
             (momentum_buffer, exp_avg, exp_avg_sq) and `learning_rate@0` (the rate of step 1); then the same `@N` of the
             last step N, where the update is again the parameter minus `initial`.
         settings: those of the optimizer, as `optimizer_steps.Rule` names them, if it is one of a framework's own.
+        squares: the squares of the gradients, where the optimizer squares each row of a repeated id by itself.
     """
 
     name: str
@@ -39,22 +40,28 @@ class Updates(NamedTuple):
     case: schema.Case
     seen: Mapping[str, Seen]
     settings: Settings | None = None
+    squares: tuple[Array, ...] = ()
 
 
 def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
     """Return a parameter's updates over the steps whose gradients are all recorded; None if it is not of numbers."""
     initial = side.tensors(None, replica).get(f"parameter/{name}")
     gradients = list(_gradients(side, name, replica))
+    squares = list(_gradients(side, f"{name}{keys.SQUARES}", replica))
     if initial is None or initial.dtype == bool or not gradients:
         return None
     values: dict[str, Seen] = {}
     for step in {0, len(gradients) - 1}:
         values |= _step_values(side, name, step, replica, initial)
     sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
-    first, *others = (_some_rows(array, initial.shape) for array in (initial, *gradients))
+    first, *others = (_some_rows(array, initial.shape) for array in (initial, *gradients, *squares))
     if not sampled:
         return None
-    return Updates(name, first, tuple(others), side.case, sampled, _settings(side, name, len(others)))
+    settings = _settings(side, name, len(gradients))
+    if settings and squares:
+        settings = {**settings, "gradient": "IndexedSlices"}
+    gradients, squares = others[: len(gradients)], others[len(gradients) :]
+    return Updates(name, first, tuple(gradients), side.case, sampled, settings, tuple(squares))
 
 
 def _settings(side: Side, name: str, steps: int) -> Settings | None:

@@ -23,6 +23,9 @@ MODEL_INPUTS: Final = ("input", "target")
 RUNS: Final = ("low", "high", "witness")
 # The suffix of a gradient as backward left it on one replica, before it is reduced over replicas and clipped.
 LOCAL: Final = "@local"
+# The suffix of the squares of a gradient, added up row by row: of one whose rows of repeated ids an optimizer squares
+# before it adds them. It is evidence of the candidate's own, and is not compared.
+SQUARES: Final = "@squares"
 INITIAL: Final = "initial"  # the file of the state before the first step
 MANIFEST: Final = "manifest.json"
 

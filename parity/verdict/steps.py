@@ -112,9 +112,9 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list
             [
                 Step(
                     _chosen(reference.open("high", stem, replica), is_comparable),
-                    candidate.open("high", stem, replica),
+                    _compared(candidate.open("high", stem, replica)),
                     _chosen(reference.open("low", stem, replica), is_comparable),
-                    candidate.open("low", stem, replica),
+                    _compared(candidate.open("low", stem, replica)),
                     witness.open("witness", stem, replica) if witness else None,
                     reference.moved(stem, replica),
                 )
@@ -125,6 +125,10 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list
 
 def _chosen(tensors: Tensors, is_comparable: Callable[[str], bool]) -> Tensors:
     return {key: array for key, array in tensors.items() if is_comparable(key)}
+
+
+def _compared(tensors: Tensors) -> Tensors:
+    return {key: array for key, array in tensors.items() if not key.endswith(keys.SQUARES)}
 
 
 def is_whole(array: Array) -> bool:

@@ -191,10 +191,6 @@ def decayed_matrices():
     return optimizer
 
 
-def rmsprop():
-    return keras.optimizers.RMSprop(0.01, rho=0.99, epsilon=1e-8)
-
-
 def falling():
     return Own(keras.optimizers.schedules.ExponentialDecay(0.01, 1, 0.5))
 
@@ -235,3 +231,11 @@ def stepped(model, optimizer, batch, clip):
     gradients = [tf.convert_to_tensor(each) for each in tape.gradient(value, model.trainable_variables)]
     optimizer.apply(clip(gradients), model.trainable_variables)
     return value
+
+
+def of_keras(name):
+    return lambda: getattr(keras.optimizers, name)(0.01, epsilon=1e-3)
+
+
+repeated_adam, repeated_nadam, repeated_adamax = map(of_keras, ("Adam", "Nadam", "Adamax"))
+repeated_adagrad, repeated_adadelta, repeated_rmsprop = map(of_keras, ("Adagrad", "Adadelta", "RMSprop"))

@@ -181,10 +181,6 @@ def decayed_matrices(parameters):
     return torch.optim.SGD([groups[0] | {"weight_decay": 0.1}, groups[1]], lr=0.01)
 
 
-def rmsprop(parameters):
-    return torch.optim.RMSprop(parameters, lr=0.01)
-
-
 class Nudge(nn.Module):
     """Adds what float32 hardly sees, and a gradient sees well."""
 
@@ -228,3 +224,12 @@ def stepped(model, optimizer, batch, clip):
     clip(list(model.parameters()))
     optimizer.step()
     return value
+
+
+def of_torch(name, **arguments):
+    return lambda parameters: getattr(torch.optim, name)(parameters, lr=0.01, eps=1e-3, **arguments)
+
+
+repeated_adam, repeated_nadam, repeated_adamax = map(of_torch, ("Adam", "NAdam", "Adamax"))
+repeated_adagrad, repeated_adadelta = map(of_torch, ("Adagrad", "Adadelta"))
+repeated_rmsprop = of_torch("RMSprop", alpha=0.9)

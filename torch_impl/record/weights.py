@@ -20,6 +20,7 @@ Parameters = dict[str, list[nn.Parameter]]
 # A BranchedAttention has three projections where nn.MultiheadAttention has one packed parameter.
 BRANCH = re.compile(r"(.*)\.(query|key|value)\.(weight|bias)")
 STATISTICS = ("running_mean", "running_var")
+COUNTERS = ("step", "mu_product")  # of optimizers
 COUNTER = "num_batches_tracked"  # batch norm uses it only with momentum=None, and Keras has none
 
 
@@ -100,9 +101,10 @@ class Weights:
                 yield f"{name}.{slot}", [state[slot] for state in states]
 
     def slots_of(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the optimizer's slots of a parameter, without the step counter: Keras keeps one for all parameters."""
+        """Return the optimizer's slots of a parameter, without its counters: Keras has one for all parameters."""
         state = self.optimizer.state.get(parameter, {})
-        return {slot: tensor for slot, tensor in state.items() if slot != "step" and isinstance(tensor, torch.Tensor)}
+        kept = (slot for slot, value in state.items() if slot not in COUNTERS and isinstance(value, torch.Tensor))
+        return {slot: state[slot] for slot in kept}
 
 
 def statistics(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -12,7 +12,18 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from keras.optimizers import SGD, Adam, AdamW, LossScaleOptimizer, Optimizer, RMSprop
+from keras.optimizers import (
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    LossScaleOptimizer,
+    Nadam,
+    Optimizer,
+    RMSprop,
+)
 from keras.optimizers.schedules import LearningRateSchedule
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -102,15 +113,31 @@ def _sgd(optimizer: SGD) -> Settings:
     return {"kind": "sgd", "nesterov": bool(optimizer.nesterov), **constants}
 
 
+def _betas(optimizer: Adam | Adamax | Nadam) -> Settings:
+    betas = {"beta1": float(optimizer.beta_1), "beta2": float(optimizer.beta_2)}
+    return {"kind": type(optimizer).__name__.lower(), "epsilon": float(optimizer.epsilon), **betas}
+
+
 def _adam(optimizer: Adam) -> Settings:
-    return {
-        "kind": "adam",
-        "beta1": float(optimizer.beta_1),
-        "beta2": float(optimizer.beta_2),
-        "epsilon": float(optimizer.epsilon),
-        "epsilon_placement": "before the correction",
-        "amsgrad": bool(optimizer.amsgrad),
-    }
+    form = {"kind": "adam", "epsilon_placement": "before the correction", "amsgrad": bool(optimizer.amsgrad)}
+    return _betas(optimizer) | form
+
+
+def _nadam(optimizer: Nadam) -> Settings:
+    return _betas(optimizer) | {"momentum_decay": 1.0}
+
+
+def _adamax(optimizer: Adamax) -> Settings:
+    return _betas(optimizer) | {"epsilon_placement": "beside the maximum"}
+
+
+def _adagrad(optimizer: Adagrad) -> Settings:
+    constants = {"accumulator": float(optimizer.initial_accumulator_value), "epsilon": float(optimizer.epsilon)}
+    return {"kind": "adagrad", "epsilon_placement": "inside the root", **constants}
+
+
+def _adadelta(optimizer: Adadelta) -> Settings:
+    return {"kind": "adadelta", "rho": float(optimizer.rho), "epsilon": float(optimizer.epsilon)}
 
 
 def _rmsprop(optimizer: RMSprop) -> Settings:
@@ -125,7 +152,16 @@ def _rmsprop(optimizer: RMSprop) -> Settings:
     }
 
 
-SETTINGS = {SGD: _sgd, Adam: _adam, AdamW: _adam, RMSprop: _rmsprop}
+SETTINGS = {
+    SGD: _sgd,
+    Adam: _adam,
+    AdamW: _adam,
+    Nadam: _nadam,
+    Adamax: _adamax,
+    Adagrad: _adagrad,
+    Adadelta: _adadelta,
+    RMSprop: _rmsprop,
+}
 
 
 Gradients = dict[int, Any]  # by id(variable); a tensor, or a list of rows

@@ -134,7 +134,7 @@ class _Course:
             self.probe.loss(loss, None if number else batch.canonical)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, self.masks.step]
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
-        self._record_gradients(step.gradients, {}, batch.inputs)
+        self._record_gradients(step.gradients, {}, batch.inputs, self._squares(step.gradients))
 
     def _differentiate(self) -> None:
         """Run a forward pass in inference mode, and the backward pass of a fixed weighted sum of the outputs."""
@@ -168,18 +168,42 @@ class _Course:
         self.probe.outputs(canonical)
         return [tensor for _, tensor in canonical]
 
-    def _record_gradients(self, gradients: Gradients, of_inputs: Gradients, inputs: dict[str, tf.Tensor]) -> None:
+    def _squares(self, gradients: Gradients) -> Gradients:
+        """Return the squares that an adaptive optimizer takes of gradients that are lists of rows, with repeated ids.
+
+        It squares the values of IndexedSlices before the rows of one id are added (keras/src/optimizers/adam.py);
+        Adamax adds their magnitudes.
+        """
+        if isinstance(self.weights.optimizer, keras.optimizers.SGD):
+            return {}
+        rows = {key: each for key, each in gradients.items() if isinstance(each, tf.IndexedSlices)}
+        repeated = {key: each for key, each in rows.items() if len(np.unique(each.indices)) < len(each.indices)}
+        if isinstance(self.weights.optimizer, keras.optimizers.Adamax):
+            return {key: tf.square(_added(tf.abs, each)) for key, each in repeated.items()}
+        return {key: _added(tf.square, each) for key, each in repeated.items()}
+
+    def _record_gradients(
+        self,
+        gradients: Gradients,
+        of_inputs: Gradients,
+        inputs: dict[str, tf.Tensor],
+        squares: Gradients = {},  # noqa: B006 - never changed
+    ) -> None:
         """Record the gradients of the weights, and those of the inputs, where a missing one is of zeros."""
         by_input = {
             name: self._canonical_input(name, tf.zeros_like(inputs[name]) if value is None else value)
             for name, value in of_inputs.items()
         }
-        self.probe.gradients(by_input, {key: each for key, each in gradients.items() if each is not None})
+        self.probe.gradients(by_input, {key: each for key, each in gradients.items() if each is not None}, squares)
 
     def _canonical_input(self, name: str, gradient: Any) -> np.ndarray:
         array = tf.convert_to_tensor(gradient).numpy()
         canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
         return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
+
+
+def _added(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.IndexedSlices) -> tf.Tensor:
+    return tf.convert_to_tensor(tf.IndexedSlices(function(rows.values), rows.indices, rows.dense_shape))
 
 
 Inputs = dict[str, tf.Tensor]

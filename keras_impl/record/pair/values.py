@@ -15,7 +15,7 @@ from keras_impl.record import tree
 from keras_impl.record.pair import layers
 from keras_impl.record.pair.layers import Held
 from keras_impl.record.pair.optimizers import rate
-from keras_impl.record.weights import RMSPROP_SLOTS, SLOTS, Value, array
+from keras_impl.record.weights import OTHER_SLOTS, SLOTS, Value, array
 from parity.core import program
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
@@ -132,7 +132,7 @@ class Weights:
         """
         if (number := rate(optimizer)) is not None:
             yield "learning_rate", np.asarray(number, np.float64)
-        attributes = RMSPROP_SLOTS if isinstance(optimizer, keras.optimizers.RMSprop) else SLOTS
+        attributes = next((own for kind, own in OTHER_SLOTS.items() if isinstance(optimizer, kind)), SLOTS)
         slots = {slot: held for slot, attribute in attributes.items() if (held := getattr(optimizer, attribute, None))}
         for entry, held, shapes in self.placed:
             for slot, variables in (

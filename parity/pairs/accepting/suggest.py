@@ -25,6 +25,9 @@ from parity.pairs.weights.show import as_toml
 from parity.results import CaseResult, Cause, Suggestion
 from parity.trace.mapping import Mapping
 
+WITHIN = (
+    "Keras's optimizer has its epsilon within the root, torch's beside it, and neither has an argument for the other"
+)
 # Differences that remain in a faithful port, since no argument of the framework takes them away.
 INHERENT = {
     "batch_norm.running_variance": "torch's running variance is the unbiased one, Keras's the biased one, and neither "
@@ -33,8 +36,15 @@ INHERENT = {
     "moves twice as far in torch, unless one of its biases has requires_grad = False",
     "constant.precision": "TensorFlow holds a constant of this function in float32, and has no argument for it",
     "op.precision": "an op of the framework computes in float32, whatever it is given, and has no argument for it",
-    "rmsprop.epsilon_placement": "Keras's RMSprop has its epsilon within the root, torch's beside it, and neither has "
-    "an argument for the other",
+    "rmsprop.epsilon_placement": WITHIN,
+    "adagrad.epsilon_placement": WITHIN,
+    "adam.epsilon_placement": "Keras's Adam adds its epsilon before the bias correction, torch's after it, and neither "
+    "has an argument for the other",
+    "adamax.epsilon_placement": "Keras's Adamax adds its epsilon to the maximum, torch's to each magnitude in it, and "
+    "neither has an argument for the other",
+    "nadam.momentum_decay": "Keras's Nadam has no argument for it; torch's momentum_decay=1.0 is the same",
+    "optimizer.sparse_gradient": "TensorFlow's gradient of an embedding is a list of rows, and Keras's optimizers "
+    "square those of one id before they are added",
     "clip.epsilon": "torch's clip_grad_norm_ divides by the norm plus 1e-6, tf.clip_by_global_norm by the norm, and "
     "neither has an argument for it",
     "sgd.momentum_form": "Keras's SGD has the learning rate within its momentum, torch's has not, and neither has an "

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.config.schema import Case
@@ -83,10 +83,30 @@ def _sgd(group: Settings) -> Settings:
     return {"kind": "sgd", "nesterov": bool(group["nesterov"]), **constants}
 
 
-def _adam(group: Settings) -> Settings:
+def _betas(kind: str, group: Settings) -> Settings:
     beta1, beta2 = map(float, group["betas"])
-    constants = {"beta1": beta1, "beta2": beta2, "epsilon": float(group["eps"])}
-    return {"kind": "adam", "amsgrad": bool(group["amsgrad"]), **constants}
+    return {"kind": kind, "beta1": beta1, "beta2": beta2, "epsilon": float(group["eps"])}
+
+
+def _adam(group: Settings) -> Settings:
+    return _betas("adam", group) | {"amsgrad": bool(group["amsgrad"])}
+
+
+def _nadam(group: Settings) -> Settings:
+    return _betas("nadam", group) | {"momentum_decay": float(group["momentum_decay"])}
+
+
+def _adamax(group: Settings) -> Settings:
+    return _betas("adamax", group) | {"epsilon_placement": "inside the maximum"}
+
+
+def _adagrad(group: Settings) -> Settings:
+    constants = {"accumulator": float(group["initial_accumulator_value"]), "rate_decay": float(group["lr_decay"])}
+    return {"kind": "adagrad", "epsilon": float(group["eps"]), "epsilon_placement": "outside the root", **constants}
+
+
+def _adadelta(group: Settings) -> Settings:
+    return {"kind": "adadelta", "rho": float(group["rho"]), "epsilon": float(group["eps"])}
 
 
 def _rmsprop(group: Settings) -> Settings:
@@ -100,7 +120,16 @@ def _rmsprop(group: Settings) -> Settings:
     }
 
 
-SETTINGS = {SGD: _sgd, Adam: _adam, AdamW: _adam, RMSprop: _rmsprop}
+SETTINGS = {
+    SGD: _sgd,
+    Adam: _adam,
+    AdamW: _adam,
+    NAdam: _nadam,
+    Adamax: _adamax,
+    Adagrad: _adagrad,
+    Adadelta: _adadelta,
+    RMSprop: _rmsprop,
+}
 
 
 Gradients = dict[int, torch.Tensor]  # by id(parameter)
