@@ -46,7 +46,7 @@ def steps(torch: str, keras: str) -> dict[str, Any]:
     return {"train.torch_step": f"later_torch:{torch}", "train.keras_step": f"later_keras:{keras}"}
 
 
-TOGETHER, EACH = "all parameters, at 0.05", "each parameter, at 0.05"
+TOGETHER, EACH, ELEMENT = "all parameters, at 0.05", "each parameter, at 0.05", "each element, at 0.002"
 FAITHFUL = {
     "step": steps("step", "step"),
     "loss": losses("loss", "loss"),
@@ -101,7 +101,11 @@ ROWS = {
     "clipped in torch": Row(steps("together_step", "step"), "clip.scope", TOGETHER, "none"),
     "clipped each in keras": Row(steps("step", "each_step"), "clip.scope", "none", EACH),
     "clipped together": Row(steps("together_step", "together_step"), "clip.epsilon", 1e-6, 0.0),
-    "clipped": Row(optimizers("sgd", "clipped_sgd"), "code.constant", 0.0, 0.01, "later_keras.py"),
+    "cut off": Row(steps("step", "cut_step"), "clip.value", "none", ELEMENT),
+    "cut off in torch": Row(steps("cut_step", "together_step"), "clip.value", ELEMENT, TOGETHER),
+    "clipped by the optimizer": Row(optimizers("sgd", "clipped_sgd"), "clip.scope", "none", "each parameter, at 0.01"),
+    "cut off by the optimizer": Row(optimizers("clipped_sgd", "cut_sgd"), "clip.value", TOGETHER, ELEMENT),
+    "clipped rows": Row(optimizers("clipped_sgd", "rows_sgd"), "clip.sparse_gradient", "dense", "IndexedSlices"),
 }
 
 

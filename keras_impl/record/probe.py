@@ -106,20 +106,24 @@ class Probe:
         self._emit([Seen("loss", "loss", value)])
 
     def gradients(
-        self, inputs: Mapping[str, np.ndarray], values: Mapping[int, tf.Tensor], squares: Mapping[int, tf.Tensor]
+        self,
+        inputs: Mapping[str, np.ndarray],
+        values: Mapping[int, tf.Tensor],
+        evidence: Mapping[str, Mapping[int, tf.Tensor]] = {},
     ) -> None:
         """Record the gradients of a user's inputs, in canonical axis order, and of the variables, by id(variable).
 
-        `squares`: of the gradients whose rows of repeated ids an optimizer squares before it adds them.
+        `evidence`: by its suffix (see parity/trace/keys.py), what an optimizer makes of the variables' gradients.
         """
         if self.replicas.first.wants("gradient"):
             weights = self.replicas.by_number[self._owner].weights
             of_inputs = ((f"{INPUT}.{name}", array) for name, array in inputs.items())
             for name, gradient in itertools.chain(weights.gradients(values), of_inputs):
                 self.replicas.first.add("gradient", name, gradient)
-            for name, square in weights.gradients(squares) if squares else ():
-                if square.any():  # it is of zeros for every weight that is not asked for
-                    self.replicas.first.add("gradient", name + keys.SQUARES, square)
+            for suffix, made in evidence.items():
+                for name, array in weights.gradients(made) if made else ():
+                    if array.any():  # it is of zeros for every weight that is not asked for
+                        self.replicas.first.add("gradient", name + suffix, array)
 
     def on_step(self) -> None:
         """Record the state of every replica; called before the first step and after each update."""

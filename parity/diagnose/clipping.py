@@ -1,10 +1,12 @@
-"""Gradients that a training step of the user's own has clipped on one side by another rule than on the other.
+"""Gradients that one side has clipped by another rule than the other, by itself, its optimizer or the user's own step.
 
 Clipped together, all gradients are multiplied by one number, so that the norm of all is the limit (PyTorch's
-clip_grad_norm_, Keras's global_clipnorm); each for itself, those above the limit get that norm (Keras's clipnorm).
+clip_grad_norm_, Keras's global_clipnorm); each for itself, those above the limit get that norm (Keras's clipnorm); by
+value, each element is cut off at the limit (clip_grad_value_, clipvalue).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,13 +18,14 @@ from parity.results import Cause
 from parity.trace import keys
 
 Gradients = Mapping[str, Array]
-SCOPE, EPSILON = "clip.scope", "clip.epsilon"
+SCOPE, EPSILON, NORM, VALUE, ROWS = "clip.scope", "clip.epsilon", "clip.norm", "clip.value", "clip.sparse_gradient"
 EXACT: Final = 2.0**-20  # of a factor: what two sides' gradients may be apart by rounding
+NOISE: Final = 2.0**-36  # of the largest norm of a gradient: what may be rounding, as of a bias before a norm
 ROOM: Final = 1e-5  # of a norm, for what clip_grad_norm_ adds to it
 DIGITS: Final = 2  # of a limit that is told by its roundness alone; by chance one norm in 500 is so round
 ROUNDED: Final = 1e-9  # of a norm, where nothing is added to it
 ADDED: Final = 1e-6  # by clip_grad_norm_ to the norm by which it divides (torch/nn/utils/clip_grad.py)
-UNCLIPPED, TOGETHER, EACH = "none", "all parameters", "each parameter"
+UNCLIPPED, TOGETHER, EACH, ELEMENTS = "none", "all parameters", "each parameter", "each element"
 
 
 class Clipped(NamedTuple):
@@ -33,44 +36,92 @@ class Clipped(NamedTuple):
     second: str | float
 
 
-def causes(sides: Sides) -> Iterator[Cause]:
-    """Yield the cause of gradients that differ as clipping makes them, where the forward pass agrees to float32."""
-    if not any(side.trace.manifest.training.own_step for side in sides.both):
-        return
-    differing = [tensor for tensor in sides.of("gradient") if tensor.verdict == "diverged"]
+class Applied(NamedTuple):
+    """The gradients that a side applies in a step, their norms as the side may count them, and the norm of all.
+
+    Keras counts the rows of an embedding's gradient one by one; `rows` are the names of such gradients.
+    """
+
+    gradients: Gradients
+    rows: Collection[str]
+    norms: Mapping[str, float]
+    norm: float
+
+
+def causes(sides: Sides) -> Iterator[tuple[str, Cause]]:
+    """Yield the cause of gradients that differ as clipping makes them, where what is before agrees to float32.
+
+    It comes with the kind of tensor that shows it: an update where the optimizer clips, in a step like any other.
+    """
+    own_step = any(side.trace.manifest.training.own_step for side in sides.both)
     visible = [tensor for tensor in sides.unequal if tensor.verdict == "diverged"]
+    wanted = ("gradient",) if own_step else ("gradient", keys.UPDATE, "parameter", "optimizer_state")
+    differing = [tensor for tensor in visible if tensor.kind in wanted]
     if not differing or any(precedes(tensor, differing[0]) for tensor in visible):
         return
     first = differing[0]
-    torch, keras = (dict(_whole(side.tensors(first.step, first.replica))) for side in sides.both)
-    names = sorted(torch.keys() & keras.keys())
-    mine, theirs = ({name: each[name] for name in names} for each in (torch, keras))
+    recorded = [side.tensors(first.step, first.replica) for side in sides.both]
+    if not own_step and (first.kind == "gradient" or not any(key.endswith(keys.APPLIED) for key in chain(*recorded))):
+        return
+    both = [dict(_whole(tensors)) for tensors in recorded]
+    names = sorted(_told(both[0]) & _told(both[1]))
+    mine, theirs = (
+        _applied(tensors, {name: side[name] for name in names}) for tensors, side in zip(recorded, both, strict=True)
+    )
     found = _found(mine, theirs)
     if not found and (turned := _found(theirs, mine)):
         found = turned._replace(first=turned.second, second=turned.first)
     if found:
         values: dict[str, Any] = dict(zip((side.name for side in sides.both), found[1:], strict=True))
-        evidence = f"together, the gradients have the norms {_norm(mine):.7g} and {_norm(theirs):.7g}"
-        yield Cause(id=found.id, where=first.name, **values, evidence=evidence)
+        norms = " and ".join(f"{_norm(side.gradients):.7g}" for side in (mine, theirs))
+        where = first.name if first.kind != "optimizer_state" else first.name.rpartition(".")[0]
+        cause = Cause(id=found.id, where=where, **values, evidence=f"together, the gradients have the norms {norms}")
+        yield "gradient" if own_step else keys.UPDATE, cause
 
 
 def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     """Yield the parameters' gradients that are applied, without those that are zero."""
-    for key, array in tensors.items():
+    for key, recorded in tensors.items():
         kind, name = keys.split(key)
-        if kind == "gradient" and not name.endswith(keys.LOCAL) and array.dtype.kind == "f" and np.any(array):
+        array = tensors.get(key + keys.APPLIED, recorded)
+        if (
+            kind == "gradient"
+            and not name.endswith((keys.LOCAL, *keys.EVIDENCE))
+            and array.dtype.kind == "f"
+            and np.any(array)
+        ):
             yield name, array
 
 
-def _found(mine: Gradients, theirs: Gradients) -> Clipped | None:
+def _told(gradients: Gradients) -> set[str]:
+    """Return the names of gradients that are more than rounding."""
+    norms = {name: _norm({name: array}) for name, array in gradients.items()}
+    return {name for name, norm in norms.items() if norm > NOISE * max(norms.values())}
+
+
+def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
+    given = {name: tensors[f"gradient/{name}"] for name in gradients}
+    norms = {name: _root(tensors, name + keys.SQUARES, array) for name, array in gradients.items()}
+    counted = [_root(tensors, name + keys.CLIPPED, array) for name, array in given.items()]
+    rows = {name for name in gradients if f"gradient/{name}{keys.SQUARES}" in tensors}
+    return Applied(gradients, rows, norms, float(np.linalg.norm(counted)) * _norm(gradients) / _norm(given))
+
+
+def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:
+    return float(np.sqrt(np.sum(tensors.get(f"gradient/{squares}", np.square(array)))))
+
+
+def _found(first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped the same gradients; None if no such rules explain them."""
+    mine, theirs = first.gradients, second.gradients
     factors = {name: _factor(mine[name], theirs[name]) for name in mine}
     known = [factor for factor in factors.values() if factor is not None and factor > 0]
     if len(known) < max(len(factors), 2):
-        return None
+        summed = {name for side in (first, second) for name in side.rows}  # whose rows are cut off one by one
+        return _by_value(*({name: side[name] for name in side.keys() - summed} for side in (mine, theirs)), _norm(mine))
     if max(known) - min(known) <= EXACT * max(known):
-        return _of_one_factor(max(known), _norm(mine), _norm(theirs))
-    total, norms = _norm(theirs), {name: _norm({name: array}) for name, array in mine.items()}
+        return _of_one_factor(max(known), first, second)
+    total, norms = _norm(theirs), first.norms
     limit = max(norms.values())
     at_limit = [name for name, norm in norms.items() if norm >= limit * (1 - ROOM)]
     below = [factor for name, factor in factors.items() if name not in at_limit and factor]
@@ -78,16 +129,41 @@ def _found(mine: Gradients, theirs: Gradients) -> Clipped | None:
         return None
     if abs(total - limit) <= ROOM * limit:
         return Clipped(SCOPE, _rule(EACH, limit), _rule(TOGETHER, limit))
-    is_kept = all(abs(factor - 1) <= EXACT for factor in below)
-    return Clipped(SCOPE, _rule(EACH, limit), UNCLIPPED) if len(at_limit) > 1 and below and is_kept else None
+    is_kept = all(abs(factor - 1) <= EXACT for factor in below) and (below or _is_round(limit))
+    return Clipped(SCOPE, _rule(EACH, limit), UNCLIPPED) if len(at_limit) > 1 and is_kept else None
 
 
-def _of_one_factor(factor: float, mine: float, theirs: float) -> Clipped | None:
-    """Return how both sides have clipped where all gradients differ by one factor; `mine`, `theirs`: norms of all."""
+def _by_value(mine: Gradients, theirs: Gradients, norm: float) -> Clipped | None:
+    """Return how both sides have clipped, where theirs are cut off; None if they are not. `norm`: of all of mine."""
+    limit = max((float(np.abs(array).max()) for array in theirs.values()), default=0.0)
+    within = {name: np.abs(array) < limit * (1 - ROUNDED) for name, array in theirs.items()}
+    cut = sum(int((~each).sum()) for each in within.values())
+    kept = {name: mine[name][each] for name, each in within.items() if np.any(mine[name][each])}
+    factors = {name: float(np.vdot(one, theirs[name][within[name]]) / np.vdot(one, one)) for name, one in kept.items()}
+    if cut < 2 or not factors:  # the largest of all is always at the limit
+        return None
+    most, least = max(factors.values()), min(factors.values())
+    for name, array in theirs.items():
+        if np.abs(np.clip(factors.get(name, most) * mine[name], -limit, limit) - array).max() > EXACT * limit:
+            return None
+    is_one = most - least <= EXACT * most
+    how = EACH if not is_one else UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, norm)
+    return Clipped(VALUE, how, _rule(ELEMENTS, limit))
+
+
+def _of_one_factor(factor: float, first: Applied, second: Applied) -> Clipped | None:
+    """Return how both sides have clipped where all gradients differ by one factor."""
+    mine, theirs = _norm(first.gradients), _norm(second.gradients)
+    if abs(second.norm - theirs) > ROOM * theirs and abs(second.norm - mine) <= ROOM * mine and _is_round(mine):
+        return Clipped(ROWS, "dense", "IndexedSlices")
     if 1 - ROOM * 10 < factor < 1 and _is_round(mine, ROUNDED):
         norm = ADDED * factor / (1 - factor)  # before it was clipped
         return Clipped(EPSILON, 0.0, ADDED) if norm > mine else None
-    return Clipped(SCOPE, UNCLIPPED, _rule(TOGETHER, theirs)) if factor < 1 - EXACT and _is_round(theirs) else None
+    if factor < 1 - EXACT and _is_round(theirs):
+        if _is_round(mine):
+            return Clipped(NORM, float(f"{mine:.5g}"), float(f"{theirs:.5g}"))
+        return Clipped(SCOPE, UNCLIPPED, _rule(TOGETHER, theirs))
+    return None
 
 
 def _is_round(number: float, room: float = ROOM) -> bool:

@@ -209,10 +209,10 @@ def _named(answers: list[Answer], sides: Sides) -> ByKind:
             continue  # for itself each gradient is only scaled, by another number than the next
         if _is_reported(ask, answer, answers):
             named.setdefault(ask.kind, []).extend(entries.cause(ask, change, names) for change in answer.changes)
-    of_gradients = [*clipped, *gradients.missing(sides)]
-    for kind, causes in (("gradient", of_gradients), ("activation", _low_causes(sides, names))):
-        for cause in causes:
-            named.setdefault(kind, []).append(cause)
+    of_gradients = (("gradient", cause) for cause in gradients.missing(sides))
+    of_low_runs = (("activation", cause) for cause in _low_causes(sides, names))
+    for kind, cause in (*clipped, *of_gradients, *of_low_runs):
+        named.setdefault(kind, []).append(cause)
     return named
 
 

@@ -48,6 +48,8 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
     initial = side.tensors(None, replica).get(f"parameter/{name}")
     gradients = list(_gradients(side, name, replica))
     squares = list(_gradients(side, f"{name}{keys.SQUARES}", replica))
+    for step, applied in enumerate(_gradients(side, f"{name}{keys.APPLIED}", replica)):
+        gradients[step] = applied
     if initial is None or initial.dtype == bool or not gradients:
         return None
     values: dict[str, Seen] = {}

@@ -23,9 +23,13 @@ MODEL_INPUTS: Final = ("input", "target")
 RUNS: Final = ("low", "high", "witness")
 # The suffix of a gradient as backward left it on one replica, before it is reduced over replicas and clipped.
 LOCAL: Final = "@local"
-# The suffix of the squares of a gradient, added up row by row: of one whose rows of repeated ids an optimizer squares
-# before it adds them. It is evidence of the candidate's own, and is not compared.
+# Suffixes of evidence of what an optimizer does, which is not compared: a gradient as it is applied, where the
+# optimizer or its hooks have changed any; and its squares, where rows of one id are squared before they are added: to
+# update a weight, or to clip.
+APPLIED: Final = "@applied"
 SQUARES: Final = "@squares"
+CLIPPED: Final = "@clipped"
+EVIDENCE: Final = (APPLIED, SQUARES, CLIPPED)
 INITIAL: Final = "initial"  # the file of the state before the first step
 MANIFEST: Final = "manifest.json"
 

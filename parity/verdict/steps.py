@@ -111,9 +111,9 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list
             keys.step_of(stem),
             [
                 Step(
-                    _chosen(reference.open("high", stem, replica), is_comparable),
+                    _chosen(_compared(reference.open("high", stem, replica)), is_comparable),
                     _compared(candidate.open("high", stem, replica)),
-                    _chosen(reference.open("low", stem, replica), is_comparable),
+                    _chosen(_compared(reference.open("low", stem, replica)), is_comparable),
                     _compared(candidate.open("low", stem, replica)),
                     witness.open("witness", stem, replica) if witness else None,
                     reference.moved(stem, replica),
@@ -128,7 +128,7 @@ def _chosen(tensors: Tensors, is_comparable: Callable[[str], bool]) -> Tensors:
 
 
 def _compared(tensors: Tensors) -> Tensors:
-    return {key: array for key, array in tensors.items() if not key.endswith(keys.SQUARES)}
+    return {key: array for key, array in tensors.items() if not key.endswith(keys.EVIDENCE)}
 
 
 def is_whole(array: Array) -> bool:

@@ -161,6 +161,14 @@ def clipped_sgd():
     return keras.optimizers.SGD(0.01, clipnorm=0.01)
 
 
+def rows_sgd():
+    return keras.optimizers.SGD(0.01, global_clipnorm=0.05)
+
+
+def cut_sgd():
+    return keras.optimizers.SGD(0.01, clipvalue=0.002)
+
+
 def sgd():
     return keras.optimizers.SGD(0.01)
 
@@ -223,6 +231,12 @@ def together_step(model, optimizer, batch):
 
 def each_step(model, optimizer, batch):
     return stepped(model, optimizer, batch, lambda gradients: [tf.clip_by_norm(each, 0.05) for each in gradients])
+
+
+def cut_step(model, optimizer, batch):
+    return stepped(
+        model, optimizer, batch, lambda gradients: [tf.clip_by_value(each, -2e-3, 2e-3) for each in gradients]
+    )
 
 
 def stepped(model, optimizer, batch, clip):

@@ -153,6 +153,20 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.01)
 
 
+def clipped_sgd(parameters):
+    """Clipped without the epsilon of clip_grad_norm_, by a hook of the optimizer."""
+    optimizer = sgd(list(parameters))
+
+    def clip(*_):
+        gradients = [each.grad for group in optimizer.param_groups for each in group["params"]]
+        norm = torch.stack([each.norm() for each in gradients]).norm()
+        for each in gradients:
+            each.mul_(min(0.05 / norm, 1.0))
+
+    optimizer.register_step_pre_hook(clip)
+    return optimizer
+
+
 def momentum(parameters, nesterov=False):
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, nesterov=nesterov)
 
@@ -215,6 +229,10 @@ def step(model, optimizer, batch):
 
 def together_step(model, optimizer, batch):
     return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_norm_(weights, 0.05))
+
+
+def cut_step(model, optimizer, batch):
+    return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_value_(weights, 0.002))
 
 
 def stepped(model, optimizer, batch, clip):

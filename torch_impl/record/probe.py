@@ -95,11 +95,17 @@ class Probe:
         self._tensors("input", "target", target)
         self._tensors("loss", "loss", value)
 
-    def gradients(self, inputs: Mapping[str, torch.Tensor], values: Mapping[int, torch.Tensor] | None = None) -> None:
+    def gradients(
+        self,
+        inputs: Mapping[str, torch.Tensor],
+        values: Mapping[int, torch.Tensor] | None = None,
+        applied: Mapping[int, torch.Tensor] = {},
+    ) -> None:
         """Record the gradients of the parameters, in the order of the backward pass, and of the inputs.
 
         `values`: the parameters' gradients by id(), where they do not hold them any more. A missing gradient is
-        recorded as zeros: where nothing flows back, one framework returns zeros and the other None.
+        recorded as zeros: where nothing flows back, one framework returns zeros and the other None. `applied`: as an
+        optimizer has applied them, where its hooks may have changed them.
         """
         if self.replicas.first.wants("gradient"):
             names = dict.fromkeys((*self._order, *self.weights.trained))
@@ -107,6 +113,8 @@ class Probe:
             if values is not None:
                 named = ((name, self._given(name, values)) for name in names)
             self._store(("gradient", *each) for each in named)
+            if values and any(not torch.equal(values[key], each) for key, each in applied.items()):
+                self._store(("gradient", name + keys.APPLIED, self._given(name, applied)) for name in names)
             for name, tensor in inputs.items():
                 if tensor.requires_grad:
                     gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad

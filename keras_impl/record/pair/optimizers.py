@@ -172,8 +172,8 @@ class StepObserver:
 
     The gradients are those that the backward pass left; those that an optimizer is given, if the step `is_own`, that is
     the user's code, which may add some up; and those that it applies after clipping, if a step that the pair's file
-    names, on either side, may clip by itself. `updates`: whether an optimizer changed anything, where such a step may
-    let gradients wait.
+    names, on either side, may clip by itself. `applied`: those that an optimizer applies, in any step. `updates`:
+    whether it changed anything, where such a step may let gradients wait.
     """
 
     def __init__(
@@ -189,6 +189,7 @@ class StepObserver:
         self._known = {id(of): id(variable) for variable in variables for of in (variable, _plain(variable))}
         self._is_applied = False
         self.updates = not pair.train.has_own_step
+        self.applied: Gradients = {}
         self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
 
     @contextmanager
@@ -199,8 +200,7 @@ class StepObserver:
             replaced += [(kind, "scale_loss", self._scale) for kind in (BaseOptimizer, LossScaleOptimizer)]
             if self.is_own:
                 replaced.append((BaseOptimizer, "_backend_apply_gradients", self._apply))
-            if self.pair.train.has_own_step:
-                replaced.append((TFOptimizer, "_distributed_tf_update_step", self._update))
+            replaced.append((TFOptimizer, "_distributed_tf_update_step", self._update))
             for owner, name, replacement in replaced:
                 stack.enter_context(mock.patch.object(owner, name, replacement(getattr(owner, name))))
             yield
@@ -256,7 +256,10 @@ class StepObserver:
 
         def updated(optimizer: Any, distribution: Any, pairs: Sequence[tuple[Any, Any]], *rest: Any) -> None:
             self.updates = True
-            self._note([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+            by_id = {self._known[id(of)]: each for each, of in pairs if id(of) in self._known}
+            self.applied |= by_id
+            if self.pair.train.has_own_step:
+                self.gradients |= by_id
             update(optimizer, distribution, pairs, *rest)
 
         return updated

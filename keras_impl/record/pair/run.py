@@ -35,7 +35,7 @@ from parity.data.pairs import PairData
 from parity.runtime import survey
 from parity.runtime.drive import Account, Program, Run
 from parity.trace import manifest
-from parity.trace.keys import MODEL
+from parity.trace.keys import APPLIED, CLIPPED, MODEL, SQUARES
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 
@@ -134,7 +134,7 @@ class _Course:
             self.probe.loss(loss, None if number else batch.canonical)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, self.masks.step]
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
-        self._record_gradients(step.gradients, {}, batch.inputs, self._squares(step.gradients))
+        self._record_gradients(step.gradients, {}, batch.inputs, self._evidence(step))
 
     def _differentiate(self) -> None:
         """Run a forward pass in inference mode, and the backward pass of a fixed weighted sum of the outputs."""
@@ -168,38 +168,59 @@ class _Course:
         self.probe.outputs(canonical)
         return [tensor for _, tensor in canonical]
 
-    def _squares(self, gradients: Gradients) -> Gradients:
-        """Return the squares that an adaptive optimizer takes of gradients that are lists of rows, with repeated ids.
+    def _evidence(self, step: Step) -> dict[str, Gradients]:
+        """Return what the optimizer makes of the gradients: those that it changes, and the squares that it takes.
 
-        It squares the values of IndexedSlices before the rows of one id are added (keras/src/optimizers/adam.py);
-        Adamax adds their magnitudes.
+        It squares the values of IndexedSlices before the rows of one id are added (keras/src/optimizers/adam.py), to
+        clip as well. Adamax adds their magnitudes.
         """
-        if isinstance(self.weights.optimizer, keras.optimizers.SGD):
-            return {}
-        rows = {key: each for key, each in gradients.items() if isinstance(each, tf.IndexedSlices)}
-        repeated = {key: each for key, each in rows.items() if len(np.unique(each.indices)) < len(each.indices)}
-        if isinstance(self.weights.optimizer, keras.optimizers.Adamax):
-            return {key: tf.square(_added(tf.abs, each)) for key, each in repeated.items()}
-        return {key: _added(tf.square, each) for key, each in repeated.items()}
+        given, applied, optimizer = step.gradients, step.applied, self.weights.optimizer
+        changed = any(not _is_same(each, given.get(key)) for key, each in applied.items())
+        evidence = {APPLIED: applied, CLIPPED: _squares(given)} if changed else {}
+        if isinstance(optimizer, keras.optimizers.SGD) and not changed:
+            return evidence
+        function = _squared_magnitudes if isinstance(optimizer, keras.optimizers.Adamax) else _squares
+        return {SQUARES: function(applied), **evidence}
 
     def _record_gradients(
         self,
         gradients: Gradients,
         of_inputs: Gradients,
         inputs: dict[str, tf.Tensor],
-        squares: Gradients = {},  # noqa: B006 - never changed
+        evidence: dict[str, Gradients] = {},  # noqa: B006 - never changed
     ) -> None:
         """Record the gradients of the weights, and those of the inputs, where a missing one is of zeros."""
         by_input = {
             name: self._canonical_input(name, tf.zeros_like(inputs[name]) if value is None else value)
             for name, value in of_inputs.items()
         }
-        self.probe.gradients(by_input, {key: each for key, each in gradients.items() if each is not None}, squares)
+        self.probe.gradients(by_input, {key: each for key, each in gradients.items() if each is not None}, evidence)
 
     def _canonical_input(self, name: str, gradient: Any) -> np.ndarray:
         array = tf.convert_to_tensor(gradient).numpy()
         canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
         return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (
+        other is not None and np.array_equal(tf.convert_to_tensor(one), tf.convert_to_tensor(other))
+    )
+
+
+def _squares(gradients: Gradients) -> Gradients:
+    """Return the squares of the lists of rows in which an id is repeated, added up."""
+    return {key: _added(tf.square, rows) for key, rows in _repeated(gradients)}
+
+
+def _squared_magnitudes(gradients: Gradients) -> Gradients:
+    return {key: tf.square(_added(tf.abs, rows)) for key, rows in _repeated(gradients)}
+
+
+def _repeated(gradients: Gradients) -> Iterator[tuple[int, tf.IndexedSlices]]:
+    for key, each in gradients.items():
+        if isinstance(each, tf.IndexedSlices) and len(np.unique(each.indices)) < len(each.indices):
+            yield key, each
 
 
 def _added(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.IndexedSlices) -> tf.Tensor:

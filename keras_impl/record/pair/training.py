@@ -40,12 +40,13 @@ class Batch(NamedTuple):
 class Step(NamedTuple):
     """What a step computed: its losses, and the gradients of trained variables.
 
-    `returns_loss`: whether the loss is one that a step of the user's own returned, or Keras's. `updates`: whether an
-    optimizer changed anything.
+    `applied`: the gradients as the optimizer has applied them. `returns_loss`: whether the loss is one that a step of
+    the user's own returned, or Keras's. `updates`: whether an optimizer changed anything.
     """
 
     losses: list[tf.Tensor]
     gradients: Gradients
+    applied: Gradients = {}
     returns_loss: bool = True
     updates: bool = True
 
@@ -149,11 +150,11 @@ class Training:
         with seen.watched():
             returned = self.run(batch)
         if not seen.is_own:
-            record(Step(seen.losses, seen.gradients))
+            record(Step(seen.losses, seen.gradients, seen.applied))
             return
         own = losses.number(returned) if self.pair.train.keras_step else None
         returns_loss = own is not None or not self.is_own
-        record(Step(seen.losses if own is None else [own], seen.gradients, returns_loss, seen.updates))
+        record(Step(seen.losses if own is None else [own], seen.gradients, seen.applied, returns_loss, seen.updates))
 
     def loss(self, batch: Batch) -> tf.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""

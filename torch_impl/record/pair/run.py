@@ -127,7 +127,7 @@ class _Course:
             self.probe.loss(loss, None if number else step.target)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, batch.number]
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
-        self.probe.gradients({}, step.gradients)
+        self.probe.gradients({}, step.gradients, step.applied)
 
     def _observed(self, inputs: list[torch.Tensor]) -> AbstractContextManager[None]:
         """Return the context in which the forward passes of a step are recorded; the user's own may have several."""

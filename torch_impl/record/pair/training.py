@@ -3,7 +3,7 @@
 A step is the plain loop of PyTorch's tutorials (docs/pairs.md shows it), or the user's own (`torch_step`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,13 +32,15 @@ class Batch(NamedTuple):
 class Step(NamedTuple):
     """What a step computed: its losses, and the gradients; None if the parameters hold theirs.
 
-    `returns_loss`: whether the loss is that of a plain step, or one that a step of the user's own returned. `updates`:
-    whether an optimizer is called.
+    `applied`: the gradients as the optimizer has applied them, where its hooks may have changed them. `returns_loss`:
+    whether the loss is that of a plain step, or one that a step of the user's own returned. `updates`: whether an
+    optimizer is called.
     """
 
     losses: list[torch.Tensor]
     target: torch.Tensor
     gradients: Gradients | None = None
+    applied: Mapping[int, torch.Tensor] = {}
     returns_loss: bool = True
     updates: bool = True
 
@@ -87,7 +89,7 @@ class Training:
         return Batch(number, tensors(self._data.step(number), self.device))
 
     def step(self, batch: Batch, record: Callable[[Step], None] = lambda _: None) -> None:
-        """Run a training step, and let what it computed be recorded; in a plain step that is before the update."""
+        """Run a training step, and let what it computed be recorded; in a plain step that may be before the update."""
         if self.pair.train.torch_step:
             record(self._own_step(batch))
             return
@@ -96,9 +98,17 @@ class Training:
         if scalar.value.requires_grad:
             with user_errors(f"torch={self.pair.torch}: backward fails"):
                 scalar.value.backward()
-        record(Step([scalar.value], scalar.target))
+        before = self._gradients(clone=True) if self.optimizer._optimizer_step_pre_hooks else None
+        if before is None:
+            record(Step([scalar.value], scalar.target))
         with user_errors("the optimizer's step fails"):
             self.optimizer.step()
+        if before is not None:
+            record(Step([scalar.value], scalar.target, before, self._gradients()))
+
+    def _gradients(self, clone: bool = False) -> Gradients:
+        held = {id(each): each.grad.detach() for each in self.trained if each.grad is not None}
+        return {key: each.clone() for key, each in held.items()} if clone else held
 
     def _zero_grad(self) -> None:
         """Reset the gradients by the optimizer, as a plain loop does, and of the parameters that it does not hold."""
@@ -138,7 +148,7 @@ class Training:
             returned = self._run(batch)
         if (own := losses.number(returned)) is not None:
             return Step([own], self._target(batch), seen.gradients, updates=seen.is_applied)
-        return Step(seen.losses, self._target(batch), seen.gradients, False, seen.is_applied)
+        return Step(seen.losses, self._target(batch), seen.gradients, returns_loss=False, updates=seen.is_applied)
 
     def _run(self, batch: Batch) -> Any:
         """Run the user's own step, and return what it returns."""
