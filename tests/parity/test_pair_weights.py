@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from pair_surveys import MATRIX, NORM, PAIR, Model, both, conv, conv_k, dense, keras, line, linear, norm, norm_k, torch
 from pair_zoo import MODELS
 
+from parity.config.pair import WeightRule
 from parity.pairs.weights import names
 from parity.pairs.weights.propose import Proposal, propose
 from parity.pairs.weights.show import complaint
@@ -175,6 +176,14 @@ def test_an_lstms_bias_is_a_sum() -> None:
     model = MODELS["lstm"]
     entries = propose(model.torch, model.keras, PAIR).mapping.entries
     assert [entry.combine for entry in entries].count("sum") == 4
+
+
+def test_the_biases_of_an_lstm_whose_matrices_rules_cover_are_sums() -> None:
+    model = MODELS["lstm"]
+    matrices = [entry for entry in propose(model.torch, model.keras, PAIR).mapping.entries if entry.combine != "sum"]
+    rules = [WeightRule(torch=entry.torch, keras=entry.keras, rearrange=entry.rearrange) for entry in matrices]
+    mapping = propose(model.torch, model.keras, replace(PAIR, weights=rules)).mapping
+    assert [entry.combine for entry in mapping.entries].count("sum") == 4 and mapping.unplaced == []
 
 
 def test_separate_weights_of_torchs_have_no_tied_one_in_keras() -> None:

@@ -163,15 +163,17 @@ def _other_weight(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entr
 
 
 def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
-    """Return the entries of a recurrent layer, or [] unless at least two of its weights fit."""
-    if not {"weight", "recurrent"} <= torch.weights.keys() & keras.weights.keys():
+    """Return the entries of a recurrent layer, or [] unless its matrices fit, or rules of the user's cover both."""
+    matrices = {"weight", "recurrent"}
+    held = [matrices & unit.weights.keys() for unit in (torch, keras)]
+    if held not in ([matrices, matrices], [set(), set()]):
         return []
     entries = []
     for role, move in layouts.recurrent(torch, keras).items():
         sources = [role, "recurrent_bias"] if role == "bias" else [role]
         if role in keras.weights and torch.weights.keys() >= set(sources):
             entries += _fitting([torch.weights[source] for source in sources], [keras.weights[role]], [move])
-    return entries if len(entries) >= 2 else []
+    return entries if not any(held) or len(entries) >= 2 else []
 
 
 def _gated(torch: Unit, keras: Unit) -> Choices:
