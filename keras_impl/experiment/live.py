@@ -46,9 +46,14 @@ def opened(
         yield Live(built, inputs, job.case.model.train is not None, Later(job, built, stack))
 
 
-def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
-    """Return GELU in the form with tanh."""
+def gelu_tanh(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
+    """Return GELU in the form with tanh, whatever the form that is asked for."""
     return keras.activations.gelu(x, approximate=True)
+
+
+def gelu_exact(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
+    """Return GELU in the form with erf, whatever the form that is asked for."""
+    return keras.activations.gelu(x, approximate=False)
 
 
 class Live:
@@ -56,7 +61,7 @@ class Live:
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
-    } | {"gelu_tanh": gelu_tanh}
+    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
     base = keras.layers.Layer
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:

@@ -32,6 +32,8 @@ RENAMED: Final = {
     "tanhshrink": "tanh_shrink",
     "exp": "exponential",
 }
+# What Keras's functions are given for the form that is asked for (candidates.FORMS).
+ASKED: Final = {"gelu_exact": "approximate=False", "gelu_tanh": "approximate=True"}
 # What an expression stands in when its value is used, and is no name that is assigned or called.
 USES: Final = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Arg, cst.BinaryOperation, cst.Element)
 
@@ -69,7 +71,9 @@ def _of_operation(node: cst.BinaryOperation, change: Changed, source: Source) ->
 
 def _of_call(call: cst.Call, change: Changed, source: Source) -> Iterator[tuple[Place, str]]:
     """Yield the places of the name of a called function, or of a call that stands for an operator."""
-    if change.kind == "function" and _name(call) == change.before and change.after != LEFT_OUT:
+    if change.kind == "function" and _name(call) == change.before and change.after in ASKED:
+        yield Place(source.path, source.span(call)), f"{source.text(call).removesuffix(')')}, {ASKED[change.after]})"
+    elif change.kind == "function" and _name(call) == change.before and change.after != LEFT_OUT:
         yield _renamed(call, change.after, source)
     elif change.kind == "operator" and SIGNS.get(_name(call)) == change.before and len(call.args) > 1:
         yield _of_sign(call, change.after, source)

@@ -160,6 +160,12 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     hidden: list[str] = []
     not_compared: list[str] = []
 
+    @property
+    def told(self) -> set[str]:
+        """Return torch's modules whose inputs are compared."""
+        by_match = {match.torch.partition("#")[0] for match in self.matches if match.inputs is not None}
+        return by_match.union(each.torch for each in self.fed)
+
 
 class PairContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend needs to record its model of a pair.
@@ -182,8 +188,7 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
     if mapping is None or matching is None:
         return lambda key: True
     returned = {match.torch for match in matching.matches}
-    fed = {match.torch.partition("#")[0] for match in matching.matches if match.inputs is not None}
-    fed |= {each.torch for each in matching.fed}
+    fed = matching.told
     unmatched = mapping.left_out.union(mapping.constants)
 
     def is_comparable(key: str) -> bool:

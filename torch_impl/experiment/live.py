@@ -43,9 +43,14 @@ def opened(
         yield Live(built, inputs, job.case.model.train is not None, Later(job, built, stack))
 
 
-def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    """Return GELU in the form with tanh."""
+def gelu_tanh(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Return GELU in the form with tanh, whatever the form that is asked for."""
     return functional.gelu(x, approximate="tanh")
+
+
+def gelu_exact(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Return GELU in the form with erf, whatever the form that is asked for."""
+    return functional.gelu(x, approximate="none")
 
 
 class Live:
@@ -53,7 +58,7 @@ class Live:
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
-    } | {"gelu_tanh": gelu_tanh}
+    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
     base = nn.Module
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:

@@ -64,6 +64,8 @@ FAMILIES: Final = (
     ("no_grad", "enable_grad"),
     ("stop_gradient", "convert_to_tensor"),
 )  # fmt: skip
+# What a function computes by an argument of its own, by names that no framework has.
+FORMS: Final = {"gelu": ("gelu_exact", "gelu_tanh")}
 ACTIVATIONS: Final = (*FAMILIES[0], *FAMILIES[1])
 STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gradient from what is before
 FUNCTIONS: Final = tuple(dict.fromkeys(name for family in FAMILIES for name in family))

@@ -196,6 +196,8 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     changes += [Changed(side=_other(side), **asdict(other))] if other else []
     further = [tie for tie in ties if tie.changes[0] not in (change, other)]
     values = {side: change.before, _other(side): other.before if other else change.after}
+    if forms := set(candidates.FORMS.get(change.name, ())) - {change.after}:
+        values = {side: forms.pop(), _other(side): change.after} if len(forms) == 1 else values
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
     if _is_rounded(change) and change.before == change.after:
@@ -227,6 +229,8 @@ def _id(change: Change, other: Change | None) -> str:
             return FUNCTION
         name = NAMES.get(named.name, named.name)
         return IDS.get((kind, name), f"{kind}.{name}")
+    if change.kind == "function" and change.after in candidates.FORMS.get(change.name, ()):
+        return f"{change.name}.form"
     if change.kind == "function" and {change.before, change.after} <= {*candidates.ACTIVATIONS, LEFT_OUT}:
         return FUNCTION
     default = next((each for each in (change, other) if each and each.kind == "default"), None)

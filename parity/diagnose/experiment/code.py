@@ -4,7 +4,7 @@ import contextlib
 import dis
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, are_axes
 from parity.diagnose.experiment.executed import Executed, Lookup, lookups_of
@@ -186,29 +186,36 @@ def _renamed_at(lookup: Lookup) -> Replaced:
 
 
 def _name(function: types.FunctionType, renamed: Replaced) -> Changed:
-    """Return the change of the name of what is called; to leave it out, to that of a function that does nothing."""
+    """Return the change of the name of what is called, or of what it stands for.
+
+    To leave it out, that is a function that does nothing.
+    """
 
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
-        return renamed(code, _parity_left_out.__name__ if value == LEFT_OUT else str(value))
+        return renamed(code, _STAND_IN if callable(value) else value)
 
     @contextlib.contextmanager
     def changed(value: Any) -> Iterator[None]:
-        named = [function.__globals__, *map(vars, _modules(function))] if value == LEFT_OUT else []
-        spaces = [space for space in named if _parity_left_out.__name__ not in space]
+        value = _left_out if value == LEFT_OUT else value
+        named = [function.__globals__, *map(vars, _modules(function))] if callable(value) else []
+        spaces = [space for space in named if _STAND_IN not in space]
         for space in spaces:
-            space[_parity_left_out.__name__] = _parity_left_out
+            space[_STAND_IN] = value
         try:
             with _recompiled(function, replaced)(value):
                 yield
         finally:
             for space in spaces:
-                space.pop(_parity_left_out.__name__, None)
+                space.pop(_STAND_IN, None)
 
     return changed
 
 
-def _parity_left_out(x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return the first argument: what a call is replaced by that is left out, under a name that no module has."""
+_STAND_IN: Final = "_parity_stand_in"  # a name that no module has
+
+
+def _left_out(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return the first argument: what a call is replaced by that is left out."""
     return x
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment.attempts import plain
-from parity.diagnose.experiment.candidates import EQUATION, alternatives, candidates, is_number
+from parity.diagnose.experiment.candidates import EQUATION, FORMS, alternatives, candidates, is_number
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
@@ -161,7 +161,8 @@ def _values(
     if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
         return list(knob.words)
     if knob.kind == "function":
-        return [*alternatives(knob.name), *knob.words]
+        forms = [functions[form] for form in FORMS.get(knob.name, ()) if form in functions]
+        return [*forms, *alternatives(knob.name), *knob.words]
     if knob.kind == "operator":
         return code.signs(knob.value)
     if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):

@@ -139,8 +139,11 @@ class Experiment(NamedTuple):
 
         What makes a difference may lie around a module, where its inputs cannot be compared: so where nothing is found,
         the module around it is asked, and at last the whole model. So it is where only several changes together do it,
-        or the other side's mask: a setting around it explains more.
+        or the other side's mask: a setting around it explains more. Code around it is asked about if only that makes
+        the inputs.
         """
+        assert self.context.matching is not None
+        compared = self.context.matching.told
         named: dict[str, list[Cause]] = {}
         partly: dict[str, list[Cause]] = {}
         told: dict[str, tuple[Question, Question]] = {}
@@ -152,7 +155,10 @@ class Experiment(NamedTuple):
                 if not asked.is_behind(unknown[where].first, both_sides[1].module)
             }
             if place != plain:
-                questions = {where: _wider(both_sides) for where, both_sides in questions.items()}
+                questions = {
+                    where: _wider(both_sides) if place != self._around or plain(where) in compared else both_sides
+                    for where, both_sides in questions.items()
+                }
             found = self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
             partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
             named |= {where: each for where, each in found.items() if _explains(each) or where not in partly}
