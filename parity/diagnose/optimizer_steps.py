@@ -2,8 +2,10 @@
 
 Optimizers of the frameworks' own have their settings recorded: where both sides' updates follow from what they state,
 nothing is searched for. A setting is a cause if the candidate's updates no longer follow when it is the reference's.
+A class that is derived from a framework's may do in some respects what the reference does, whatever it states.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +26,7 @@ ROUNDED = {
 # Sign of the momentum buffer, by whether the learning rate is multiplied into it.
 DIRECTION = {"rate outside": 1.0, "rate inside": 1.0, "rate inside, negative": -1.0}
 KIND = "kind"
+MOST_MIXED = 64  # combinations of so many settings that are tried
 DECAY = "weight_decay"
 
 
@@ -249,14 +252,25 @@ def explained_by_settings(formula: Formula[Updates], reference: Updates, candida
     """
     if reference.settings is None or candidate.settings is None:
         return None
-    mine, theirs = (Rule(**settings)._asdict() for settings in (reference.settings, candidate.settings))
-    reached = _reached(formula, candidate, theirs)
-    if min(reached, _reached(formula, reference, mine)) < NEEDED:
+    mine, stated = (Rule(**settings)._asdict() for settings in (reference.settings, candidate.settings))
+    if _reached(formula, reference, mine) < NEEDED:
+        return None
+    tries = ((theirs, _reached(formula, candidate, theirs)) for theirs in _mixed(mine, stated))
+    theirs, reached = next((each for each in tries if each[1] >= NEEDED), (stated, 0.0))
+    if reached < NEEDED:
         return None
     # What float32 sees comes before what it does not.
     changes = tuple(sorted(_changes(formula, candidate, mine, theirs, reached), key=lambda change: change.before))
     tried = tuple(dict.fromkeys(trait.cause for trait in formula.traits))
     return Explained(not changes, changes, tried, settings=(mine, theirs))
+
+
+def _mixed(mine: Settings, stated: Settings) -> Iterator[Settings]:
+    """Yield settings as the candidate states them, then with ever more of those in which the reference differs."""
+    differing = [name for name in stated if stated[name] != mine[name] and name != KIND]
+    for count in range(len(differing) + 1):
+        for names in itertools.islice(itertools.combinations(differing, count), MOST_MIXED):
+            yield {**stated, **{name: mine[name] for name in names}}
 
 
 def _changes(

@@ -64,18 +64,20 @@ def unwrapped(optimizer: Optimizer) -> Optimizer:
 
 
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
-    """Return the groups of an optimizer; none if its class is another, whose updates may follow another formula.
+    """Return the groups of an optimizer; none if its formula is not known.
 
-    None either if it keeps an average of the weights, or applies the gradients of several steps at once.
+    None either if it keeps an average of the weights, or applies the gradients of several steps at once. A class that
+    is derived from a known one may do otherwise than its settings say.
 
     Args:
         optimizer: of keras.optimizers, or the user's own.
         parameters: the trained variables by their canonical names.
     """
     number = rate(optimizer)
-    if type(optimizer) not in SETTINGS or optimizer.use_ema or optimizer.gradient_accumulation_steps or number is None:
+    stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)
+    if stated is None or optimizer.use_ema or optimizer.gradient_accumulation_steps or number is None:
         return []
-    shared = {"learning_rate": number, **SETTINGS[type(optimizer)](optimizer)}
+    shared = {"learning_rate": number, **stated(optimizer)}
     decays = {name: _decay(optimizer, variable) for name, variable in parameters.items()}
     made = [
         ParameterGroup(
@@ -115,7 +117,7 @@ def _sgd(optimizer: SGD) -> Settings:
 
 def _betas(optimizer: Adam | Adamax | Nadam) -> Settings:
     betas = {"beta1": float(optimizer.beta_1), "beta2": float(optimizer.beta_2)}
-    return {"kind": type(optimizer).__name__.lower(), "epsilon": float(optimizer.epsilon), **betas}
+    return {"epsilon": float(optimizer.epsilon), **betas}
 
 
 def _adam(optimizer: Adam) -> Settings:
@@ -124,11 +126,11 @@ def _adam(optimizer: Adam) -> Settings:
 
 
 def _nadam(optimizer: Nadam) -> Settings:
-    return _betas(optimizer) | {"momentum_decay": 1.0}
+    return _betas(optimizer) | {"kind": "nadam", "momentum_decay": 1.0}
 
 
 def _adamax(optimizer: Adamax) -> Settings:
-    return _betas(optimizer) | {"epsilon_placement": "beside the maximum"}
+    return _betas(optimizer) | {"kind": "adamax", "epsilon_placement": "beside the maximum"}
 
 
 def _adagrad(optimizer: Adagrad) -> Settings:

@@ -39,19 +39,22 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
 
 
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
-    """Return the groups of an optimizer; none if its class is another, whose updates may follow another formula.
+    """Return the groups of an optimizer; none if its formula is not known.
+
+    A class that is derived from a known one may do otherwise than its settings say.
 
     Args:
         optimizer: of torch.optim, or the user's own.
         parameters: the trained parameters by their canonical names.
     """
-    if type(optimizer) not in SETTINGS:
+    stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)
+    if stated is None:
         return []
     names = {id(parameter): name for name, parameter in parameters.items()}
     made = [
         ParameterGroup(
             parameters=[names[id(parameter)] for parameter in group["params"] if id(parameter) in names],
-            settings=_shared(group) | SETTINGS[type(optimizer)](group),
+            settings=_shared(group) | stated(group),
         )
         for group in optimizer.param_groups
     ]
