@@ -3,13 +3,14 @@
 It becomes the evidence of causes in the report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
+from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import (
@@ -21,6 +22,7 @@ from parity.diagnose.experiment.first_difference import (
     rounding,
     sentence,
 )
+from parity.diagnose.experiment.operands import Named, named
 from parity.diagnose.experiment.ops import Recording
 from parity.results import Cause
 
@@ -36,6 +38,7 @@ class Description(NamedTuple):
         places: in words, with which ops the calls part, and on which lines those stand.
         line: the user's line of Keras's at which the calls part.
         rounds: the side whose op computes in float32, whatever it is given, if that is all that parts them; or "".
+        named: the cause, if the ops tell it.
     """
 
     words: str
@@ -43,10 +46,14 @@ class Description(NamedTuple):
     places: str = ""
     line: str = ""
     rounds: str = ""
+    named: Named | None = None
 
 
-def description(torch: Path, keras: Path) -> Description:
-    """Return a description from what both sides have written; no words if a side could not be called again."""
+def description(torch: Path, keras: Path, weights: Iterable[Array]) -> Description:
+    """Return a description from what both sides have written; no words if a side could not be called again.
+
+    `weights`: torch's.
+    """
     mine, theirs = _recording(torch), _recording(keras)
     difference = first_difference(mine, theirs) if mine and theirs else None
     if difference is None:
@@ -57,6 +64,7 @@ def description(torch: Path, keras: Path) -> Description:
         places=places(difference),
         line=difference.keras.line if difference.keras else difference.ends[1],
         rounds=_rounding(difference),
+        named=named(difference, weights),
     )
 
 
@@ -80,8 +88,8 @@ def _recording(folder: Path) -> Recording | None:
 def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Description]) -> list[Cause]:
     """Return the report's causes with a description of where the calls part as the evidence of unknown ones.
 
-    If an op of one side computes in float32 there, that is the cause. Those that are then the same at the same place
-    are told once.
+    If an op of one side computes in float32 there, or the ops take other constants, that is the cause. Those that are
+    then the same at the same place are told once.
     """
     told: list[Cause] = []
     for entry in entries:
@@ -93,9 +101,11 @@ def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Descript
 
 
 def _with_description(entry: Cause, description: Description) -> Cause:
-    named = replace(entry, evidence=description.words)
+    if told := description.named:
+        return replace(entry, id=told.id, torch=told.torch, keras=told.keras, evidence=told.words)
+    described = replace(entry, evidence=description.words)
     sides = {"torch": "float64", "keras": "float64", description.rounds: "float32"}
-    return replace(named, id=OP_PRECISION, **sides) if description.rounds else named
+    return replace(described, id=OP_PRECISION, **sides) if description.rounds else described
 
 
 def is_without_line(cause: Cause) -> bool:

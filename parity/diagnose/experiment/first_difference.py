@@ -19,7 +19,9 @@ class Parting(NamedTuple):
     """The op of one side at which the calls part.
 
     `sources` are the user's lines that made what the op takes; `inputs` are the recorded tensors themselves. `rounds`
-    says that float32 holds what the op returns, and not what it takes.
+    says that float32 holds what the op returns, and not what it takes. `shared` are the inputs that the other side's op
+    takes as well; `constants` those that it does not take, if neither what the module is given nor a weight that has a
+    counterpart is in them, or the output where none is shared; None if something is.
     """
 
     name: str
@@ -28,6 +30,8 @@ class Parting(NamedTuple):
     inputs: frozenset[int]
     output: Value
     rounds: bool
+    shared: tuple[Value, ...] = ()
+    constants: tuple[Value, ...] | None = None
 
 
 class Difference(NamedTuple):
@@ -81,6 +85,20 @@ class _Side:
                 open_ += [each for each in self.inputs(number) if each not in self._agreed]
         first = [number for number in sorted(self._apart) if self._agreed.issuperset(self.inputs(number))]
         return [self._parting(number) for number in first if number in self.values]
+
+    def beside(self, parting: Parting, other: Parting) -> Parting:
+        """Return an op with what it shares with the other side's op, and the constants that it does not."""
+        shared = {number for number in parting.inputs if self.matched.get(number, set()) & other.inputs}
+        alone = [number for number in parting.inputs - shared if number in self.values]
+        constants: tuple[Value, ...] | None = None
+        if all(map(self._is_constant, alone)):
+            constants = tuple(self.values[number] for number in alone) if shared else (parting.output,)
+        return parting._replace(shared=tuple(self.values[n] for n in shared if n in self.values), constants=constants)
+
+    def _is_constant(self, number: int) -> bool:
+        if number in self.matched:
+            return False
+        return number not in self.makers or all(map(self._is_constant, self.inputs(number)))
 
     def nearest(self, output: Value) -> float:
         """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
@@ -137,6 +155,8 @@ def _first_difference(torch: Recording, keras: Recording, grain: float) -> Diffe
     distance = min(distances)
     masks = first is not None and second is not None and _opposite(first, second, one, other)
     apart = distance if math.isfinite(distance) else None
+    if first and second:
+        first, second = one.beside(first, second), other.beside(second, first)
     return Difference(first, second, (one.end, other.end), apart, masks, torch.calls.cut or keras.calls.cut)
 
 

@@ -3,6 +3,7 @@
 How such a tensor differs is told in words, too.
 """
 
+import fractions
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +30,8 @@ DIGITS: Final = 6  # of a number that is written rather than searched for
 IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
 STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
 STOPPED, ADDED, SPARSE = "gradient.stopped", "loss.added", "optimizer.sparse_gradient"
+NORMALISED: Final = "loss.normalisation"
+MOST_COUNTED: Final = 256  # elements whose number may be told
 # Causes that say how a gradient differs, and not by what in the code: an experiment may tell that.
 COARSE: Final = (STOPPED, "gradient.missing", "gradient.scale", "gradient.sign", "gradient.transposed")
 # Ids of what arguments of losses and optimizers are called in either framework.
@@ -40,6 +43,8 @@ IDS: Final = {
     "ignore_class": "cross_entropy.ignored",
 }
 FACTOR: Final = 2.0**-20  # how far the ratio of two tensors' elements may vary where one is a multiple of the other
+NOISE: Final = 2.0**-36  # of the largest gradient: what may be rounding, as of a bias before a norm
+EXACT: Final = 1e-8  # of a ratio that is told as a fraction
 NEAR: Final = 1e-9  # elements that differ by less, relative to the largest, are alike
 MOST: Final = 4  # rows that are listed
 # What a tensor of each kind is, what a side does that has zeros there, and what the other side does.
@@ -233,6 +238,29 @@ def difference(kind: str, name: str, torch: Array | None, keras: Array | None) -
 def _loss(torch: float, keras: float) -> str:
     more, ratio = keras - torch, keras / torch if torch else np.inf
     return f"keras's loss is torch's {'+' if more > 0 else '-'} {abs(more):.6g}, or {ratio:.6g} times it"
+
+
+def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the cause of a loss that is divided by another number: it and all gradients differ by one factor."""
+    torch, keras = (trace.open("high", keys.step_file(asked.step)) for trace in traces)
+    gradients = [
+        key for key in torch if key.startswith("gradient/") and key in keras and not key.endswith(keys.EVIDENCE)
+    ]
+    largest = max((np.abs(torch[key]).max(initial=0.0) for key in gradients), default=0.0)
+    gradients = [key for key in gradients if np.abs(torch[key]).max(initial=0.0) > NOISE * largest]
+    loss = keys.key("loss", asked.name)
+    ratio = float(keras[loss] / torch[loss]) if torch[loss] else 0.0
+    if not gradients or any(not _is_times(torch[key], keras[key], ratio) for key in gradients):
+        return None
+    share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
+    told = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
+    evidence = f"keras's loss and all its gradients are {told} those of torch's"
+    return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
+
+
+def _is_times(torch: Array, keras: Array, factor: float) -> bool:
+    largest = np.abs(keras).max(initial=0.0)
+    return torch.shape == keras.shape and bool(np.abs(keras - factor * torch).max(initial=0.0) <= FACTOR * largest)
 
 
 def _empty_rows(zeros: Array, values: Array) -> str:

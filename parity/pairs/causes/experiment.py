@@ -29,6 +29,7 @@ from parity.runtime import experiment, survey
 from parity.runtime.experiment import Outcome, Question
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
+from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
@@ -75,7 +76,7 @@ class Experiment(NamedTuple):
                 known = {cause.id for cause in examined.result.causes}
                 examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
             examined.result.causes = each_once(examined.result.causes)
-            self._describe(_asked(asked, self._left(asked, unknown, named, examined), plain), examined.result)
+            self._describe(asked, self._left(asked, unknown, named, examined), examined.result)
             self._add_lines(asked, examined)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
@@ -109,10 +110,20 @@ class Experiment(NamedTuple):
             del left[where]
         return left
 
-    def _describe(self, left: dict[str, tuple[Question, Question]], result: CaseResult) -> None:
+    def _describe(self, asked: Asked, unknown: dict[str, Guilty], result: CaseResult) -> None:
         """Tell of the modules that remain at which lines both sides part, and what has to be changed there."""
+        left = _asked(asked, unknown, plain)
         described = self.described(left)
-        near = {where: _at(left[where], told.lines) for where, told in described.items() if all(told.lines)}
+        for place in (self._around, lambda where: MODEL):  # what is given to a module may be made around it
+            silent = {
+                one.where: one for one in unknown.values() if not (told := described.get(one.where)) or not told.words
+            }
+            described |= self.described(_asked(asked, silent, place))
+        near = {
+            where: _at(left[where], told.lines)
+            for where, told in described.items()
+            if all(told.lines) and not told.named
+        }
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
@@ -230,7 +241,9 @@ class Experiment(NamedTuple):
             for asked, theirs in zip(questions.values(), folders[1], strict=True)
         ]
         self._ask([torch, keras])
-        told = (description(Path(mine), Path(theirs)) for mine, theirs in zip(*folders, strict=True))
+        initial = self.traces[0].open("high", keys.INITIAL)
+        weights = [array for key, array in initial.items() if key.startswith("parameter/")]
+        told = (description(Path(mine), Path(theirs), weights) for mine, theirs in zip(*folders, strict=True))
         return dict(zip(questions, told, strict=True))
 
     def _ask(self, questions: Sequence[Sequence[Question]]) -> None:

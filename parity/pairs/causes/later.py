@@ -9,6 +9,7 @@ from parity.diagnose import optimizers
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment import later
 from parity.diagnose.experiment.causes import causes
+from parity.diagnose.experiment.description import with_descriptions
 from parity.diagnose.experiment.later import Parted, difference
 from parity.pairs.causes.experiment import MOST_ALIKE, Experiment, each_once
 from parity.pairs.hidden import has_own_optimizer
@@ -34,7 +35,8 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             try:
                 found = named or _found(experiment, asked, examined)
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
-                words = words if named else _with_lines(experiment, asked, words)
+                if asked.kind == "loss" and not named:
+                    named, words = _told_of_loss(experiment, asked, words)
                 alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
@@ -61,13 +63,16 @@ def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Ca
     return next(filter(None, (found[asked.where] for found in answers)), [])
 
 
-def _with_lines(experiment: Experiment, asked: Parted, words: str) -> str:
-    """Return a description of a loss together with the ops and lines at which both sides' computations of it part."""
-    scopes = _questions(experiment, asked)
-    if asked.kind != "loss" or not scopes:
-        return words
+def _told_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[list[Cause], str]:
+    """Return the cause that the numbers or the ops of a loss tell, and its description with the lines of both sides."""
+    if cause := later.normalised(asked, experiment.traces):
+        return [cause], words
+    if not (scopes := _questions(experiment, asked)):
+        return [], words
     told = experiment.described({asked.where: scopes[-1]})[asked.where]
-    return "; ".join(filter(None, (words, told.words)))
+    unknown = Cause(id=UNKNOWN, where=asked.where, evidence="")
+    (cause,) = with_descriptions([unknown], {asked.where: told})
+    return [cause] if cause.id != UNKNOWN else [], "; ".join(filter(None, (words, told.words)))
 
 
 def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
