@@ -79,21 +79,26 @@ def _order_by_parts(group: Group) -> tuple[int, ...] | None:
 
 
 def _by_equal_names(links: list[Link]) -> list[Link]:
-    """Put together units that have the same name on both sides."""
+    """Put together units that have the same name on both sides: blocks.0.skip_conv is blocks_0_skip_conv."""
     result = list(links)
     for number, link in enumerate(result):
-        name = _path(link.torch[0].label)
-        if not link.is_single or _path(link.keras[0].label) == name:
+        if not link.is_single or _are_named_alike(link.torch[0], link.keras[0]):
             continue
         for candidate_number, candidate in enumerate(result):
             if (
                 candidate.is_single
-                and _path(candidate.keras[0].label) == name
+                and _are_named_alike(link.torch[0], candidate.keras[0])
                 and signature(candidate) == signature(link)
             ):
                 _exchange(result, number, candidate_number)
                 break
     return result
+
+
+def _are_named_alike(torch: Unit, keras: Unit) -> bool:
+    """Return whether two units have one name; a number by which Keras counts layers is no part of one."""
+    parts = r"[./]" if keras.counted else r"[./_]+"
+    return re.split(parts, torch.label.lower()) == re.split(parts, keras.label.lower())
 
 
 def _uncrossed(links: list[Link]) -> list[Link]:
@@ -251,11 +256,6 @@ def signature(link: Link) -> object:
 def _labels(group: Group) -> tuple[list[str], list[str]]:
     """Return the labels of torch's units in a group, and those of Keras's."""
     return [link.torch[0].label for link in group], [link.keras[0].label for link in group]
-
-
-def _path(label: str) -> list[str]:
-    """Split a label into the names that it is made of."""
-    return re.split(r"[./]", label)
 
 
 def _parent(unit: Unit) -> str:
