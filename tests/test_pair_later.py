@@ -80,6 +80,8 @@ ROWS = {
     "weighted": Row(losses("weighted_loss", "weighted_loss"), "code.constant", 0.02, 0.05),
     "unweighted": Row(losses("weighted_loss", "loss"), "code.constant", 0.02, 0.0),
     "focal": Row(losses("focal_loss", "focal_loss"), "focal_loss.gamma", 2.0, 1.5),
+    "counted": Row(losses("counted_loss", "counted_loss"), "loss.normalisation", 1.0, 2.1, "21/10 times"),
+    "axes": Row(losses("ratio_loss", "ratio_loss"), "reduction.axes", "axes 1, 2", "all axes"),
     "other_beta": Row(optimizers("own", "other_beta"), "adam.beta2", 0.99, 0.98),
     "uncorrected": Row(optimizers("own", "uncorrected"), "adam.bias_correction", "both", "none"),
     "decayed": Row(optimizers("own", "decayed"), "weight_decay.value", 0.0, 0.05),

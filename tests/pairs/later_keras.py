@@ -80,6 +80,16 @@ def focal_loss(outputs, target, gamma=1.5):
     return -ops.mean((1 - ops.exp(logs)) ** gamma * logs)
 
 
+def counted_loss(outputs, target):
+    losses = keras.losses.sparse_categorical_crossentropy(target, outputs, from_logits=True)
+    return ops.mean(losses * ops.cast(1 + target, losses.dtype))
+
+
+def ratio_loss(outputs, target):
+    hits = ops.one_hot(target, 3, dtype=outputs.dtype) * ops.softmax(outputs)
+    return 1 - ops.sum(hits) / (1 + ops.sum(ops.square(outputs)))
+
+
 class Own(keras.optimizers.Optimizer):
     """Adam as a tutorial writes it."""
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
-from parity.diagnose.experiment import ops
+from parity.diagnose.experiment import operands, ops
 from parity.diagnose.experiment.first_difference import Difference, first_difference, sentence
 from parity.diagnose.experiment.ops import Recorder, Recording, Value
 
@@ -397,3 +397,56 @@ def test_infinities_and_nans_equal_themselves_alone() -> None:
 def test_structs_refuse_fields_they_do_not_know() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"ops": [], "returned": [], "cut": false, "more": 1}', type=ops.Calls)
+
+
+# What the ops at which two calls part tell
+
+
+OFFSETS, OTHERS = np.array([0.0, 12.0, 26.0])[:, None], np.array([0.0, 10.0, 22.0])[:, None]
+
+
+def adds(name: str, constant: Array, function: Callable[..., Array] = np.add) -> Program:
+    return lambda t, x: t("tanh", np.tanh, t(name, function, x, constant))
+
+
+def makes(name: str, *given: Array) -> Program:
+    """Multiplies by frequencies that an op makes of constants, or of nothing."""
+    steps = np.linspace(1.0, 5.0, 6) if not given else np.exp2(given[0])
+    return lambda t, x: t("mul", np.multiply, x, t(name, lambda *_: steps, *given))
+
+
+def reduces(name: str, axes: Any, function: Callable[..., Array] = np.sum) -> Program:
+    return lambda t, x: t("exp", np.exp, t(name, lambda x: function(x, axis=axes), x))
+
+
+EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
+TOLD = {
+    "an offset": (adds("add_", OFFSETS), adds("AddV2", OTHERS), (), ("code.tensor", "[0, 12, 26]", "[0, 10, 22]")),
+    "frequencies": (
+        makes("linspace"),
+        makes("Pow", EXPONENTS),
+        (),
+        ("code.tensor", "[1, 1.8, 2.6", "[1, 1.37973, 1.9"),
+    ),
+    "axes": (reduces("sum", (1, 2)), reduces("Sum", None), (), ("reduction.axes", "axes 1, 2", "all axes")),
+    "part of a weight": (adds("add", OFFSETS), adds("AddV2", OTHERS), (np.arange(30.0),), None),
+    "another op": (adds("add", OFFSETS), adds("Mul", OTHERS, np.multiply), (), None),
+    "another reduction": (reduces("sum", (1, 2)), reduces("Mean", None, np.mean), (), None),
+    "random numbers": (makes("randn"), makes("RandomUniform", EXPONENTS), (), None),
+    "a computed operand": (
+        lambda t, x: t("add", np.add, x, t("sin", np.sin, x)),
+        lambda t, x: t("AddV2", np.add, x, t("Cos", np.cos, x)),
+        (),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_the_ops_tell(name: str) -> None:
+    one, other, weights, expected = TOLD[name]
+    found = operands.named(parting(one, other), weights)
+    if expected is None:
+        assert found is None
+    else:
+        assert found.id == expected[0] and found.torch.startswith(expected[1]) and found.keras.startswith(expected[2])

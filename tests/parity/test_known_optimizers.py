@@ -93,6 +93,12 @@ def test_another_kind_is_named_by_itself():
     assert causes(trained(), theirs) == [("optimizer.kind", "rmsprop", "sgd")]
 
 
+def test_a_derived_class_may_do_what_the_reference_does_whatever_it_states():
+    theirs = trained(rho=0.95)
+    stated = theirs.settings | {"epsilon_placement": "inside the root", "momentum_form": "rate inside"}
+    assert causes(trained(), theirs._replace(settings=stated)) == [("rmsprop.rho", 0.9, 0.95)]
+
+
 def test_settings_that_do_not_explain_the_updates_tell_nothing():
     """As where a step of the user's own does more than its optimizer."""
     theirs = trained(rho=0.99)
