@@ -81,6 +81,8 @@ ROWS = {
     "unweighted": Row(losses("weighted_loss", "loss"), "code.constant", 0.02, 0.0),
     "focal": Row(losses("focal_loss", "focal_loss"), "focal_loss.gamma", 2.0, 1.5),
     "counted": Row(losses("counted_loss", "counted_loss"), "loss.normalisation", 1.0, 2.1, "21/10 times"),
+    "huber": Row(losses("huber_loss", "huber_loss"), "smooth_l1_loss.form", "smooth_l1_loss", "huber_loss"),
+    "shifted": Row(losses("shifted_loss", "shifted_loss"), "code.slice", ":-1", "1:"),
     "axes": Row(losses("ratio_loss", "ratio_loss"), "reduction.axes", "axes 1, 2", "all axes"),
     "other_beta": Row(optimizers("own", "other_beta"), "adam.beta2", 0.99, 0.98),
     "uncorrected": Row(optimizers("own", "uncorrected"), "adam.bias_correction", "both", "none"),

@@ -90,6 +90,15 @@ def ratio_loss(outputs, target):
     return 1 - ops.sum(hits) / (1 + ops.sum(ops.square(outputs)))
 
 
+def huber_loss(outputs, target):
+    apart = keras.losses.Huber(delta=0.25)(outputs[..., 0], outputs[..., 1])
+    return ops.mean(ops.square(outputs)) + apart
+
+
+def shifted_loss(outputs, target):
+    return ops.mean(keras.losses.sparse_categorical_crossentropy(target[:, 1:], outputs[:, 1:], from_logits=True))
+
+
 class Own(keras.optimizers.Optimizer):
     """Adam as a tutorial writes it."""
 

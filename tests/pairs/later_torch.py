@@ -100,6 +100,15 @@ def ratio_loss(outputs, target):
     return (1 - hits.sum((1, 2)) / (1 + outputs.square().sum((1, 2)))).mean()
 
 
+def huber_loss(outputs, target):
+    return outputs.square().mean() + functional.smooth_l1_loss(outputs[..., 0], outputs[..., 1], beta=0.25)
+
+
+def shifted_loss(outputs, target):
+    """Each position predicts the next target."""
+    return functional.cross_entropy(outputs[:, :-1].flatten(0, 1), target[:, 1:].flatten())
+
+
 def focal_loss(outputs, target, gamma=2.0):
     logs = functional.log_softmax(outputs, -1).gather(-1, target[..., None])[..., 0]
     return (-((1 - logs.exp()) ** gamma) * logs).mean()

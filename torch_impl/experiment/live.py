@@ -53,12 +53,17 @@ def gelu_exact(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return functional.gelu(x, approximate="none")
 
 
+def huber_loss(*args: Any, beta: float = 1.0, **kwargs: Any) -> torch.Tensor:
+    """Return what Huber's loss is where a smooth L1 loss is asked for: beta times as much."""
+    return functional.huber_loss(*args, delta=beta, **kwargs)
+
+
 class Live:
     """A built model; `training`: whether its first pass is one of training; `later`: what comes after it."""
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
-    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
+    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "huber_loss": huber_loss}
     base = nn.Module
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:

@@ -65,10 +65,11 @@ FAMILIES: Final = (
     ("stop_gradient", "convert_to_tensor"),
 )  # fmt: skip
 # What a function computes by an argument of its own, by names that no framework has.
-FORMS: Final = {"gelu": ("gelu_exact", "gelu_tanh")}
+FORMS: Final = {"gelu": ("gelu_exact", "gelu_tanh"), "smooth_l1_loss": ("huber_loss",)}
+SLICES: Final = (":", "1:", ":-1")  # of an axis that may be shifted against another
 ACTIVATIONS: Final = (*FAMILIES[0], *FAMILIES[1])
 STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gradient from what is before
-FUNCTIONS: Final = tuple(dict.fromkeys(name for family in FAMILIES for name in family))
+FUNCTIONS: Final = tuple(dict.fromkeys(name for family in (*FAMILIES, FORMS) for name in family))
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 SOON: Final = 2  # such values, until a setting has to wait for those whose values matter; of texts, three times as many
 SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for

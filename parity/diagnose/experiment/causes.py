@@ -81,6 +81,7 @@ KNOWN: Final = (
     "constant",
     "function",
     "operator",
+    "slice",
 )
 RETURNED: Final = ("return_", "output_")  # how names begin that say what is returned
 SWITCHES: Final = (0.0, 1.0, -1.0)  # numbers that switch a term off or on
@@ -90,6 +91,7 @@ IN_CODE: Final = {
     "variable": "code.constant",
     "function": "code.function",
     "operator": "code.operator",
+    "slice": "code.slice",
     "precision": PRECISION,
 }
 

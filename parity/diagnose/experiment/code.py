@@ -3,7 +3,7 @@
 import contextlib
 import dis
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, are_axes
@@ -87,6 +87,39 @@ def operators(run: Executed) -> Iterator[Knob]:
             line = instruction.positions.lineno if instruction.positions else None
             change = _operator(function, instruction.offset + 1, group)
             yield Knob(sign, run.name, f"{run.file}:{line}", sign, "operator", change)
+
+
+def slices(run: Executed) -> Iterator[Knob]:
+    """Yield the slices with written ends in a function's code, such as 1: and :-1, each at all its places.
+
+    An axis that is shifted against another, as targets against predictions, has one of these on either side.
+    """
+    instructions = list(dis.get_instructions(run.function.__code__))
+    found: dict[str, list[dis.Instruction]] = {}
+    lines: dict[str, int | None] = {}
+    for start, stop, made in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        ends = [each.argval for each in (start, stop) if each.opname == "LOAD_CONST"]
+        if made.opname in ("BUILD_SLICE", "BINARY_SLICE") and made.arg != 3 and len(ends) == 2:
+            text = ":".join("" if end is None else str(end) for end in ends)
+            found.setdefault(text, []).extend((start, stop))
+            lines.setdefault(text, made.positions.lineno if made.positions else None)
+    for text, loads in found.items():
+        yield Knob(text, run.name, f"{run.file}:{lines[text]}", text, "slice", _ends(run.function, loads))
+
+
+def _ends(function: types.FunctionType, loads: Sequence[dis.Instruction]) -> Changed:
+    """Return the change of the ends of slices, which these instructions load in turn."""
+
+    def replaced(code: types.CodeType, text: str) -> types.CodeType:
+        ends = [int(end) if end else None for end in text.split(":")]
+        instructions, first = bytearray(code.co_code), len(code.co_consts)
+        if first + 1 >= 1 << 8:
+            raise LookupError("no room for another constant")
+        for number, load in enumerate(loads):
+            instructions[load.offset + 1] = first + number % 2
+        return code.replace(co_consts=(*code.co_consts, *ends), co_code=bytes(instructions))
+
+    return _recompiled(function, replaced)
 
 
 def signs(sign: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment.attempts import plain
-from parity.diagnose.experiment.candidates import EQUATION, FORMS, alternatives, candidates, is_number
+from parity.diagnose.experiment.candidates import EQUATION, FORMS, SLICES, alternatives, candidates, is_number
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
@@ -150,7 +150,7 @@ def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
 def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
     """Yield what stands in the code of the model that was run."""
     own = [each for each in run if each.is_models]
-    for find in (code.variables, code.constants, code.functions, code.operators):
+    for find in (code.variables, code.constants, code.functions, code.operators, code.slices):
         for each in own:
             yield from find(each)
 
@@ -163,6 +163,8 @@ def _values(
     if knob.kind == "function":
         forms = [functions[form] for form in FORMS.get(knob.name, ()) if form in functions]
         return [*forms, *alternatives(knob.name), *knob.words]
+    if knob.kind == "slice":
+        return [text for text in SLICES if text != knob.value]
     if knob.kind == "operator":
         return code.signs(knob.value)
     if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
