@@ -1,9 +1,8 @@
 """A user's model that lives, of which one layer can be called again as it was called in the first forward pass."""
 
 import inspect
-import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -22,19 +21,14 @@ from keras_impl.record.pair import layers
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.pair.vary import opened as instance
-from parity.core import ownership
-from parity.core.arrays import Array, Floats, reproduced
+from parity.core.arrays import Array, Floats
+from parity.diagnose.experiment import live
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
-from parity.diagnose.experiment.pieces import Evidence
 from parity.pairs.vary.coverage import Observer
-from parity.runtime.experiment import LATER, Mask, Question
+from parity.runtime.experiment import Mask
 from parity.runtime.job import ExperimentJob
-
-
-class _Made(BaseException):
-    """Raised where the tensor has been made, to leave the model: what follows does not matter."""
 
 
 @contextmanager
@@ -56,77 +50,18 @@ def gelu_exact(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
     return keras.activations.gelu(x, approximate=False)
 
 
-class Live:
+class Live(live.Live):
     """A built model; `training`: whether its first pass is one of training; `later`: what comes after it."""
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
     } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
-    base = keras.layers.Layer
+    base, separator = keras.layers.Layer, "/"
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
-        self._built, self._inputs, self._training = built, inputs, training
-        self._layers = tree.named(built.model)
+        super().__init__(built, inputs, training, later, tree.named(built.model))
         self._observed = tree.inner(built.model)
-        self._later, self._is_later = later, False
-        self._innocent: list[str] = []
-        self._paused = 0
-        self._arguments: dict[str, Any] = {}
-        self._call: Callable[[], Any] = self._whole
-        self._made: list[tf.Tensor] = []
-        self._returned: dict[str, Array] = {}
-        self._calls: list[tuple[Call, int]] = []
         calls.observed(self._observed, self._on_call, self._on_return)
-
-    def take(self, question: Question, evidence: Evidence) -> bool:
-        """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
-
-        Calling it again returns what was recorded, unless the module is no function of its arguments.
-        """
-        expected = evidence.own
-        assert expected is not None
-        self._tensor, self._number, self._scope = question.tensor, question.tensor.number, question.module
-        self._innocent = question.innocent
-        self._called: dict[str, None] = {}
-        if question.tensor.kind in LATER:
-            return self._takes_later(question, evidence)
-        if question.module and (taken := self._taken(question)):
-            self._call, self._number = taken
-            with suppress(Exception):  # a layer that cannot be called alone
-                if self._is_again(expected):
-                    return True
-        # The layer keeps a state, or draws random numbers: only the whole model can be called again as it was.
-        self._call, self._number = self._whole, question.tensor.number
-        return self._is_again(expected)
-
-    def exchange(self, tensors: Sequence[tuple[Array, Array]]) -> bool:
-        """Let the layer be called with what the other side's was given, and return whether that is something else.
-
-        `tensors`: pairs of a tensor of this side and the other side's, in torch's axes, among them the inputs.
-        """
-        arguments = self.arguments()[0]
-        if (exchanged := exchanged_arguments(arguments, tensors)) is None:
-            return False
-        arguments.update(exchanged)
-        return True
-
-    def replay(self) -> Array:
-        """Call the module again, and return the question's tensor in torch's axes."""
-        self._paused = 0
-        self._made.clear()
-        try:
-            returned = self._call()
-        except _Made:
-            array = weights.array(self._made[self._number])
-            return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
-        self._returned = dict(returned)
-        return self._returned[self._tensor.key.partition("/")[2]]
-
-    def earlier(self) -> list[Array]:
-        """Return what the module, when it was called last, returned before the question's tensor."""
-        name = self._tensor.key.partition("/")[2]
-        outputs = itertools.takewhile(lambda item: item[0] != name, self._returned.items())
-        return [array for _, array in outputs] or [weights.array(each) for each in self._made[: self._number]]
 
     def array(self, tensor: Any) -> Array:
         """Return the numbers of a tensor."""
@@ -136,27 +71,14 @@ class Live:
         """Return a tensor of an array's numbers, of the type of another tensor."""
         return like(array, tensor)
 
-    def owners(self) -> list[Owner]:
-        """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
-        below = f"{self._scope}/" if self._scope else ""
-        innocent = tuple(f"{name}/" for name in self._innocent)
-        unobserved = [path for path in self._layers if path not in self._observed]
-        names = [
-            name for name in (*self._called, *unobserved) if name == self._scope or (name and name.startswith(below))
-        ]
-        guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        own = [self._owner(name) for name in dict.fromkeys(guilty)]
-        return [*own, *self._later.owners()] if self._is_later else own
-
-    def arguments(self) -> tuple[dict[str, Any], Owner]:
-        """Return the arguments with which the module is called again, which may be changed, and the module."""
-        return {} if self._call == self._whole else self._arguments, self._owner(self._scope)
+    def exchanged(self, arguments: dict[str, Any], tensors: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
+        """Return the arguments with the other side's tensors for its own; None if they are the same."""
+        return exchanged_arguments(arguments, tensors)
 
     def recorded(self) -> Recording:
         """Return the ops that the layer executes when it is called again, or those of a loss and the forward pass."""
-        replay = self._later.loss_alone if self._tensor.kind == "loss" else self.replay
         with self._located():
-            return recorded(replay)
+            return recorded(self._later.loss_alone if self._tensor.kind == "loss" else self.replay)
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes.
@@ -179,77 +101,38 @@ class Live:
         """
         return list(graph.settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
 
-    def is_paused(self) -> bool:
-        """Return whether a layer that returns the same on both sides is being called."""
-        return self._paused > 0
+    def _arranged(self, array: Array) -> Array:
+        return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
 
-    def is_models(self, file: str) -> bool:
-        """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
-        return ownership.is_models(file)
+    def _reached(self) -> list[str]:
+        return [*self._called, *(path for path in self._modules if path not in self._observed)]
 
     def _located(self) -> AbstractContextManager[None]:
         """Take the line that made an operation of a graph for the line that is running."""
-        return graph.located(self._layers.values(), self._built.lines)
+        return graph.located(self._modules.values(), self._built.lines)
 
     def _owner(self, path: str) -> Owner:
-        layer = self._layers[path]
+        layer = self._modules[path]
         sizes = {size for _, variable in layers.variables_of(layer) for size in variable.shape}
         return Owner(path, tree.kind(layer), layer, sizes)
-
-    def _takes_later(self, question: Question, evidence: Evidence) -> bool:
-        """Keep the first way to compute what comes after the forward pass that gives what was recorded."""
-        self._is_later = True
-        for way in self._later.ways(question, evidence):
-            self._call = way.recorded
-            with suppress(Exception):  # a module that cannot be called alone
-                if evidence.own is not None and self._is_again(evidence.own):
-                    self._call = way.asked
-                    return True
-        return False
-
-    def _is_again(self, expected: Array) -> bool:
-        try:
-            return reproduced(self.replay(), expected)
-        except LookupError:
-            return False
 
     def _whole(self) -> Any:
         self._built.reset_variables()  # not the attributes, which an experiment may have set
         return self._built.call(self._inputs, self._training, Observer())
 
-    def _taken(self, question: Question) -> tuple[Callable[[], Any], int] | None:
-        """Return the call of the layer with its arguments, and the tensor's number within that call."""
-        self._made.clear()
-        self._calls.clear()
-        try:
-            self._whole()
-        except _Made:
-            call, before = self._calls[-1]
-            bound = inspect.signature(call.module.call).bind(*call.args, **call.kwargs)
-            bound.apply_defaults()
-            self._arguments = bound.arguments
-            return lambda: call.module.call(*bound.args, **bound.kwargs), self._number - before
-        return None
+    def _run(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    def _bound(self, call: Call) -> tuple[dict[str, Any], Callable[[], Any]]:
+        bound = inspect.signature(call.module.call).bind(*call.args, **call.kwargs)
+        bound.apply_defaults()
+        return bound.arguments, lambda: call.module.call(*bound.args, **bound.kwargs)
 
     def _on_call(self, call: Call) -> None:
-        """Note a call, and the tensors that it is given."""
-        self._called[call.path] = None
-        self._paused += call.path in self._innocent
-        if call.path == self._scope:
-            self._calls.append((call, len(self._made)))
-        if (call.path, "given") == (self._tensor.module, self._tensor.kind):
-            self._add(call.tensors[: self._tensor.each or None])
+        self._enter(call, lambda call: call, lambda call: call.tensors[: self._tensor.each or None])
 
     def _on_return(self, call: Call, outputs: Any) -> None:
-        """Note the end of a call, and what it returns."""
-        self._paused -= call.path in self._innocent
-        if (call.path, "returned") == (self._tensor.module, self._tensor.kind):
-            self._add(list(flat(outputs)))
-
-    def _add(self, tensors: list[tf.Tensor]) -> None:
-        self._made.extend(tensors)
-        if len(self._made) > self._number:
-            raise _Made
+        self._leave(call, lambda: list(flat(outputs)))
 
 
 @contextmanager

@@ -117,8 +117,8 @@ def _found(first: Applied, second: Applied) -> Clipped | None:
     factors = {name: _factor(mine[name], theirs[name]) for name in mine}
     known = [factor for factor in factors.values() if factor is not None and factor > 0]
     if len(known) < max(len(factors), 2):
-        summed = {name for side in (first, second) for name in side.rows}  # whose rows are cut off one by one
-        return _by_value(*({name: side[name] for name in side.keys() - summed} for side in (mine, theirs)), _norm(mine))
+        kept = mine.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
+        return _by_value({name: mine[name] for name in kept}, {name: theirs[name] for name in kept}, _norm(mine))
     if max(known) - min(known) <= EXACT * max(known):
         return _of_one_factor(max(known), first, second)
     total, norms = _norm(theirs), first.norms

@@ -18,6 +18,7 @@ from parity.diagnose.topic import Question
 from parity.results import Cause, LayoutCheck
 from parity.trace import keys
 
+MOMENTUM = "batch_norm.momentum"
 COMMON = ("gradient", keys.UPDATE)  # kinds of questions with one answer for all parameters
 # Cause id by the aspect of the layout that differs, the most important aspect first.
 PLACEMENTS = {
@@ -41,6 +42,9 @@ def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
         f"recomputed with {change.trait} = {candidate_value}, {names[1]} is reproduced to {bits}; "
         f"with {reference_value}, to {before}"
     )
+    if change.cause == MOMENTUM and "keras" in names:  # told as PyTorch has it, the weight of the new value
+        own = 1 - (candidate_value if names[1] == "keras" else reference_value)
+        evidence += f"; keras's argument, the weight of the old value, is {own:.6g}"
     return _entry(change.cause, question.where, names, (reference_value, candidate_value), evidence)
 
 

@@ -1,180 +1,218 @@
-"""A module of a living model, as one backend calls it again, with its settings and the values to try for them."""
+"""A module of a living model, as one backend calls it again: what both sides do alike."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, Protocol
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
-from parity.core.arrays import Array, Floats
-from parity.diagnose.experiment import code, knobs, masks
-from parity.diagnose.experiment.attempts import plain
-from parity.diagnose.experiment.candidates import EQUATION, FORMS, SLICES, alternatives, candidates, is_number
-from parity.diagnose.experiment.executed import Executed, executed
+from parity.core import ownership
+from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
 from parity.runtime.experiment import LATER, Mask, Question
-from parity.runtime.job import ExperimentJob
-
-# With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
-SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
 
 
-class Live(Protocol):
-    """A built model with its weights, of which one module can be called again as in the first forward pass."""
+class Made(BaseException):
+    """Raised where the tensor has been made, to leave the model: what follows does not matter."""
+
+
+class Live(ABC):
+    """A built model with its weights, of which one module can be called again as in the first forward pass.
+
+    Args:
+        built: the model, as its side has built it; it can be called, and brought back to its initial state.
+        inputs: what the first pass is given.
+        training: whether that is a pass of training.
+        later: what comes after it.
+        modules: the modules by path.
+    """
 
     functions: Mapping[str, Callable[..., Any]]
     base: type
+    separator: str  # between the names of a path
 
-    def take(self, question: Question, evidence: Evidence) -> bool:
-        """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
+    def __init__(self, built: Any, inputs: dict[str, Array], training: bool, later: Any, modules: Mapping[str, Any]):
+        self._built, self._inputs, self._training, self._modules = built, inputs, training, modules
+        self._later, self._is_later = later, False
+        self._innocent: list[str] = []
+        self._called: dict[str, None] = {}
+        self._paused = 0
+        self._arguments: dict[str, Any] = {}
+        self._call: Callable[[], Any] = self._whole
+        self._made: list[Any] = []
+        self._returned: dict[str, Array] = {}
+        self._calls: list[tuple[Any, int]] = []
 
-        Calling it again returns what was recorded, unless the module is no function of its arguments.
-        """
-
-    def exchange(self, tensors: Sequence[tuple[Array, Array]]) -> bool:
-        """Let the module be called with what the other side's was given, and return whether that is something else.
-
-        `tensors`: pairs of a tensor of this side and the other side's, in torch's axes, among them the inputs.
-        """
-
-    def replay(self) -> Array:
-        """Call the module again, and return the question's tensor in torch's axes."""
-
-    def earlier(self) -> list[Array]:
-        """Return what the module, when it was called last, returned before the question's tensor."""
-
+    @abstractmethod
     def array(self, tensor: Any) -> Array:
         """Return the numbers of a tensor."""
 
+    @abstractmethod
     def like(self, array: Array, tensor: Any) -> Any:
         """Return a tensor of an array's numbers, of the type of another tensor."""
 
-    def owners(self) -> list[Owner]:
-        """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
+    @abstractmethod
+    def exchanged(self, arguments: dict[str, Any], tensors: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
+        """Return the arguments with the other side's tensors for its own; None if they are the same."""
 
-    def arguments(self) -> tuple[dict[str, Any], Owner]:
-        """Return the arguments with which the module is called again, which may be changed, and the module."""
-
+    @abstractmethod
     def recorded(self) -> Recording:
-        """Return the ops that the module executes when it is called again."""
+        """Return the ops that the module executes when it is called again, or those of a loss and the forward pass."""
 
+    @abstractmethod
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself that decide at which precision it computes."""
 
+    @abstractmethod
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
 
+    @abstractmethod
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return the settings of operations in graphs: the code that made them runs no more when the module is called.
 
         `read`: the names that the code which is run refers to. `theirs`: the masks that the other side's is given.
         """
 
+    @abstractmethod
+    def _owner(self, path: str) -> Owner:
+        """Return a module with its settings."""
+
+    @abstractmethod
+    def _bound(self, call: Any) -> tuple[dict[str, Any], Callable[[], Any]]:
+        """Return the arguments of a call by name, and a function that calls its module again with them."""
+
+    @abstractmethod
+    def _whole(self) -> Any:
+        """Call the whole model as at first, with its initial state, and return its outputs by name."""
+
+    @abstractmethod
+    def _run(self, call: Callable[[], Any]) -> Any:
+        """Call the model, or a module of it, without a backward pass."""
+
+    def _arranged(self, array: Array) -> Array:
+        return array
+
+    def take(self, question: Question, evidence: Evidence) -> bool:
+        """Keep the call of the question's module that makes the question's tensor, and return whether it was seen.
+
+        Calling it again returns what was recorded, unless the module is no function of its arguments.
+        """
+        expected = evidence.own
+        assert expected is not None
+        self._tensor, self._number, self._scope = question.tensor, question.tensor.number, question.module
+        self._innocent = question.innocent
+        self._called = {}
+        if question.tensor.kind in LATER:
+            return self._takes_later(question, evidence)
+        if question.module and (taken := self._taken()):
+            self._call, self._number = taken
+            with suppress(Exception):  # a module that cannot be called alone
+                if self._is_again(expected):
+                    return True
+        # The module keeps a state, or draws random numbers: only the whole model can be called again as it was.
+        self._call, self._number = self._whole, question.tensor.number
+        return self._is_again(expected)
+
+    def exchange(self, tensors: Sequence[tuple[Array, Array]]) -> bool:
+        """Let the module be called with what the other side's was given, and return whether that is something else.
+
+        `tensors`: pairs of a tensor of this side and the other side's, in torch's axes, among them the inputs.
+        """
+        arguments = self.arguments()[0]
+        if (exchanged := self.exchanged(arguments, tensors)) is None:
+            return False
+        arguments.update(exchanged)
+        return True
+
+    def replay(self) -> Array:
+        """Call the module again, and return the question's tensor in torch's axes."""
+        self._paused = 0
+        self._made.clear()
+        try:
+            returned = self._run(self._call)
+        except Made:
+            return self._arranged(self.array(self._made[self._number]))
+        self._returned = dict(returned)
+        return self._returned[self._tensor.key.partition("/")[2]]
+
+    def earlier(self) -> list[Array]:
+        """Return what the module, when it was called last, returned before the question's tensor."""
+        name = self._tensor.key.partition("/")[2]
+        outputs = itertools.takewhile(lambda item: item[0] != name, self._returned.items())
+        return [array for _, array in outputs] or [self.array(each) for each in self._made[: self._number]]
+
+    def owners(self) -> list[Owner]:
+        """Return the module and those in it that were called before the tensor was made, without the innocent ones."""
+        below = f"{self._scope}{self.separator}" if self._scope else ""
+        innocent = tuple(f"{name}{self.separator}" for name in self._innocent)
+        names = [name for name in self._reached() if name == self._scope or (name and name.startswith(below))]
+        guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
+        own = [self._owner(name) for name in dict.fromkeys(guilty)]
+        return [*own, *self._later.owners()] if self._is_later else own
+
+    def _reached(self) -> list[str]:
+        return list(self._called)
+
+    def arguments(self) -> tuple[dict[str, Any], Owner]:
+        """Return the arguments with which the module is called again, which may be changed, and the module."""
+        return {} if self._call == self._whole else self._arguments, self._owner(self._scope)
+
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
+        return self._paused > 0
 
     def is_models(self, file: str) -> bool:
         """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
+        return ownership.is_models(file)
 
+    def _takes_later(self, question: Question, evidence: Evidence) -> bool:
+        """Keep the first way to compute what comes after the forward pass that gives what was recorded."""
+        self._is_later = True
+        for way in self._later.ways(question, evidence):
+            self._call = way.recorded
+            with suppress(Exception):  # a module that cannot be called alone
+                if evidence.own is not None and self._is_again(evidence.own):
+                    self._call = way.asked
+                    return True
+        return False
 
-Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
+    def _is_again(self, expected: Array) -> bool:
+        try:
+            return reproduced(self.replay(), expected)
+        except LookupError:
+            return False
 
+    def _taken(self) -> tuple[Callable[[], Any], int] | None:
+        """Return the call of the module with its arguments, and the tensor's number within that call."""
+        self._made.clear()
+        self._calls.clear()
+        try:
+            self._run(self._whole)
+        except Made:
+            call, before = self._calls[-1]
+            self._arguments, again = self._bound(call)
+            return again, self._number - before
+        return None
 
-class Known(NamedTuple):
-    """The settings of a module: those with a name, those in its code, and all their values for the other side to try.
+    def _enter(self, call: Any, kept: Callable[[Any], Any], given: Callable[[Any], list[Any]]) -> None:
+        """Note a call, as it is `kept`, and the tensors that it is `given`."""
+        self._called[call.path] = None
+        self._paused += call.path in self._innocent
+        if call.path == self._scope:
+            self._calls.append((kept(call), len(self._made)))
+        if (call.path, "given") == (self._tensor.module, self._tensor.kind):
+            self._add(given(call))
 
-    `run`: the functions that the module ran.
-    """
+    def _leave(self, call: Any, returned: Callable[[], list[Any]]) -> None:
+        """Note the end of a call, and what it returns."""
+        self._paused -= call.path in self._innocent
+        if (call.path, "returned") == (self._tensor.module, self._tensor.kind):
+            self._add(returned())
 
-    run: list[Executed]
-    named: list[Knob]
-    in_code: list[Knob]
-    settings: list[Any]
-
-    @property
-    def all(self) -> list[Knob]:
-        """Return the settings of both kinds."""
-        return [*self.named, *self.in_code]
-
-    def beside(self, theirs: Sequence[Any]) -> "Known":
-        """Return the settings, first the numbers that are none of the other side's: one of them is likelier wrong."""
-
-        def is_shared(knob: Knob) -> bool:
-            return not is_number(knob.value) or plain(knob.value) in theirs
-
-        return self._replace(named=sorted(self.named, key=is_shared), in_code=sorted(self.in_code, key=is_shared))
-
-
-def known_settings(question: Question, live: Live) -> Known:
-    """Return what can be changed in the module, which is called for it."""
-    run, read = executed(live.replay, live.is_models, live.is_paused)
-    in_graphs = live.graph_settings(read, question.masks)
-    named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
-    named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
-    in_code = [*_in_code(run), *(knob for knob in in_graphs if knob.kind != "attribute")]
-    values = [plain(knob.value) for knob in (*named, *in_code)]
-    settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
-    settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
-    settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
-    return Known(list(run), named, in_code, settings)
-
-
-def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Knob], Sequence[Any]]:
-    """Return the function that returns the values to try for a setting."""
-    # What the other side alone has is the likeliest.
-    theirs = sorted(question.settings or [], key=known.settings.__contains__)
-    words = [text for text in theirs if isinstance(text, str)]
-    around = [word for each in known.run for word in knobs.words(each.function.__code__)]
-
-    def values(knob: Knob) -> Sequence[Any]:
-        likely = [*(word for word in words if word in knob.words), *knob.words, *words, *around]
-        # The first values are tried of all settings. A setting that a port gives may have been left to its default.
-        usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
-        usual = [each for each in usual if each != knob.value]
-        first = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named), *usual]
-        return [*first, *(each for each in _values(knob, theirs, likely, live.functions) if each not in first)]
-
-    return values
-
-
-def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
-    """Yield the settings of the module that have a name of their own: arguments and attributes."""
-    yield from live.precisions()
-    yield from knobs.arguments(*live.arguments())
-    for owner in live.owners():
-        yield from knobs.attributes(owner, read, live.base)
-    for each in run:
-        yield from code.defaults(each)
-
-
-def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
-    """Yield what stands in the code of the model that was run."""
-    own = [each for each in run if each.is_models]
-    for find in (code.variables, code.constants, code.functions, code.operators, code.slices):
-        for each in own:
-            yield from find(each)
-
-
-def _values(
-    knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
-) -> Sequence[Any]:
-    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
-        return list(knob.words)
-    if knob.kind == "function":
-        forms = [functions[form] for form in FORMS.get(knob.name, ()) if form in functions]
-        return [*forms, *alternatives(knob.name), *knob.words]
-    if knob.kind == "slice":
-        return [text for text in SLICES if text != knob.value]
-    if knob.kind == "operator":
-        return code.signs(knob.value)
-    if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
-        return []  # a format, a message
-    known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
-    return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
-
-
-def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
-    """Return the values with which a term of a loss, a gradient or an update is left out; first comes another axis."""
-    value = knob.value
-    other_axis = (1 - value,) if knob.kind == "constant" and type(value) is int and value in (0, 1) else ()
-    return (*other_axis, *SWITCHED_OFF.get(type(value), ())) if kind in LATER else ()
+    def _add(self, tensors: list[Any]) -> None:
+        self._made.extend(tensors)
+        if len(self._made) > self._number:
+            raise Made

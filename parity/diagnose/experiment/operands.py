@@ -75,7 +75,8 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     told = ["all axes" if not each else f"axes {', '.join(map(str, each))}" for each in axes if each is not None]
     if len(set(told)) < len(axes):
         return None
-    return Named(AXES, *told, f"{places(difference)} reduce the same tensor, in the order of its axes on each side")
+    words = f"{places(difference)} reduce the same tensor, in the order of its axes on each side"
+    return Named(AXES, told[0], told[1], words)
 
 
 def _axes(op: Parting, function: Callable[..., Array]) -> Iterator[tuple[int, ...]]:

@@ -14,10 +14,11 @@ from parity.diagnose.experiment import knobs, masks, ops
 from parity.diagnose.experiment.attempts import Attempts, Trial, told_of
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import SLICES, Knob
-from parity.diagnose.experiment.live import Known, Live, Open, known_settings, values_to_try
+from parity.diagnose.experiment.live import Live
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.search import LEAST, Found, Search
+from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
 from parity.diagnose.formula import NEEDED
 from parity.runtime import experiment, survey
 from parity.runtime.experiment import LATER, Change, Outcome, Question

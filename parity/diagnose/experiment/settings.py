@@ -1,0 +1,121 @@
+"""The settings of a module of a living model, and the values to try for them."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
+
+from parity.core.arrays import Array, Floats
+from parity.diagnose.experiment import code, knobs, masks
+from parity.diagnose.experiment.attempts import plain
+from parity.diagnose.experiment.candidates import EQUATION, FORMS, SLICES, alternatives, candidates, is_number
+from parity.diagnose.experiment.executed import Executed, executed
+from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.experiment.live import Live
+from parity.runtime.experiment import LATER, Question
+from parity.runtime.job import ExperimentJob
+
+# With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
+SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
+
+
+Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
+
+
+class Known(NamedTuple):
+    """The settings of a module: those with a name, those in its code, and all their values for the other side to try.
+
+    `run`: the functions that the module ran.
+    """
+
+    run: list[Executed]
+    named: list[Knob]
+    in_code: list[Knob]
+    settings: list[Any]
+
+    @property
+    def all(self) -> list[Knob]:
+        """Return the settings of both kinds."""
+        return [*self.named, *self.in_code]
+
+    def beside(self, theirs: Sequence[Any]) -> "Known":
+        """Return the settings, first the numbers that are none of the other side's: one of them is likelier wrong."""
+
+        def is_shared(knob: Knob) -> bool:
+            return not is_number(knob.value) or plain(knob.value) in theirs
+
+        return self._replace(named=sorted(self.named, key=is_shared), in_code=sorted(self.in_code, key=is_shared))
+
+
+def known_settings(question: Question, live: Live) -> Known:
+    """Return what can be changed in the module, which is called for it."""
+    run, read = executed(live.replay, live.is_models, live.is_paused)
+    in_graphs = live.graph_settings(read, question.masks)
+    named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
+    named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
+    in_code = [*_in_code(run), *(knob for knob in in_graphs if knob.kind != "attribute")]
+    values = [plain(knob.value) for knob in (*named, *in_code)]
+    settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
+    settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
+    settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
+    return Known(list(run), named, in_code, settings)
+
+
+def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Knob], Sequence[Any]]:
+    """Return the function that returns the values to try for a setting."""
+    # What the other side alone has is the likeliest.
+    theirs = sorted(question.settings or [], key=known.settings.__contains__)
+    words = [text for text in theirs if isinstance(text, str)]
+    around = [word for each in known.run for word in knobs.words(each.function.__code__)]
+
+    def values(knob: Knob) -> Sequence[Any]:
+        likely = [*(word for word in words if word in knob.words), *knob.words, *words, *around]
+        # The first values are tried of all settings. A setting that a port gives may have been left to its default.
+        usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
+        usual = [each for each in usual if each != knob.value]
+        first = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named), *usual]
+        return [*first, *(each for each in _values(knob, theirs, likely, live.functions) if each not in first)]
+
+    return values
+
+
+def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
+    """Yield the settings of the module that have a name of their own: arguments and attributes."""
+    yield from live.precisions()
+    yield from knobs.arguments(*live.arguments())
+    for owner in live.owners():
+        yield from knobs.attributes(owner, read, live.base)
+    for each in run:
+        yield from code.defaults(each)
+
+
+def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
+    """Yield what stands in the code of the model that was run."""
+    own = [each for each in run if each.is_models]
+    for find in (code.variables, code.constants, code.functions, code.operators, code.slices):
+        for each in own:
+            yield from find(each)
+
+
+def _values(
+    knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
+) -> Sequence[Any]:
+    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
+        return list(knob.words)
+    if knob.kind == "function":
+        forms = [functions[form] for form in FORMS.get(knob.name, ()) if form in functions]
+        return [*forms, *alternatives(knob.name), *knob.words]
+    if knob.kind == "slice":
+        return [text for text in SLICES if text != knob.value]
+    if knob.kind == "operator":
+        return code.signs(knob.value)
+    if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
+        return []  # a format, a message
+    known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
+    return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
+
+
+def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:
+    """Return the values with which a term of a loss, a gradient or an update is left out; first comes another axis."""
+    value = knob.value
+    other_axis = (1 - value,) if knob.kind == "constant" and type(value) is int and value in (0, 1) else ()
+    return (*other_axis, *SWITCHED_OFF.get(type(value), ())) if kind in LATER else ()
