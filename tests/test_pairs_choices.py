@@ -144,6 +144,7 @@ ROWS = [
     Row("a cell with torch's order of gates", "Cell", SEQUENCE | keras_kwargs(order="rzn"), assumed="order 0 1 2"),
     Row("a cell of both frameworks", "Cell", SEQUENCE, keras="Framework"),
     Row("a cell that resets before the product", "Cell", SEQUENCE | keras_kwargs(after=False), "diverged"),
+    Row("a gelu before a module", "Spatial", SEQUENCE, "diverged", cause="gelu.form", where="gate"),
 ]  # fmt: skip
 SAMPLE = (
     "a fault behind the gate", "projections by name", "projections by outcome", "a slice", "a slice in training",

@@ -284,3 +284,22 @@ class Framework(keras.Model):
         for t in range(x.shape[1]):
             h, _ = self.cell(x[:, t], [h])
         return self.head(h)
+
+
+class Gate(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-5)
+
+    def call(self, x):
+        kept, gate = keras.ops.split(x, 2, -1)
+        return kept * self.norm(gate)
+
+
+class Spatial(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.gate, self.outer = keras.layers.Dense(12), Gate(), keras.layers.Dense(8)
+
+    def call(self, x):
+        return self.outer(self.gate(keras.ops.gelu(self.inner(x))))

@@ -241,3 +241,24 @@ class Turned(nn.Module):
 
     def forward(self, x):
         return self.c(torch.tanh(self.turned(x)))
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, x):
+        kept, gate = x.chunk(2, -1)
+        return kept * self.norm(gate)
+
+
+class Spatial(nn.Module):
+    """What the block makes before its gate cannot be compared: only within the gate are there inputs that can."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.gate, self.outer = nn.Linear(8, 12), Gate(), nn.Linear(6, 8)
+
+    def forward(self, x):
+        return self.outer(self.gate(nn.functional.gelu(self.inner(x))))
