@@ -65,9 +65,9 @@ def unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) -> 
 
 
 def internal_error(where: str, names: tuple[str, str], error: Exception) -> Cause:
-    """Return the entry for a formula that failed: the exception, and the line of this program that raised it."""
+    """Return the entry for a diagnosis that failed: the exception, and the line of this program that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(__file__).parent in Path(frame.filename).parents]
+    own = [frame for frame in frames if Path(__file__).parents[1] in Path(frame.filename).parents]
     line = f"{Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}"
     message = " ".join(str(error).split())
     evidence = f"{type(error).__name__} in {line}: {message}; this is a mistake in parity, please report it"

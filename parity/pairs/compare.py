@@ -10,6 +10,7 @@ import msgspec
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
+from parity.diagnose.entries import internal_error
 from parity.diagnose.gradients import without_followers
 from parity.diagnose.place import with_module
 from parity.pairs import hidden
@@ -41,6 +42,7 @@ from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker, both
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
@@ -195,9 +197,14 @@ def _left_over(examination: Examined, pair: Pair, evidence: Evidence) -> tuple[V
 
 
 def _ask(experiment: Experiment, examination: Examined) -> None:
-    """Name the causes that the traces do not tell."""
-    experiment.name_causes(examination)
-    later.name_causes(experiment, examination)
+    """Name the causes that the traces do not tell; a mistake of this program's costs no verdict, nor other pairs'."""
+    try:
+        experiment.name_causes(examination)
+        later.name_causes(experiment, examination)
+    except MemoryError:
+        raise
+    except Exception as error:
+        examination.result.causes.append(internal_error(MODEL, ("torch", "keras"), error))
 
 
 def _has_layout(pair: Pair, result: CaseResult) -> bool:

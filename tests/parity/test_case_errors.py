@@ -17,6 +17,8 @@ from synthetic import by_hand, record, small_case, whole
 
 from parity.config import cases
 from parity.core.errors import BackendError, UsageError
+from parity.diagnose.diagnosis import Examined
+from parity.pairs import compare as pair_comparison
 from parity.report import pairs, terminal
 from parity.report.console import Console
 from parity.results import CaseResult, ErrorKind, Report, Verdict, error_kind, failed
@@ -143,3 +145,15 @@ def test_a_mapping_that_fails_is_printed(tmp_path: Path) -> None:
     assert "weights of pair/a:\ntorch: head.weight [2, 3] (not found)" in text
     assert "to copy into the pair file" not in text  # nothing was found that could be
     assert "weights without a counterpart" in terminal.text(result)
+
+
+def test_a_mistake_in_the_search_for_causes_costs_no_verdict() -> None:
+    class Mistaken:
+        def name_causes(self, examination: Examined) -> None:
+            raise TypeError("unhashable type: 'list'")
+
+    examination = Examined(CaseResult(case="pair/a", verdict="diverged"), [])
+    pair_comparison._ask(Mistaken(), examination)  # type: ignore[arg-type]
+    (cause,) = examination.result.causes
+    assert (cause.id, cause.where) == ("internal_error", "(model)")
+    assert cause.evidence.startswith("TypeError in ") and "mistake in parity" in cause.evidence

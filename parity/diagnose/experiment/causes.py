@@ -198,8 +198,9 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     changes += [Changed(side=_other(side), **asdict(other))] if other else []
     further = [tie for tie in ties if tie.changes[0] not in (change, other)]
     values = {side: change.before, _other(side): other.before if other else change.after}
-    if forms := set(candidates.FORMS.get(change.name, ())) - {change.after}:
-        values = {side: forms.pop(), _other(side): change.after} if len(forms) == 1 else values
+    forms = [form for form in candidates.FORMS.get(change.name, ()) if form != change.after]
+    if change.kind == "function" and len(forms) == 1:
+        values = {side: forms[0], _other(side): change.after}
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
     if _is_rounded(change) and change.before == change.after:
