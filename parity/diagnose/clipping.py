@@ -20,6 +20,7 @@ from parity.trace import keys
 Gradients = Mapping[str, Array]
 SCOPE, EPSILON, NORM, VALUE, ROWS = "clip.scope", "clip.epsilon", "clip.norm", "clip.value", "clip.sparse_gradient"
 EXACT: Final = 2.0**-20  # of a factor: what two sides' gradients may be apart by rounding
+SHOWN: Final = ("gradient", keys.UPDATE, "parameter", "optimizer_state")
 NOISE: Final = 2.0**-36  # of the largest norm of a gradient: what may be rounding, as of a bias before a norm
 ROOM: Final = 1e-5  # of a norm, for what clip_grad_norm_ adds to it
 DIGITS: Final = 2  # of a limit that is told by its roundness alone; by chance one norm in 500 is so round
@@ -53,18 +54,17 @@ def causes(sides: Sides) -> Iterator[tuple[str, Cause]]:
 
     It comes with the kind of tensor that shows it: an update where the optimizer clips, in a step like any other.
     """
-    own_step = any(side.trace.manifest.training.own_step for side in sides.both)
     visible = [tensor for tensor in sides.unequal if tensor.verdict == "diverged"]
-    wanted = ("gradient",) if own_step else ("gradient", keys.UPDATE, "parameter", "optimizer_state")
-    differing = [tensor for tensor in visible if tensor.kind in wanted]
-    if not differing or any(precedes(tensor, differing[0]) for tensor in visible):
+    first = next((tensor for tensor in visible if tensor.kind in SHOWN), None)
+    if first is None or any(precedes(tensor, first) for tensor in visible):
         return
-    first = differing[0]
     recorded = [side.tensors(first.step, first.replica) for side in sides.both]
-    if not own_step and (first.kind == "gradient" or not any(key.endswith(keys.APPLIED) for key in chain(*recorded))):
-        return
+    in_step = any(side.trace.manifest.training.own_step for side in sides.both)
+    in_optimizer = any(key.endswith(keys.APPLIED) for key in chain(*recorded))
     both = [dict(_whole(tensors)) for tensors in recorded]
     names = sorted(_told(both[0]) & _told(both[1]))
+    if not names or not (in_step if first.kind == "gradient" else in_optimizer):
+        return
     mine, theirs = (
         _applied(tensors, {name: side[name] for name in names}) for tensors, side in zip(recorded, both, strict=True)
     )
@@ -74,9 +74,9 @@ def causes(sides: Sides) -> Iterator[tuple[str, Cause]]:
     if found:
         values: dict[str, Any] = dict(zip((side.name for side in sides.both), found[1:], strict=True))
         norms = " and ".join(f"{_norm(side.gradients):.7g}" for side in (mine, theirs))
-        where = first.name if first.kind != "optimizer_state" else first.name.rpartition(".")[0]
+        where = first.name if first.kind != "optimizer_state" else first.name.rpartition(".")[0] or first.name
         cause = Cause(id=found.id, where=where, **values, evidence=f"together, the gradients have the norms {norms}")
-        yield "gradient" if own_step else keys.UPDATE, cause
+        yield "gradient" if first.kind == "gradient" else keys.UPDATE, cause
 
 
 def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
