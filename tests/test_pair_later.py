@@ -153,6 +153,14 @@ def test_a_schedule_behind_the_steps_is_told(judge: Judge):
     assert not any(told in line for line in judge(optimizers("momentum", "momentum")).not_compared)
 
 
+@pytest.mark.slow
+def test_a_clipping_that_nothing_reached_is_told(judge: Judge):
+    told = "keras's optimizer has global_clipnorm=100, which no gradient reached in these steps"
+    result = judge(optimizers("sgd", "unclipped_sgd"))
+    assert passes_strict(result) and told in result.not_compared
+    assert not any("which no gradient" in line for line in judge(optimizers("clipped_sgd", "rows_sgd")).not_compared)
+
+
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
 )

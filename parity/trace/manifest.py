@@ -68,7 +68,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     the modules whose dropout masks repeat earlier ones, because of a seed of the user's. `fitted`: how `fit` trains the
     model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`:
     the learning rate of the first of them before each step and after the last, None where it is no number.
-    `is_scheduled`: whether a schedule sets it.
+    `is_scheduled`: whether a schedule sets it. `unreached`: the clipping that an optimizer does, if no gradient was so
+    large in these steps.
     """
 
     own_step: bool = False
@@ -79,6 +80,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[ParameterGroup] = []
     rates: list[float | None] = []
     is_scheduled: bool = False
+    unreached: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

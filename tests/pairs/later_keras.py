@@ -184,6 +184,10 @@ def rows_sgd():
     return keras.optimizers.SGD(0.01, global_clipnorm=0.05)
 
 
+def unclipped_sgd():
+    return keras.optimizers.SGD(0.01, global_clipnorm=100.0)
+
+
 def cut_sgd():
     return keras.optimizers.SGD(0.01, clipvalue=0.002)
 

@@ -22,7 +22,7 @@ from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import Counterparts
-from keras_impl.record.pair.optimizers import groups, is_scheduled, rate, unwrapped
+from keras_impl.record.pair.optimizers import clipping, groups, is_scheduled, rate, unwrapped
 from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training
 from keras_impl.record.pair.values import Weights
@@ -74,6 +74,7 @@ class _Course:
         self.torch = torch
         self.training = manifest.Training()
         self.masks = OrderedMasks(run.case.seed, probe.counterparts.axes)
+        self.is_clipped = False
         self.changed: list[str] = []  # what the training has changed in Python
         self.traced: Training | None = None  # the training, if `fit` would trace Python code of the user's in it
         self.layouts = run.pair.matching.layouts if run.pair.matching else {}
@@ -123,6 +124,7 @@ class _Course:
             repeated=self.masks.repeats.places,
             rates=rates,
             is_scheduled=is_scheduled(self.weights.optimizer),
+            unreached="" if self.is_clipped or self.pair.train.has_own_step else clipping(self.weights.optimizer),
         )
         changes = (dict(set(a.items()) ^ set(b.items())) for a, b in itertools.pairwise(states))
         self.changed = sorted({name for change in changes for name in change})
@@ -176,6 +178,7 @@ class _Course:
         """
         given, applied, optimizer = step.gradients, step.applied, self.weights.optimizer
         changed = any(not _is_same(each, given.get(key)) for key, each in applied.items())
+        self.is_clipped |= changed
         evidence = {APPLIED: applied, CLIPPED: _squares(given)} if changed else {}
         if isinstance(optimizer, keras.optimizers.SGD) and not changed:
             return evidence
