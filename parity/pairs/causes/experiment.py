@@ -35,6 +35,7 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 MOST_ALIKE: Final = 4  # further modules of a kind that are asked
+SILENT: Final = Description("")
 MOST_ENDS: Final = 4  # processes of a side that may end by what they try
 
 
@@ -115,15 +116,10 @@ class Experiment(NamedTuple):
         left = _asked(asked, unknown, plain)
         described = self.described(left)
         for place in (self._around, lambda where: MODEL):  # what is given to a module may be made around it
-            silent = {
-                one.where: one for one in unknown.values() if not (told := described.get(one.where)) or not told.words
-            }
+            silent = {where: one for where, one in unknown.items() if not described.get(where, SILENT).words}
             described |= self.described(_asked(asked, silent, place))
-        near = {
-            where: _at(left[where], told.lines)
-            for where, told in described.items()
-            if all(told.lines) and not told.named
-        }
+        told = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
+        near = {where: _at(both_sides, told[where]) for where, both_sides in left.items() if where in told}
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
