@@ -52,6 +52,9 @@ def _huber_loss(*args: Any, beta: float = 1.0, **kwargs: Any) -> torch.Tensor:
     return functional.huber_loss(*args, delta=beta, **kwargs)
 
 
+_huber_loss.__name__ = "huber_loss"  # as reports name it
+
+
 class Live(live.Live):
     """A built model; `training`: whether its first pass is one of training; `later`: what comes after it."""
 
