@@ -121,16 +121,28 @@ def _found(first: Applied, second: Applied) -> Clipped | None:
         return _by_value({name: mine[name] for name in kept}, {name: theirs[name] for name in kept}, _norm(mine))
     if max(known) - min(known) <= EXACT * max(known):
         return _of_one_factor(max(known), first, second)
-    total, norms = _norm(theirs), first.norms
-    limit = max(norms.values())
-    at_limit = [name for name, norm in norms.items() if norm >= limit * (1 - ROOM)]
-    below = [factor for name, factor in factors.items() if name not in at_limit and factor]
-    if below and max(below) - min(below) > EXACT * max(below):
+    below, *clipped = _by_factor({name: factor or 0.0 for name, factor in factors.items()})
+    limits = [float(np.linalg.norm([first.norms[name] for name in group])) for group in (below, *clipped)]
+    limit, others = limits[-1], limits[1:]
+    if max(others) - min(others) > ROOM * limit:
         return None
-    if abs(total - limit) <= ROOM * limit:
+    if abs(_norm(theirs) - limit) <= ROOM * limit:
         return Clipped(SCOPE, _rule(EACH, limit), _rule(TOGETHER, limit))
-    is_kept = all(abs(factor - 1) <= EXACT for factor in below) and (below or _is_round(limit))
-    return Clipped(SCOPE, _rule(EACH, limit), UNCLIPPED) if len(at_limit) > 1 and is_kept else None
+    is_kept = abs((factors[below[0]] or 0.0) - 1) <= EXACT or (
+        abs(limits[0] - limit) <= ROOM * limit and _is_round(limit)
+    )
+    return Clipped(SCOPE, _rule(EACH, limit), UNCLIPPED) if len(limits) > 2 and is_kept else None
+
+
+def _by_factor(factors: Mapping[str, float]) -> list[list[str]]:
+    """Return the names of gradients by ascending factor: those of one variable of Keras's have one factor."""
+    groups: list[list[str]] = []
+    for name in sorted(factors, key=lambda name: factors[name]):
+        if groups and factors[name] - factors[groups[-1][0]] <= EXACT * factors[name]:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return groups
 
 
 def _by_value(mine: Gradients, theirs: Gradients, norm: float) -> Clipped | None:

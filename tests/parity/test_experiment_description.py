@@ -29,7 +29,7 @@ def write(folder: Path, slope: float) -> Path:
 
 
 def test_the_lines_are_told(tmp_path: Path) -> None:
-    told = description(write(tmp_path / "torch", 0.01), write(tmp_path / "keras", 0.3))
+    told = description(write(tmp_path / "torch", 0.01), write(tmp_path / "keras", 0.3), ())
     assert told.lines == (["model.py:7"], ["model.py:7"]) and told.line == "model.py:7"
     assert told.places == "torch `leaky_relu` at model.py:7, keras `leaky_relu` at model.py:7"
     assert told.words.startswith(f"{told.places}: what goes in agrees")
@@ -38,7 +38,7 @@ def test_the_lines_are_told(tmp_path: Path) -> None:
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     torch, keras = write(tmp_path / "torch", 0.01), write(tmp_path / "keras", 0.3)
     (keras / "ops.json").unlink()
-    assert description(torch, keras) == description(tmp_path / "none", torch) == Description("")
+    assert description(torch, keras, ()) == description(tmp_path / "none", torch, ()) == Description("")
 
 
 def test_causes_that_name_no_line_of_keras_s_get_the_place_where_the_calls_part() -> None:
@@ -71,7 +71,7 @@ def test_an_op_that_computes_in_float32_is_the_cause_if_that_is_all(error: float
     for recorder, name, folder, y in zip(recorders, ("mul", "Resize"), ("torch", "keras"), outputs, strict=True):
         recorder.add(name, "model.py:7", [recorder.number(X)], [y])
         ops.write(recorder.recording([y]), tmp_path / folder)
-    told = description(tmp_path / "torch", tmp_path / "keras")
+    told = description(tmp_path / "torch", tmp_path / "keras", ())
     assert told.rounds == side and "keras's computes in float32" in told.words
     unknown = made("unknown", "up", torch=None, keras=None, evidence="?")
     (cause,) = with_descriptions([unknown], {"up": told})

@@ -17,7 +17,7 @@ from parity.runtime.experiment import Change, Found, Outcome, Question, Tensor
 from parity.runtime.survey import Seen, Survey
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
-from parity.trace.mapping import Entry, Mapping, Match, Matching
+from parity.trace.mapping import Entry, Mapping, Match, Matching, PairContext
 from parity.verdict.traces import Unequal
 
 TRACE = cast(Trace, SimpleNamespace(folder=Path("trace")))
@@ -153,6 +153,9 @@ class Answered(Experiment):
         return {where: list(map(cause, names)) for where, names in asked_there.items() if names is not None}
 
 
+CONTEXT = PairContext(search=[], matching=Matching(matches=[]))
+
+
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
@@ -174,7 +177,7 @@ def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_ano
     where = "block.attention"
     modules = SimpleNamespace(manifest=SimpleNamespace(modules={where: "attention", "block": "block"}))
     traces = cast(tuple[Trace, Trace], (modules, modules))
-    experiment = Answered(None, (), Path(), None, traces).found_by(answers)  # type: ignore[arg-type]
+    experiment = Answered(None, (), Path(), CONTEXT, traces).found_by(answers)  # type: ignore[arg-type]
     question = Question(module="", tensor=Tensor(key="", module="", kind="returned"), innocent=[], own="", other="")
 
     def questions(one: Guilty) -> tuple[Question, Question]:

@@ -17,6 +17,7 @@ from parity.diagnose.formula import NEEDED
 from parity.results import Cause, Changed
 from parity.runtime.experiment import Change, Found, Outcome
 
+FORMS: Final = {"gelu": "gelu.form", "smooth_l1_loss": "smooth_l1_loss.form"}  # of candidates.FORMS
 # What both frameworks and their libraries call a setting, by the name that causes have (docs/causes.md).
 NAMES: Final = {
     "eps": "epsilon",
@@ -233,7 +234,7 @@ def _id(change: Change, other: Change | None) -> str:
         name = NAMES.get(named.name, named.name)
         return IDS.get((kind, name), f"{kind}.{name}")
     if change.kind == "function" and change.after in candidates.FORMS.get(change.name, ()):
-        return f"{change.name}.form"
+        return FORMS[change.name]
     if change.kind == "function" and {change.before, change.after} <= {*candidates.ACTIVATIONS, LEFT_OUT}:
         return FUNCTION
     default = next((each for each in (change, other) if each and each.kind == "default"), None)

@@ -64,7 +64,11 @@ def _constant(torch: Parting, keras: Parting, difference: Difference, weights: l
     if not (are_made or are_taken) or any(_is_part(each.array, weights) for each in (*mine, *theirs)):
         return None
     what = "make other constants" if are_made else "take another constant, and else the same"
-    return Named(CONSTANT, _shown(mine[0].array), _shown(theirs[0].array), f"{places(difference)} {what}")
+    one, other, start = *(each.array.ravel() for each in (*mine, *theirs)), 0
+    if one.size == other.size > SHOWN and (apart := np.flatnonzero(one != other)).size:
+        start = int(min(apart[0], one.size - SHOWN))
+    words = f"{places(difference)} {what}" + (f"; shown from element {start} on" if start else "")
+    return Named(CONSTANT, _shown(one, start), _shown(other, start), words)
 
 
 def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
@@ -100,7 +104,7 @@ def _is_part(array: Array, weights: Iterable[Array]) -> bool:
     return any(weight.size >= array.size and bool(np.isin(few, weight).all()) for weight in weights if weight.size > 1)
 
 
-def _shown(array: Array) -> str:
-    numbers = array.ravel()
-    told = ", ".join(f"{number:.6g}" if array.dtype.kind == "f" else str(number) for number in numbers[:SHOWN].tolist())
+def _shown(numbers: Array, start: int) -> str:
+    few = numbers[start : start + SHOWN]
+    told = ", ".join(f"{number:.6g}" if few.dtype.kind == "f" else str(number) for number in few.tolist())
     return f"[{told}{f', ... {numbers.size} in all' if numbers.size > SHOWN else ''}]"

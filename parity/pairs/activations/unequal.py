@@ -60,7 +60,7 @@ def match_owners(state: Counterparts) -> None:
 
 def match_in_gaps(state: Counterparts) -> None:
     """Match tensors of one kind between pairs that correspond, if exactly one fits there, or one is much nearer."""
-    for group_of in (lambda output: output.kind, _sort, lambda output: "" if output.owns or not output.leaf else "any"):
+    for group_of in (lambda output: output.kind, _sort, _computing):
         accepted = [True]
         while any(accepted):  # each new pair makes the gaps narrower
             accepted = [_accept(state, candidate) for candidate in _clear(state, group_of)]
@@ -72,6 +72,11 @@ def _sort(output: ModuleOutput) -> str:
     return (
         "" if output.owns else next((sort for sort, parts in SORTS.items() if any(part in kind for part in parts)), "")
     )
+
+
+def _computing(output: ModuleOutput) -> str:
+    """Return "any" for a module without weights and submodules, other than one that returns what it is given."""
+    return "any" if output.leaf and not output.owns and output.kind.lower() != "identity" else ""
 
 
 def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOutput]]]:
