@@ -41,11 +41,13 @@ def test_code_of_the_users_is_not_called_for_the_rate():
     assert rate(optimizer) is None and calls == []
 
 
-def test_nothing_is_known_of_another_class_or_of_an_average():
+def test_a_derived_class_states_what_its_base_does_and_nothing_is_known_of_another_or_of_an_average():
     class Own(optimizers.SGD):
         pass
 
-    for optimizer in (Own(0.1), optimizers.Adadelta(), optimizers.SGD(0.1, use_ema=True)):
+    (group,) = groups(built(Own(0.5)), BY_NAME)
+    assert (group.settings["kind"], group.settings["learning_rate"]) == ("sgd", 0.5)
+    for optimizer in (optimizers.Ftrl(), optimizers.SGD(0.1, use_ema=True)):
         assert groups(built(optimizer), BY_NAME) == []
     assert groups(built(optimizers.SGD(0.1, gradient_accumulation_steps=2)), BY_NAME) == []
 

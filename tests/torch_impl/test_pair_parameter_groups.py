@@ -27,12 +27,13 @@ def test_a_learning_rate_may_be_a_tensor():
     assert (group.settings["learning_rate"], group.settings["momentum"], group.settings["sign"]) == (0.25, 0.5, -1)
 
 
-def test_nothing_is_known_of_another_class():
+def test_a_derived_class_states_what_its_base_does_and_nothing_is_known_of_another():
     class Own(optim.SGD):
         pass
 
-    assert groups(Own(MODEL.parameters(), lr=0.1), BY_NAME) == []
-    assert groups(optim.Adadelta(MODEL.parameters()), BY_NAME) == []
+    (group,) = groups(Own(MODEL.parameters(), lr=0.1), BY_NAME)
+    assert (group.settings["kind"], group.settings["learning_rate"]) == ("sgd", 0.1)
+    assert groups(optim.Rprop(MODEL.parameters()), BY_NAME) == []
 
 
 def test_no_settings_that_json_cannot_hold():

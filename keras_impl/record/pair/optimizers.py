@@ -105,12 +105,6 @@ def is_scheduled(optimizer: Optimizer) -> bool:
     return isinstance(optimizer._learning_rate, LearningRateSchedule)
 
 
-def clipping(optimizer: Optimizer) -> str:
-    """Return the clipping that an optimizer does, as it is written; "" if it does none."""
-    given = ((name, getattr(optimizer, name)) for name in ("clipnorm", "global_clipnorm", "clipvalue"))
-    return next((f"{name}={limit:g}" for name, limit in given if limit is not None), "")
-
-
 def _decay(optimizer: Optimizer, variable: Any) -> float:
     is_decayed = optimizer.weight_decay is not None and optimizer._use_weight_decay(variable)
     return float(optimizer.weight_decay) if is_decayed else 0.0

@@ -22,7 +22,7 @@ from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import Counterparts
-from keras_impl.record.pair.optimizers import clipping, groups, is_scheduled, rate, unwrapped
+from keras_impl.record.pair.optimizers import groups, is_scheduled, rate, unwrapped
 from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training
 from keras_impl.record.pair.values import Weights
@@ -124,7 +124,7 @@ class _Course:
             repeated=self.masks.repeats.places,
             rates=rates,
             is_scheduled=is_scheduled(self.weights.optimizer),
-            unreached="" if self.is_clipped or self.pair.train.has_own_step else clipping(self.weights.optimizer),
+            unreached="" if self.is_clipped or self.pair.train.has_own_step else _clipping(self.weights.optimizer),
         )
         changes = (dict(set(a.items()) ^ set(b.items())) for a, b in itertools.pairwise(states))
         self.changed = sorted({name for change in changes for name in change})
@@ -203,6 +203,12 @@ class _Course:
         array = tf.convert_to_tensor(gradient).numpy()
         canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
         return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
+
+
+def _clipping(optimizer: keras.optimizers.Optimizer) -> str:
+    """Return the clipping that an optimizer does, as it is written; "" if it does none."""
+    given = ((name, getattr(optimizer, name)) for name in ("clipnorm", "global_clipnorm", "clipvalue"))
+    return next((f"{name}={limit:g}" for name, limit in given if limit is not None), "")
 
 
 def _is_same(one: Any, other: Any) -> bool:
