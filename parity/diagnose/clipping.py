@@ -62,7 +62,7 @@ def causes(sides: Sides) -> Iterator[tuple[str, Cause]]:
     in_step = any(side.trace.manifest.training.own_step for side in sides.both)
     in_optimizer = any(key.endswith(keys.APPLIED) for key in chain(*recorded))
     both = [dict(_whole(tensors)) for tensors in recorded]
-    names = sorted(_told(both[0]) & _told(both[1]))
+    names = sorted(_above_rounding(both[0]) & _above_rounding(both[1]))
     if not names or not (in_step if first.kind == "gradient" else in_optimizer):
         return
     mine, theirs = (
@@ -93,7 +93,7 @@ def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
             yield name, array
 
 
-def _told(gradients: Gradients) -> set[str]:
+def _above_rounding(gradients: Gradients) -> set[str]:
     """Return the names of gradients that are more than rounding."""
     norms = {name: _norm({name: array}) for name, array in gradients.items()}
     return {name for name, norm in norms.items() if norm > NOISE * max(norms.values())}

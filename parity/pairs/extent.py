@@ -101,14 +101,14 @@ def unnamed(torch: Survey) -> list[str]:
 
 def schedules(traces: Iterable[Trace]) -> list[str]:
     """Say whose schedule of the learning rate, or whose clipping, has changed nothing in any step that was run."""
-    told = []
+    lines = []
     for trace in traces:
         side, training = trace.backend, trace.manifest.training
         if training.is_scheduled and len(set(training.rates)) == 1 and None not in training.rates:
-            told.append(f"{side}'s learning rate follows a schedule that changes it in none of these steps")
+            lines.append(f"{side}'s learning rate follows a schedule that changes it in none of these steps")
         if training.unreached:
-            told.append(f"{side}'s optimizer has {training.unreached}, which no gradient reached in these steps")
-    return told
+            lines.append(f"{side}'s optimizer has {training.unreached}, which no gradient reached in these steps")
+    return lines
 
 
 def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:

@@ -161,7 +161,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     not_compared: list[str] = []
 
     @property
-    def told(self) -> set[str]:
+    def modules_with_inputs(self) -> set[str]:
         """Return torch's modules whose inputs are compared."""
         by_match = {match.torch.partition("#")[0] for match in self.matches if match.inputs is not None}
         return by_match.union(each.torch for each in self.fed)
@@ -188,7 +188,7 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
     if mapping is None or matching is None:
         return lambda key: True
     returned = {match.torch for match in matching.matches}
-    fed = matching.told
+    fed = matching.modules_with_inputs
     unmatched = mapping.left_out.union(mapping.constants)
 
     def is_comparable(key: str) -> bool:

@@ -182,7 +182,8 @@ def test_a_name_is_one_however_its_parts_are_joined() -> None:
     """A functional model may call its layers in any order."""
     here = torch(*(linear(f"blocks.{n}.skip_conv", 4, 4) for n in range(3)))
     there = keras(*(dense(f"blocks_{n}_skip_conv", 4, 4) for n in (1, 2, 0)))
-    assert all(name.split(".")[1] == layer.split("_")[1] for name, layer in placed(here, there).items())
+    found = placed(here, there)
+    assert len(found) == 6 and all(name.split(".")[1] == layer.split("_")[1] for name, layer in found.items())
 
 
 def test_the_biases_of_an_lstm_whose_matrices_rules_cover_are_sums() -> None:

@@ -95,15 +95,15 @@ def slices(run: Executed) -> Iterator[Knob]:
     An axis that is shifted against another, as targets against predictions, has one of these on either side.
     """
     instructions = list(dis.get_instructions(run.function.__code__))
-    found: dict[str, list[dis.Instruction]] = {}
+    loads_by_text: dict[str, list[dis.Instruction]] = {}
     lines: dict[str, int | None] = {}
     for start, stop, made in zip(instructions, instructions[1:], instructions[2:], strict=False):
         ends = [each.argval for each in (start, stop) if each.opname == "LOAD_CONST"]
         if made.opname in ("BUILD_SLICE", "BINARY_SLICE") and made.arg != 3 and len(ends) == 2:
             text = ":".join("" if end is None else str(end) for end in ends)
-            found.setdefault(text, []).extend((start, stop))
+            loads_by_text.setdefault(text, []).extend((start, stop))
             lines.setdefault(text, made.positions.lineno if made.positions else None)
-    for text, loads in found.items():
+    for text, loads in loads_by_text.items():
         yield Knob(text, run.name, f"{run.file}:{lines[text]}", text, "slice", _ends(run.function, loads))
 
 

@@ -101,8 +101,8 @@ def with_descriptions(entries: Sequence[Cause], described: Mapping[str, Descript
 
 
 def _with_description(entry: Cause, description: Description) -> Cause:
-    if told := description.named:
-        return replace(entry, id=told.id, torch=told.torch, keras=told.keras, evidence=told.words)
+    if cause := description.named:
+        return replace(entry, id=cause.id, torch=cause.torch, keras=cause.keras, evidence=cause.words)
     described = replace(entry, evidence=description.words)
     sides = {"torch": "float64", "keras": "float64", description.rounds: "float32"}
     return replace(described, id=OP_PRECISION, **sides) if description.rounds else described

@@ -253,8 +253,8 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     if not gradients or any(not _is_times(torch[key], keras[key], ratio) for key in gradients):
         return None
     share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
-    told = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
-    evidence = f"keras's loss and all its gradients are {told} those of torch's"
+    factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
+    evidence = f"keras's loss and all its gradients are {factor} those of torch's"
     return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
 
 

@@ -64,11 +64,14 @@ def _constant(torch: Parting, keras: Parting, difference: Difference, weights: l
     if not (are_made or are_taken) or any(_is_part(each.array, weights) for each in (*mine, *theirs)):
         return None
     what = "make other constants" if are_made else "take another constant, and else the same"
-    one, other, start = *(each.array.ravel() for each in (*mine, *theirs)), 0
-    if one.size == other.size > SHOWN and (apart := np.flatnonzero(one != other)).size:
-        start = int(min(apart[0], one.size - SHOWN))
+    torch_numbers, keras_numbers, start = *(each.array.ravel() for each in (*mine, *theirs)), 0
+    if (
+        torch_numbers.size == keras_numbers.size > SHOWN
+        and (apart := np.flatnonzero(torch_numbers != keras_numbers)).size
+    ):
+        start = int(min(apart[0], torch_numbers.size - SHOWN))
     words = f"{places(difference)} {what}" + (f"; shown from element {start} on" if start else "")
-    return Named(CONSTANT, _shown(one, start), _shown(other, start), words)
+    return Named(CONSTANT, _shown(torch_numbers, start), _shown(keras_numbers, start), words)
 
 
 def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
@@ -76,11 +79,11 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     if functions[0] is None or functions[0] is not functions[1] or not (torch.shared and keras.shared):
         return None
     axes = [next(_axes(op, functions[0]), None) for op in (torch, keras)]
-    told = ["all axes" if not each else f"axes {', '.join(map(str, each))}" for each in axes if each is not None]
-    if len(set(told)) < len(axes):
+    in_words = ["all axes" if not each else f"axes {', '.join(map(str, each))}" for each in axes if each is not None]
+    if len(set(in_words)) < len(axes):
         return None
     words = f"{places(difference)} reduce the same tensor, in the order of its axes on each side"
-    return Named(AXES, told[0], told[1], words)
+    return Named(AXES, in_words[0], in_words[1], words)
 
 
 def _axes(op: Parting, function: Callable[..., Array]) -> Iterator[tuple[int, ...]]:
@@ -106,5 +109,5 @@ def _is_part(array: Array, weights: Iterable[Array]) -> bool:
 
 def _shown(numbers: Array, start: int) -> str:
     few = numbers[start : start + SHOWN]
-    told = ", ".join(f"{number:.6g}" if few.dtype.kind == "f" else str(number) for number in few.tolist())
-    return f"[{told}{f', ... {numbers.size} in all' if numbers.size > SHOWN else ''}]"
+    listed = ", ".join(f"{number:.6g}" if few.dtype.kind == "f" else str(number) for number in few.tolist())
+    return f"[{listed}{f', ... {numbers.size} in all' if numbers.size > SHOWN else ''}]"

@@ -118,8 +118,8 @@ class Experiment(NamedTuple):
         for place in (self._around, lambda where: MODEL):  # what is given to a module may be made around it
             silent = {where: one for where, one in unknown.items() if not described.get(where, SILENT).words}
             described |= self.described(_asked(asked, silent, place))
-        told = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
-        near = {where: _at(both_sides, told[where]) for where, both_sides in left.items() if where in told}
+        lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
+        near = {where: _at(both_sides, lines[where]) for where, both_sides in left.items() if where in lines}
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
@@ -150,7 +150,7 @@ class Experiment(NamedTuple):
         the inputs.
         """
         assert self.context.matching is not None
-        compared = self.context.matching.told
+        compared = self.context.matching.modules_with_inputs
         named: dict[str, list[Cause]] = {}
         partly: dict[str, list[Cause]] = {}
         told: dict[str, tuple[Question, Question]] = {}

@@ -36,7 +36,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
                 found = named or _found(experiment, asked, examined)
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
                 if asked.kind == "loss" and not named:
-                    named, words = _told_of_loss(experiment, asked, words)
+                    named, words = _causes_of_loss(experiment, asked, words)
                 alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
@@ -63,16 +63,16 @@ def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Ca
     return next(filter(None, (found[asked.where] for found in answers)), [])
 
 
-def _told_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[list[Cause], str]:
+def _causes_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[list[Cause], str]:
     """Return the cause that the numbers or the ops of a loss tell, and its description with the lines of both sides."""
     if cause := later.normalised(asked, experiment.traces):
         return [cause], words
     if not (scopes := _questions(experiment, asked)):
         return [], words
-    told = experiment.described({asked.where: scopes[-1]})[asked.where]
+    described = experiment.described({asked.where: scopes[-1]})[asked.where]
     unknown = Cause(id=UNKNOWN, where=asked.where, evidence="")
-    (cause,) = with_descriptions([unknown], {asked.where: told})
-    return [cause] if cause.id != UNKNOWN else [], "; ".join(filter(None, (words, told.words)))
+    (cause,) = with_descriptions([unknown], {asked.where: described})
+    return [cause] if cause.id != UNKNOWN else [], "; ".join(filter(None, (words, described.words)))
 
 
 def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
