@@ -123,14 +123,15 @@ class Child:
 class _Forked:
     """A process that another one has forked, which tells of it what subprocess.Popen tells of one's own.
 
-    `told`: the socket of the request. Raises OSError if the other has ended.
+    `told`: the socket of the request; `stdin`, `stdout`: descriptors of this end of its pipes. It owns all three unless
+    it raises OSError or ValueError, as where the other has ended.
     """
 
-    def __init__(self, told: socket.socket, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-        self.stdin: IO[bytes] | None = stdin
-        self.stdout: IO[bytes] | None = stdout
+    def __init__(self, told: socket.socket, stdin: int, stdout: int) -> None:
         said, (self._descriptor, *_), *_ = socket.recv_fds(told, STATUS, 1)
         self.pid, self._told = int(said), told
+        self.stdin: IO[bytes] | None = os.fdopen(stdin, "wb")
+        self.stdout: IO[bytes] | None = os.fdopen(stdout, "rb")
         self._status: int | None = None
         self._asking = threading.Lock()  # whoever ends the program may ask while another thread waits
 
@@ -181,8 +182,11 @@ class ForkServer:
             with telling, log.open("ab") as stderr:
                 given = [jobs, said, stderr.fileno(), telling.fileno()]
                 socket.send_fds(self._requests, [msgspec.json.encode(variables)], given)
-            process = _Forked(told, os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
+            process = _Forked(told, stdin, stdout)
         except (OSError, ValueError):
+            told.close()
+            os.close(stdin)
+            os.close(stdout)
             ended = f"the process that was to fork it has ended{self._child.last_lines() if self._child else ''}"
             raise BackendError(f"{name}: {ended}") from None
         finally:

@@ -14,10 +14,11 @@ from slow import WAIT, slowness
 
 from parity.config import cases
 from parity.config.pair import Pair, PairInput
-from parity.core.errors import MissingError
+from parity.core.errors import BackendError, MissingError
 from parity.data.batches import Dataset
 from parity.runtime import drive
 from parity.runtime.backend import Backend, running
+from parity.runtime.child import ForkServer
 from parity.runtime.environment import environment
 from parity.runtime.job import DoctorJob, Job, SurveyJob
 from parity.trace.layout import Layout
@@ -83,10 +84,24 @@ def test_a_process_that_forks_no_more_is_replaced(interpreter, job, tmp_path):
     code = f"{SERVE}serve(lambda: lambda job: open({str(tmp_path / 'parents')!r}, 'a').write(f'{{os.getppid()}} '))"
     with running([Backend("torch", interpreter(code), tmp_path)]) as (backend,):
         assert backend.do(job).status == "done"
-        os.kill(int((tmp_path / "parents").read_text()), signal.SIGKILL)
+        forking = int((tmp_path / "parents").read_text())
+        os.kill(forking, signal.SIGKILL)
+        assert ended(forking)
         ranks = Job(case=cases.resolve("simple_block/ddp"), runs=["low"], folder=str(tmp_path / "trace"))
         assert [backend.do(each).status for each in (job, ranks)] == ["done"] * 2
     assert len(set((tmp_path / "parents").read_text().split())) == 3
+
+
+def test_a_fork_that_fails_leaves_nothing_open(interpreter, tmp_path):
+    server, log = ForkServer("torch", [interpreter(f"{SERVE}serve(lambda: print)")]), tmp_path / "log"
+    server.start(environment(tmp_path), log, WAIT)
+    before = set(os.listdir("/proc/self/fd"))
+    forked = server.fork("torch", {}, log)
+    server.stop()
+    forked.stop()
+    with pytest.raises(BackendError, match="torch: the process that was to fork it has ended"):
+        server.fork("torch", {}, log)
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path):
