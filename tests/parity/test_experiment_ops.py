@@ -419,6 +419,21 @@ def reduces(name: str, axes: Any, function: Callable[..., Array] = np.sum) -> Pr
     return lambda t, x: t("exp", np.exp, t(name, lambda x: function(x, axis=axes), x))
 
 
+def heads(
+    repeated: Callable[[Array], Array],
+    axes: tuple[int, ...] = (0, 1, 2, 3),
+    function: Callable[[Array], Array] = np.positive,
+) -> Program:
+    """Adds another offset to each of four heads, which are made of two; `axes` are those of what it takes."""
+
+    def sums(x: Array) -> Array:
+        return function(x.reshape(2, 4, 3, 6) if x.ndim == 5 else x.transpose(axes)) + np.arange(4.0)[:, None, None]
+
+    return lambda t, x: t(
+        "tanh", np.tanh, t("add", sums, t("repeat", repeated, t("double", lambda x: 2 * x.reshape(2, 2, 3, 6), x)))
+    )
+
+
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
     "an offset": (adds("add_", OFFSETS), adds("AddV2", OTHERS), (), ("code.tensor", "[0, 12, 26]", "[0, 10, 22]")),
@@ -429,6 +444,18 @@ TOLD = {
         ("code.tensor", "[1, 1.8, 2.6", "[1, 1.37973, 1.9"),
     ),
     "axes": (reduces("sum", (1, 2)), reduces("Sum", None), (), ("reduction.axes", "axes 1, 2", "all axes")),
+    "an order": (
+        heads(lambda x: np.repeat(x, 2, axis=1)),
+        heads(lambda x: np.tile(x, (1, 2, 1, 1)).reshape(2, 2, 2, 3, 6)),
+        (),
+        ("code.order", "[0, 0, 1, 1]", "[0, 1, 0, 1]"),
+    ),
+    "an order of axes": (
+        heads(lambda x: np.repeat(x, 2, axis=1)),
+        heads(lambda x: np.repeat(x, 2, axis=1).transpose(0, 2, 1, 3), (0, 2, 1, 3), np.negative),
+        (),
+        None,
+    ),
     "part of a weight": (adds("add", OFFSETS), adds("AddV2", OTHERS), (np.arange(30.0),), None),
     "another op": (adds("add", OFFSETS), adds("Mul", OTHERS, np.multiply), (), None),
     "another reduction": (reduces("sum", (1, 2)), reduces("Mean", None, np.mean), (), None),

@@ -124,7 +124,7 @@ def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -
         if not told or not told.line:
             return entry
         lines = list(dict.fromkeys([told.line, *told.lines[1]]))
-        evidence = f"{entry.evidence}; in the code: {told.places}"
+        evidence = entry.evidence if told.places in entry.evidence else f"{entry.evidence}; in the code: {told.places}"
         return replace(entry, evidence=evidence, source=told.line, lines=lines)
 
     return list(map(with_line, entries))

@@ -1,6 +1,7 @@
-"""What two ops do otherwise that take the same, where two calls part: another constant, or a reduction of other axes.
+"""What two ops do otherwise that take the same, where two calls part: another constant, order, or axes of a reduction.
 
-A constant is what stands in the code or is computed there: an offset, a mask, frequencies.
+A constant is what stands in the code or is computed there: an offset, a mask, frequencies. The order is another where
+both take the same slices of a tensor along one axis, each side in its own: heads that are tiled rather than repeated.
 """
 
 import itertools
@@ -10,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from parity.core.arrays import Array
+from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import Difference, Parting, places
 from parity.diagnose.experiment.ops import Value
@@ -31,7 +32,8 @@ REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
 }  # fmt: skip
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 SHOWN: Final = 6  # numbers of a constant
-CONSTANT, AXES = "code.tensor", "reduction.axes"
+CONSTANT, AXES, ORDER = "code.tensor", "reduction.axes", "code.order"
+MOST_SLICES: Final = 256  # along an axis
 
 
 class Named(NamedTuple):
@@ -51,7 +53,9 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     torch, keras = difference.torch, difference.keras
     if torch is None or keras is None:
         return None
-    return _reduced(torch, keras, difference) or _constant(torch, keras, difference, list(weights))
+    own = list(weights)
+    reduced = _reduced(torch, keras, difference)
+    return reduced or _constant(torch, keras, difference, own) or _ordered(torch, keras, difference, own)
 
 
 def _constant(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
@@ -64,14 +68,8 @@ def _constant(torch: Parting, keras: Parting, difference: Difference, weights: l
     if not (are_made or are_taken) or any(_is_part(each.array, weights) for each in (*mine, *theirs)):
         return None
     what = "make other constants" if are_made else "take another constant, and else the same"
-    torch_numbers, keras_numbers, start = *(each.array.ravel() for each in (*mine, *theirs)), 0
-    if (
-        torch_numbers.size == keras_numbers.size > SHOWN
-        and (apart := np.flatnonzero(torch_numbers != keras_numbers)).size
-    ):
-        start = int(min(apart[0], torch_numbers.size - SHOWN))
-    words = f"{places(difference)} {what}" + (f"; shown from element {start} on" if start else "")
-    return Named(CONSTANT, _shown(torch_numbers, start), _shown(keras_numbers, start), words)
+    torch_numbers, keras_numbers = mine[0].array.ravel(), theirs[0].array.ravel()
+    return _named(CONSTANT, torch_numbers, keras_numbers, f"{places(difference)} {what}")
 
 
 def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
@@ -84,6 +82,62 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
         return None
     words = f"{places(difference)} reduce the same tensor, in the order of its axes on each side"
     return Named(AXES, in_words[0], in_words[1], words)
+
+
+def _ordered(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
+    orders = []
+    for mine in torch.shared:
+        partners = [theirs.array for theirs in keras.shared if theirs.size == mine.size and ops.equal(mine, theirs)]
+        if partners and not _is_part(mine.array, weights):
+            orders.append(min((_order(mine.array, theirs) for theirs in partners), key=lambda order: order is not None))
+    if len(unlike := [order for order in orders if order]) != 1 or not (order := unlike[0]).torch.size:
+        return None
+    axis = f"axis {order.axis} of {list(order.shape)}"
+    words = f"{places(difference)} take the same slices along {axis}, in another order"
+    return _named(ORDER, order.torch, order.keras, words)
+
+
+class _Order(NamedTuple):
+    """An axis along which slices stand in another order; they are numbered as they come in torch's tensor."""
+
+    shape: tuple[int, ...]
+    axis: int
+    torch: Array
+    keras: Array
+
+
+def _order(mine: Array, theirs: Array) -> _Order | None:
+    """Return how slices are ordered, empty if no axis tells it; None if only the order of axes is another."""
+    forms = list(_forms(mine, theirs))
+    if any(itertools.starmap(reproduced, forms)):
+        return None
+    for pair in forms:
+        for axis in range(pair[0].ndim):
+            slices: list[Array] = []
+            orders = [_numbered(np.moveaxis(array, axis, 0)[:MOST_SLICES], slices) for array in pair]
+            if sorted(orders[0]) == sorted(orders[1]):
+                return _Order(pair[0].shape, axis, *map(np.array, orders))
+    return _Order((), 0, np.array([]), np.array([]))
+
+
+def _numbered(array: Array, slices: list[Array]) -> list[int]:
+    """Return for each slice which of a list it is; those that are new are added to it."""
+    numbers = []
+    for each in array:
+        number = next((number for number, known in enumerate(slices) if reproduced(known, each)), len(slices))
+        slices += [each] if number == len(slices) else []
+        numbers.append(number)
+    return numbers
+
+
+def _forms(mine: Array, theirs: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield two tensors in one shape, for each order of the axes of the one with fewer; the other is cut as that is."""
+    few, many = sorted((mine, theirs), key=np.ndim)
+    for axes in itertools.permutations(range(few.ndim)):
+        form = few.transpose(axes)
+        if form.shape == many.shape or form.ndim < many.ndim:
+            cut = many.reshape(form.shape)
+            yield (form, cut) if few is mine else (cut, form)
 
 
 def _axes(op: Parting, function: Callable[..., Array]) -> Iterator[tuple[int, ...]]:
@@ -105,6 +159,15 @@ def _is_part(array: Array, weights: Iterable[Array]) -> bool:
     """Return whether all numbers of a tensor stand in one of torch's weights, as those of a packed one do."""
     few = array.ravel()[:64]
     return any(weight.size >= array.size and bool(np.isin(few, weight).all()) for weight in weights if weight.size > 1)
+
+
+def _named(id_: str, torch: Array, keras: Array, words: str) -> Named:
+    """Return a cause whose values are numbers, shown from where they differ."""
+    start = 0
+    if torch.size == keras.size > SHOWN and (apart := np.flatnonzero(torch != keras)).size:
+        start = int(min(apart[0], torch.size - SHOWN))
+    words += f"; shown from element {start} on" if start else ""
+    return Named(id_, _shown(torch, start), _shown(keras, start), words)
 
 
 def _shown(numbers: Array, start: int) -> str:
