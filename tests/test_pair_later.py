@@ -76,6 +76,9 @@ ROWS = {
     "regularised": Row(models("Model", "Regularised"), "loss.added", "adds none", "L2"),
     "smooth": Row(losses("smooth_loss", "loss"), "code.constant", 0.15, 0.0, "later_torch.py:71"),
     "object": Row(losses("object_loss", "loss"), "cross_entropy.label_smoothing", 0.07, 0.0),
+    "spread": Row(
+        losses("spread_loss", "spread_loss"), "cross_entropy.label_smoothing", "all classes", "the other classes"
+    ),
     "ignoring": Row(losses("ignoring_loss", "loss"), "code.constant", 1, -100, "later_torch.py:82"),
     "weighted": Row(losses("weighted_loss", "weighted_loss"), "code.constant", 0.02, 0.05),
     "unweighted": Row(losses("weighted_loss", "loss"), "code.constant", 0.02, 0.0),

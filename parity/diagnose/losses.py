@@ -12,17 +12,23 @@ import numpy as np
 
 from parity.config import schema
 from parity.core.arrays import Array
+from parity.diagnose import entries
+from parity.diagnose.explain import compare
 from parity.diagnose.formula import Formula, NotApplicable, Seen, Settings, Trait, choices, require, seen
 from parity.diagnose.topic import Question, Side, Sides, joined, numbered
+from parity.results import Cause
 from parity.trace.keys import MODEL
+from parity.trace.manifest import Trace
 
+SIDES: Final = ("torch", "keras")
 SMALL: Final = 1e-7  # keras.config.epsilon()
 TERMS: Final[dict[str, Callable[[Array], Array]]] = {
     "squares": np.square,
     "half the squares": lambda differences: np.square(differences) / 2,
     "magnitudes": np.abs,
 }
-SMOOTHINGS: Final = (0.0, 0.1, 0.05)
+SMOOTHINGS: Final = (0.0, 0.1, 0.05, 0.2, 0.15, 0.01, 0.02, 0.3)
+ALL, OTHERS = "all classes", "the other classes"  # that share the probability taken away from a target's class
 BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
 
 
@@ -47,6 +53,23 @@ def questions(sides: Sides) -> Iterator[Question]:
     for tensor in sides.of("loss")[:1]:
         both = (observe(side, tensor.step or 0, tensor.replica) for side in sides.both)
         yield Question.of("loss", "loss", formula(sides.reference.case), both)
+
+
+def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cause]:
+    """Return in what a step's losses of users' own differ if both are cross-entropies of classes; none if they do not.
+
+    Args:
+        reference: the reference's trace.
+        candidate: the candidate's.
+        step: the step.
+    """
+    both = [observe(Side(name, trace), step, 0) for name, trace in zip(SIDES, (reference, candidate), strict=True)]
+    question = Question.of("loss", "loss", FORMULAS["cross_entropy"], both)
+    targets = [target for observed in both if observed for target in observed.targets]
+    if None in both or any(target.dtype.kind not in "iu" for target in targets):
+        return []
+    answer = compare(question.formula, question.reference, question.candidate)
+    return [entries.cause(question, change, SIDES) for change in answer.changes]
 
 
 def observe(side: Side, step: int, replica: int) -> LossValue | None:
@@ -88,6 +111,7 @@ def _cross_entropy(
     axis: int,
     ignored: str,
     smoothing: float,
+    shared: str,
     floor: str,
     base: str,
     **reduction: Any,
@@ -99,7 +123,9 @@ def _cross_entropy(
         for _ in range(softmaxes - 1):
             logits = np.exp(_log_softmax(logits))
         logs = _clipped(_logarithms(logits, taken_for), floor) / BASES[base]
-        terms = -(1 - smoothing) * _chosen(logs, target) - smoothing * logs.mean(-1)
+        chosen, classes = _chosen(logs, target), logs.shape[-1]
+        rest = logs.mean(-1) if shared == ALL else (logs.sum(-1) - chosen) / max(classes - 1, 1)
+        terms = -(1 - smoothing) * chosen - smoothing * rest
         valid = (target != 0) if ignored != "none" else np.ones(target.shape, bool)
         counted = valid if ignored == "class 0, mean over the others" else np.ones(target.shape)
         values.append(_reduced(loss, terms * valid, counted, **reduction))
@@ -243,6 +269,11 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
                 choices("none", "class 0, mean over the others", "class 0, mean over all"),
             ),
             Trait("smoothing", "cross_entropy.label_smoothing", choices(*SMOOTHINGS)),
+            Trait(
+                "shared",
+                "cross_entropy.label_smoothing",
+                lambda loss, settings: (ALL, OTHERS) if settings["smoothing"] else (ALL,),
+            ),
             Trait("floor", "probability.clipping", choices("none", "1e-7", "1e-7, then normalised", "log e^-100")),
             Trait("base", "loss.logarithm", choices(*BASES)),
         ),

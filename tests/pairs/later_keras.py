@@ -66,6 +66,13 @@ def loss(outputs, target):
     return ops.mean(keras.losses.sparse_categorical_crossentropy(target, outputs, from_logits=True))
 
 
+def spread_loss(outputs, target):
+    """Gives what is taken from a target's class to the others alone."""
+    is_target = ops.one_hot(target, outputs.shape[-1], dtype=outputs.dtype)
+    shares = 0.98 * is_target + 0.02 * (1 - is_target) / (outputs.shape[-1] - 1)
+    return ops.mean(keras.losses.categorical_crossentropy(shares, outputs, from_logits=True))
+
+
 def weighted_loss(outputs, target):
     return loss(outputs, target) + 0.05 * ops.mean(ops.square(outputs))
 

@@ -161,10 +161,14 @@ class Search:
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
 
     def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
-        """Return whether a number only does it as it is huge: a norm with such an epsilon is as good as left out."""
-        if not (is_number(knob.value) and is_number(value) and value >= HUGE * max(abs(knob.value), 1)):
+        """Return whether a value only does it as what follows then has no effect.
+
+        A norm with a huge epsilon is as good as left out, and so is a branch that is 0 behind a function.
+        """
+        is_huge = is_number(knob.value) and is_number(value) and value >= HUGE * max(abs(knob.value), 1)
+        if not (is_huge or callable(value)):
             return False
-        left = self._missed(self._calls.under((*base, (knob, HUGE * value))))
+        left = self._missed(self._calls.under((*base, (knob, HUGE * value if is_huge else zeros))))
         return self._reproduces(left) or self._is_below_float32(left)
 
     def _default(self, tries: Tries, base: tuple[Trial, ...]) -> float | None:
@@ -260,6 +264,11 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
+
+
+def zeros(given: Any, *_: Any, **__: Any) -> Any:
+    """Return zeros of the first argument's shape, in either framework."""
+    return given * 0
 
 
 def _are_equal(one: Array, other: Array) -> bool:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN, Pair
 from parity.core.errors import BackendError
-from parity.diagnose import optimizers
+from parity.diagnose import losses, optimizers
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment import later
 from parity.diagnose.experiment.causes import causes
@@ -72,7 +72,8 @@ def _causes_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[
     described = experiment.described({asked.where: scopes[-1]})[asked.where]
     unknown = Cause(id=UNKNOWN, where=asked.where, evidence="")
     (cause,) = with_descriptions([unknown], {asked.where: described})
-    return [cause] if cause.id != UNKNOWN else [], "; ".join(filter(None, (words, described.words)))
+    named = [cause] if cause.id != UNKNOWN else losses.causes_of_classes(*experiment.traces, asked.step)
+    return named, "; ".join(filter(None, (words, described.words)))
 
 
 def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
