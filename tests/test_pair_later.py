@@ -77,9 +77,12 @@ ROWS = {
     "smooth": Row(losses("smooth_loss", "loss"), "code.constant", 0.15, 0.0, "later_torch.py:71"),
     "object": Row(losses("object_loss", "loss"), "cross_entropy.label_smoothing", 0.07, 0.0),
     "spread": Row(
-        losses("spread_loss", "spread_loss"), "cross_entropy.label_smoothing", "all classes", "the other classes"
+        models("Wide", "Wide") | losses("spread_loss", "spread_loss"),
+        "cross_entropy.label_smoothing",
+        "all classes",
+        "the other classes",
     ),
-    "ignoring": Row(losses("ignoring_loss", "loss"), "code.constant", 1, -100, "later_torch.py:82"),
+    "ignoring": Row(losses("ignoring_loss", "loss"), "code.constant", 1, -100, "later_torch.py:94"),
     "weighted": Row(losses("weighted_loss", "weighted_loss"), "code.constant", 0.02, 0.05),
     "unweighted": Row(losses("weighted_loss", "loss"), "code.constant", 0.02, 0.0),
     "focal": Row(losses("focal_loss", "focal_loss"), "focal_loss.gamma", 2.0, 1.5),

@@ -75,6 +75,14 @@ def spread_loss(outputs, target):
     return functional.cross_entropy(outputs.flatten(0, 1), target.flatten(), label_smoothing=0.02)
 
 
+class Wide(Model):
+    """Seven classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(8, 7)
+
+
 criterion = nn.CrossEntropyLoss(label_smoothing=0.07)
 
 
