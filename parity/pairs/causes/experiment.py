@@ -113,13 +113,20 @@ class Experiment(NamedTuple):
 
     def _describe(self, asked: Asked, unknown: dict[str, Guilty], result: CaseResult) -> None:
         """Tell of the modules that remain at which lines both sides part, and what has to be changed there."""
-        left = _asked(asked, unknown, plain)
-        described = self.described(left)
-        for place in (self._around, lambda where: MODEL):  # what is given to a module may be made around it
-            silent = {where: one for where, one in unknown.items() if not described.get(where, SILENT).words}
-            described |= self.described(_asked(asked, silent, place))
+        assert self.context.matching is not None
+        compared = (*self.context.matching.modules_with_inputs, MODEL)
+        described, questions = dict[str, Description](), dict[str, tuple[Question, Question]]()
+        # What is given to a module may be made around it; so it is at first sight where that cannot be compared.
+        for place, tries_all in ((plain, False), (self._around, True), (lambda where: MODEL, True), (plain, True)):
+            silent = {
+                where: one
+                for where, one in unknown.items()
+                if not described.get(where, SILENT).words and (tries_all or plain(where) in compared)
+            }
+            questions |= (at_place := _asked(asked, silent, place))
+            described |= self.described(at_place)
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
-        near = {where: _at(both_sides, lines[where]) for where, both_sides in left.items() if where in lines}
+        near = {where: _at(questions[where], lines[where]) for where in lines}
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
