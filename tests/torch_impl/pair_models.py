@@ -8,6 +8,7 @@ import torch
 from pair_helpers import helper
 from torch import nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.checkpoint import checkpoint
 
 
@@ -316,6 +317,11 @@ def loss_of_one(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 def not_a_number(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return outputs
+
+
+def scheduled(parameters: list[nn.Parameter]) -> tuple[torch.optim.Optimizer, LRScheduler]:
+    optimizer = torch.optim.SGD(parameters, lr=0.25)
+    return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
 
 
 def momentum(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

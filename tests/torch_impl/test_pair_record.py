@@ -162,6 +162,15 @@ def test_the_users_own_loss_and_optimizer(tmp_path):
     assert "optimizer_state/first.weight.momentum_buffer" in step
 
 
+def test_a_scheduler_beside_an_optimizer_follows_each_step(tmp_path):
+    own = {"torch_optimizer": "pair_models:scheduled", "keras_optimizer": "a:b", "steps": 3}
+    trace = recorded(case("MLP", train=own), tmp_path)
+    steps = [trace.step(number) for number in range(3)]
+    for before, after, rate in zip(steps, steps[1:], (0.125, 0.0625), strict=False):
+        moved = after["parameter/first.weight"] - before["parameter/first.weight"]
+        assert moved == pytest.approx(-rate * after["gradient/first.weight"])
+
+
 def test_a_users_loss_of_named_outputs_is_given_a_dict(tmp_path):
     own = {"torch_loss": "pair_models:loss_of_all", "keras_loss": "a:b"}
     made = case(
@@ -176,7 +185,11 @@ def test_a_users_loss_of_named_outputs_is_given_a_dict(tmp_path):
     ("what", "name", "message"),
     [
         ("loss", "not_a_number", r"expected one number, received the shape \(5, 4\)"),
-        ("optimizer", "no_optimizer", r"expected a torch\.optim\.Optimizer, received NoneType"),
+        (
+            "optimizer",
+            "no_optimizer",
+            r"expected a torch\.optim\.Optimizer, or one and its scheduler, received NoneType",
+        ),
         ("loss", "momentum", r"called as momentum\(outputs, target\)"),
     ],
 )

@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.config.schema import Case
@@ -25,17 +26,24 @@ from torch_impl.record.pair.build import user_errors
 def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
     """Return a new optimizer of these parameters: the built-in one, or the one that the user's function makes.
 
-    Raises UsageError if that function returns something else.
+    A scheduler that the function returns beside it is stepped after each step of the optimizer. Raises UsageError if
+    the function returns something else.
     """
     text = case.model.train.torch_optimizer
     if not text:
         return optimizers.build(case, parameters)
     with user_errors(f"train.torch_optimizer={text} fails"):
-        optimizer = load("train.torch_optimizer", text, "parameters", search=search)(parameters)
-    if not isinstance(optimizer, Optimizer):
-        received = type(optimizer).__name__
-        raise UsageError(f"train.torch_optimizer={text}: expected a torch.optim.Optimizer, received {received}")
-    return optimizer
+        returned = load("train.torch_optimizer", text, "parameters", search=search)(parameters)
+    match returned:
+        case Optimizer():
+            return returned
+        case Optimizer() as optimizer, LRScheduler() as scheduler:
+            optimizer.register_step_post_hook(lambda *_: scheduler.step())
+            return optimizer
+    parts = returned if isinstance(returned, tuple) else (returned,)
+    received = ", ".join(type(part).__name__ for part in parts)
+    expected = "a torch.optim.Optimizer, or one and its scheduler"
+    raise UsageError(f"train.torch_optimizer={text}: expected {expected}, received {received}")
 
 
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
