@@ -163,9 +163,10 @@ def test_the_users_own_loss_and_optimizer(tmp_path):
 
 
 def test_a_scheduler_beside_an_optimizer_follows_each_step(tmp_path):
+    """The rate is that of the next step."""
     own = {"torch_optimizer": "pair_models:scheduled", "keras_optimizer": "a:b", "steps": 3}
     trace = recorded(case("MLP", train=own), tmp_path)
-    assert [trace.step(number)["optimizer_state/learning_rate"] for number in range(2)] == [0.25, 0.125]
+    assert [trace.step(number)["optimizer_state/learning_rate"] for number in range(2)] == [0.125, 0.0625]
 
 
 def test_a_users_loss_of_named_outputs_is_given_a_dict(tmp_path):
