@@ -20,8 +20,9 @@ class Parting(NamedTuple):
 
     `sources` are the user's lines that made what the op takes; `inputs` are the recorded tensors themselves. `rounds`
     says that float32 holds what the op returns, and not what it takes. `shared` are the inputs that the other side's op
-    takes as well; `constants` those that it does not take, if neither what the module is given nor a weight that has a
-    counterpart is in them, or the output where none is shared; None if something is.
+    takes as well, `alone` the numbers of those that it does not take; `constants` are the latter, if neither what the
+    module is given nor a weight that has a counterpart is in them, or the output where none is shared; None if
+    something is.
     """
 
     name: str
@@ -31,13 +32,14 @@ class Parting(NamedTuple):
     output: Value
     rounds: bool
     shared: tuple[Value, ...] = ()
+    alone: tuple[int, ...] = ()
     constants: tuple[Value, ...] | None = None
 
 
 class Difference(NamedTuple):
     """The first difference; a side is None if it has no further op: it returns what agrees so far.
 
-    `ends` are the user's lines that make what torch's and Keras's calls return.
+    `ends` are the user's lines that make what torch's and Keras's calls return, `graphs` what was recorded of both.
     """
 
     torch: Parting | None
@@ -46,9 +48,10 @@ class Difference(NamedTuple):
     apart: float | None  # from the nearest tensor of the other side, relative to the largest; None for other sizes
     opposite_masks: bool  # what the two ops take is alike, except that one mask is the other's opposite
     cut: bool  # not all tensors were kept; a later one may have parted already
+    graphs: "tuple[Graph, Graph]"
 
 
-class _Side:
+class Graph:
     """A recording as a graph. Moved tensors are taken for what they are made of."""
 
     def __init__(self, recording: Recording) -> None:
@@ -93,16 +96,38 @@ class _Side:
         constants: tuple[Value, ...] | None = None
         if all(map(self._is_constant, alone)):
             constants = tuple(self.values[number] for number in alone) if shared else (parting.output,)
-        return parting._replace(shared=tuple(self.values[n] for n in shared if n in self.values), constants=constants)
+        values = tuple(self.values[number] for number in shared if number in self.values)
+        return parting._replace(shared=values, alone=tuple(alone), constants=constants)
 
     def _is_constant(self, number: int) -> bool:
         if number in self.matched:
             return False
         return number not in self.makers or all(map(self._is_constant, self.inputs(number)))
 
+    def before(self, parting: Parting) -> list[int]:
+        """Return the numbers of the tensors of which an op takes what it does, in order."""
+        open_, found = list(parting.inputs), set[int]()
+        while open_:
+            number = open_.pop()
+            if number not in found:
+                found.add(number)
+                open_ += self.inputs(number) if number in self.makers else []
+        return sorted(found & self.values.keys())
+
+    def made(self, number: int) -> str:
+        """Return in words what makes a tensor, and on which line."""
+        if number not in self.makers:
+            return "what is given"
+        line = self.lines.get(number)
+        return f"`{self.makers[number].name}`" + (f" at {line}" if line else "")
+
+    def apart(self) -> list[int]:
+        """Return the numbers of the tensors without a counterpart on which what is returned depends, in order."""
+        return sorted(self._apart & self.values.keys())
+
     def nearest(self, output: Value) -> float:
         """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
-        distances = (ops.apart(self.values[number], output) for number in self._apart if number in self.values)
+        distances = (ops.apart(self.values[number], output) for number in self.apart())
         return min((distance for distance in distances if distance is not None), default=math.inf)
 
     def _agree(self) -> None:
@@ -145,7 +170,7 @@ def first_difference(torch: Recording, keras: Recording) -> Difference | None:
 
 
 def _first_difference(torch: Recording, keras: Recording, grain: float) -> Difference | None:
-    one, other = _Side(torch), _Side(keras)
+    one, other = Graph(torch), Graph(keras)
     _match(one, other, grain)
     here, there = one.partings(), other.partings()
     if not here and not there:
@@ -157,7 +182,8 @@ def _first_difference(torch: Recording, keras: Recording, grain: float) -> Diffe
     apart = distance if math.isfinite(distance) else None
     if first and second:
         first, second = one.beside(first, second), other.beside(second, first)
-    return Difference(first, second, (one.end, other.end), apart, masks, torch.calls.cut or keras.calls.cut)
+    is_cut = torch.calls.cut or keras.calls.cut
+    return Difference(first, second, (one.end, other.end), apart, masks, is_cut, (one, other))
 
 
 def sentence(difference: Difference) -> str:
@@ -201,7 +227,7 @@ def _sources(side: str, parting: Parting) -> list[str]:
     return [f"{source} ({side})" for source in parting.sources if source != parting.line]
 
 
-def _match(one: _Side, other: _Side, grain: float) -> None:
+def _match(one: Graph, other: Graph, grain: float) -> None:
     """Note which tensors have which counterparts, equal to `grain` of their numbers' magnitude."""
     table = Table(other.values)
     for number, value in one.values.items():
@@ -216,7 +242,7 @@ def _tells(made: bool, made_there: bool, value: Value) -> bool:
     return made == made_there or not value.is_plain
 
 
-def _nearest(here: list[Parting], there: list[Parting], one: _Side) -> tuple[Parting | None, Parting | None]:
+def _nearest(here: list[Parting], there: list[Parting], one: Graph) -> tuple[Parting | None, Parting | None]:
     """Return the ops of both sides that are most likely each other's: of the same inputs, with outputs close by."""
     if not here or not there:
         return (here[0] if here else None), (there[0] if there else None)
@@ -229,7 +255,7 @@ def _nearest(here: list[Parting], there: list[Parting], one: _Side) -> tuple[Par
     return min(((first, second) for first in here for second in there), key=rank)
 
 
-def _opposite(first: Parting, second: Parting, one: _Side, other: _Side) -> bool:
+def _opposite(first: Parting, second: Parting, one: Graph, other: Graph) -> bool:
     """Return whether a mask that one op takes is the opposite of one that the other op takes, and equal to none."""
     masks = [one.values[number] for number in first.inputs if number in one.values]
     theirs = [other.values[number] for number in second.inputs if number in other.values]

@@ -33,7 +33,11 @@ REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 SHOWN: Final = 6  # numbers of a constant
 CONSTANT, AXES, ORDER = "code.tensor", "reduction.axes", "code.order"
+WIRING, FUNCTION = "module.wiring", "code.function"
+LEFT_OUT: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
 MOST_SLICES: Final = 256  # along an axis
+MOST_BEFORE: Final = 200  # tensors before an op
+LARGEST: Final = 1 << 16  # numbers of one
 
 
 class Named(NamedTuple):
@@ -50,12 +54,17 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
 
     `weights`: torch's; a part of one is no constant.
     """
-    torch, keras = difference.torch, difference.keras
+    torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
-        return None
-    own = list(weights)
-    reduced = _reduced(torch, keras, difference)
-    return reduced or _constant(torch, keras, difference, own) or _ordered(torch, keras, difference, own)
+        return _ordered_before(difference, own)
+    return (
+        _reduced(torch, keras, difference)
+        or _constant(torch, keras, difference, own)
+        or _ordered(torch, keras, difference, own)
+        or _exchanged(torch, keras, difference)
+        or _ordered_before(difference, own)
+        or _function(torch, keras, difference)
+    )
 
 
 def _constant(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
@@ -95,6 +104,56 @@ def _ordered(torch: Parting, keras: Parting, difference: Difference, weights: li
     axis = f"axis {order.axis} of {list(order.shape)}"
     words = f"{places(difference)} take the same slices along {axis}, in another order"
     return _named(ORDER, order.torch, order.keras, words)
+
+
+def _ordered_before(difference: Difference, weights: list[Array]) -> Named | None:
+    """Return the first tensor before the ops that part of which the other side has the slices in another order."""
+    side, parting = next((n, each) for n, each in enumerate((difference.torch, difference.keras)) if each)
+    graph, other = difference.graphs[side], difference.graphs[1 - side]
+    is_alone = difference.torch is None or difference.keras is None  # then nothing else parts
+    for number in (sorted(graph.values) if is_alone else graph.before(parting))[:MOST_BEFORE]:
+        partners = sorted(graph.matched.get(number, ()))
+        values = [graph.values[number].array, *(other.values[partner].array for partner in partners)]
+        if len({value.size for value in values}) != 1 or not 1 < values[0].size <= LARGEST:
+            continue
+        if number not in graph.makers and _is_part(values[0], weights):
+            continue
+        orders = [_order(values[0], value) for value in values[1:]]
+        if orders and all(orders) and (order := orders[0]) and order.torch.size:
+            made = [graph.made(number), other.made(partners[0])]
+            (torch, keras), numbers = made[:: 1 - 2 * side], [order.torch, order.keras][:: 1 - 2 * side]
+            axis = f"axis {order.axis} of {list(order.shape)}"
+            words = f"torch {torch}, keras {keras}: the same slices along {axis}, in another order"
+            return _named(ORDER, numbers[0], numbers[1], words)
+    return None
+
+
+def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that two like ops take another tensor, each of which the other side has as well."""
+    sides = list(zip((torch, keras), difference.graphs, strict=True))
+    if COMPUTED.get(_plain(torch.name)) != COMPUTED.get(_plain(keras.name)) or not (torch.shared and keras.shared):
+        return None
+    if any(len(op.alone) != 1 or op.alone[0] not in graph.matched for op, graph in sides):
+        return None
+    taken = [graph.made(op.alone[0]) for op, graph in sides]
+    words = f"{places(difference)} take another tensor, and else the same; each side has both"
+    in_words = [f"what {each} makes" if each.startswith("`") else each for each in taken]
+    return Named(WIRING, in_words[0], in_words[1], words)
+
+
+def _function(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return the function of a number that one side leaves out: the other's result is that of this one's."""
+    for side, op in enumerate((torch, keras)):
+        graph, name = difference.graphs[1 - side], ("torch", "keras")[side]
+        alike = (number for number in graph.apart() if graph.values[number].size == op.output.size)
+        for number, (what, function) in itertools.product(alike, LEFT_OUT.items()):
+            with np.errstate(all="ignore"):
+                result = Value(function(graph.values[number].array))
+            if not result.is_plain and ops.equal(result, op.output):
+                words = f"`{op.name}` at {op.line} in {name} returns what {graph.made(number)} does, and its {what}"
+                values = [what, "left out"][:: 1 - 2 * side]
+                return Named(FUNCTION, values[0], values[1], f"{places(difference)}: {words}")
+    return None
 
 
 class _Order(NamedTuple):
