@@ -318,7 +318,7 @@ def test_instruments_import_nothing_of_what_uses_them(package, tmp_path):
         ("torch_impl/record/pair/outputs.py", "def flat(value", "def flattened(value"),
         ("keras_impl/instruments/build.py", "def modules(self, model", "def layers(self, model"),
         ("torch_impl/instruments/source.py", "def line_of(traceback", "def line_of(trace"),
-        ("keras_impl/faults/mutate.py", "def together(*several", "def combined(*several"),
+        ("keras_impl/faults/model.py", "def unused(*variables", "def left_out(*variables"),
     ],
 )
 def test_a_planted_difference_is_seen(tmp_path, file, old, new):

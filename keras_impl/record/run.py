@@ -7,7 +7,7 @@ import functools
 import importlib
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -26,6 +26,7 @@ from keras_impl.record.recorders import LayoutRecorder
 from keras_impl.strategies import ddp
 from parity.config import schema, strategies
 from parity.runtime.drive import Account, Program, Run
+from parity.selftest.mutate import planted
 from parity.trace.recorder import Recorder
 
 __all__ = ["NAME", "rank", "run", "versions"]
@@ -51,7 +52,7 @@ def run(run: Run) -> Account:
     keras.utils.clear_session()
     # To trace a graph takes longer than to run the few steps op by op. The run whose layout is watched must be traced.
     is_graph = run.watch or case.graph or case.distribution.fit
-    with precision.policy(run.at), precision.eagerly(not is_graph), _planted(run):
+    with precision.policy(run.at), precision.eagerly(not is_graph), planted("keras_impl", run.fault, run.at):
         build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
         make_model = functools.partial(build, case.model)
         make_optimizer = functools.partial(optimizers.build, case)
@@ -83,15 +84,6 @@ def run(run: Run) -> Account:
         strategy.evaluate(model, data.evaluation(run))
         probe.on_step()
     return Account(layout_recorder.layout(case, replicas.values()), probe.modules, classes=probe.classes)
-
-
-def _planted(run: Run) -> AbstractContextManager[None]:
-    """Return the context in which the run's faults are planted; their modules import every strategy's."""
-    if not run.fault:
-        return nullcontext()
-    from keras_impl import faults
-
-    return faults.planted(run.fault, run.at)
 
 
 def options(case: schema.Case) -> dict[str, Any]:

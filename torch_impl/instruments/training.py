@@ -61,8 +61,11 @@ class Training:
         self._made: list[tuple[torch.Tensor, Made]] = []  # parameters that modules made in their calls
         self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses after and before a GradScaler scaled them
         with applied(self._patches()), ExitStack() as hooks:
-            hooks.callback(optimizer.register_optimizer_step_pre_hook(self._on_update).remove)
-            hooks.callback(optimizer.register_optimizer_step_post_hook(self._on_updated).remove)
+            for handle in (
+                optimizer.register_optimizer_step_pre_hook(self._on_update),
+                optimizer.register_optimizer_step_post_hook(self._on_updated),
+            ):
+                hooks.callback(handle.remove)
             yield
 
     def finish(self) -> None:

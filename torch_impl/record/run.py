@@ -6,7 +6,6 @@ Also trains such a case as a program that is not recorded.
 import functools
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import nn
 from parity.config import schema, strategies
 from parity.runtime.drive import Account, Program, Run
 from parity.runtime.environment import threads
+from parity.selftest.mutate import planted
 from parity.trace.layout import Layout
 from torch_impl import losses, models, optimizers
 from torch_impl.instruments import devices
@@ -44,7 +44,7 @@ def run(run: Run) -> Account:
         return pair.run(run)
     machine = devices.find(run.case)
     layout_recorder = LayoutRecorder(machine, run.case.replicas)
-    with precision.policy(run.at), machine.available(), _planted(run):
+    with precision.policy(run.at), machine.available(), planted("torch_impl", run.fault, run.at):
         try:
             return _train(run, machine, layout_recorder)
         finally:
@@ -89,15 +89,6 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
         strategy.evaluate(model, data.evaluation(run))
     probe.on_step()
     return Account(layouts[0], probe.modules, classes=probe.classes)
-
-
-def _planted(run: Run) -> AbstractContextManager[None]:
-    """Return the context in which the run's faults are planted; their modules import every strategy's."""
-    if not run.fault:
-        return nullcontext()
-    from torch_impl import faults
-
-    return faults.planted(run.fault, run.at)
 
 
 def options(run: Run) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
@@ -16,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.config.schema import Case
 from parity.core.errors import UsageError
+from parity.core.patches import around
 from parity.core.program import load
 from parity.trace.manifest import ParameterGroup, Settings
 from torch_impl import optimizers
@@ -157,42 +157,35 @@ class StepObserver:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """See what is done within the block."""
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(torch.autograd, "backward", self._backward(torch.autograd.backward)))
-            stack.enter_context(mock.patch.object(torch.autograd, "grad", self._grad(torch.autograd.grad)))
-            scaler = torch.amp.GradScaler
-            stack.enter_context(mock.patch.object(scaler, "scale", self._scale(scaler.scale)))
-            stack.callback(register_optimizer_step_pre_hook(self._on_update).remove)
+        with (
+            around(torch.autograd, "backward", self._backward),
+            around(torch.autograd, "grad", self._grad),
+            around(torch.amp.GradScaler, "scale", self._scale),
+            ExitStack() as hooks,
+        ):
+            hooks.callback(register_optimizer_step_pre_hook(self._on_update).remove)
             yield
 
-    def _backward(self, backward: Callable[..., None]) -> Callable[..., None]:
-        def differentiated(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            self._note([tensors] if isinstance(tensors, torch.Tensor) else list(tensors))
-            backward(tensors, *args, **kwargs)
-            if not self.is_applied:
-                self._keep(self._trained.values())
+    def _backward(self, backward: Callable[..., None], tensors: Any, *args: Any, **kwargs: Any) -> None:
+        self._note(tensors)
+        backward(tensors, *args, **kwargs)
+        if not self.is_applied:
+            self._keep(self._trained.values())
 
-        return differentiated
+    def _grad(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        by = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+        if any(id(each) in self._trained for each in by):
+            self._note(outputs)
+        return grad(outputs, inputs, *args, **kwargs)
 
-    def _grad(self, grad: Callable[..., Any]) -> Callable[..., Any]:
-        def differentiated(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            by = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-            if any(id(each) in self._trained for each in by):
-                self._note([outputs] if isinstance(outputs, torch.Tensor) else list(outputs))
-            return grad(outputs, inputs, *args, **kwargs)
+    def _scale(self, scale: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
+        larger = scale(scaler, outputs)
+        if isinstance(outputs, torch.Tensor):
+            self._scaled[id(larger)] = larger, outputs
+        return larger
 
-        return differentiated
-
-    def _scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def scaled(scaler: Any, outputs: Any) -> Any:
-            larger = scale(scaler, outputs)
-            if isinstance(outputs, torch.Tensor):
-                self._scaled[id(larger)] = larger, outputs
-            return larger
-
-        return scaled
-
-    def _note(self, parts: list[torch.Tensor]) -> None:
+    def _note(self, differentiated: torch.Tensor | Sequence[torch.Tensor]) -> None:
+        parts = [differentiated] if isinstance(differentiated, torch.Tensor) else list(differentiated)
         total = parts[0] if len(parts) == 1 else sum(part.sum() for part in parts)
         loss = self._scaled.get(id(total), (total, total))[1]
         self.losses.append(loss.detach())
