@@ -35,7 +35,7 @@ from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.program import load
-from parity.trace.manifest import ParameterGroup, Settings
+from parity.trace.manifest import ParameterGroup
 
 
 def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
@@ -77,7 +77,8 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
     stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)
     if stated is None or optimizer.use_ema or optimizer.gradient_accumulation_steps or number is None:
         return []
-    shared = {"learning_rate": number, **stated(optimizer)}
+    read = {name: value(optimizer) if callable(value) else value for name, value in stated.items()}
+    shared = {"learning_rate": number, **read}
     decays = {name: _decay(optimizer, variable) for name, variable in parameters.items()}
     made = [
         ParameterGroup(
@@ -110,59 +111,44 @@ def _decay(optimizer: Optimizer, variable: Any) -> float:
     return float(optimizer.weight_decay) if is_decayed else 0.0
 
 
-def _sgd(optimizer: SGD) -> Settings:
-    constants = {"momentum": float(optimizer.momentum), "momentum_form": "rate inside, negative"}
-    return {"kind": "sgd", "nesterov": bool(optimizer.nesterov), **constants}
+def _number(option: str) -> Callable[[Optimizer], float]:
+    return lambda optimizer: float(getattr(optimizer, option))
 
 
-def _betas(optimizer: Adam | Adamax | Nadam) -> Settings:
-    betas = {"beta1": float(optimizer.beta_1), "beta2": float(optimizer.beta_2)}
-    return {"epsilon": float(optimizer.epsilon), **betas}
+def _flag(option: str) -> Callable[[Optimizer], bool]:
+    return lambda optimizer: bool(getattr(optimizer, option))
 
 
-def _adam(optimizer: Adam) -> Settings:
-    form = {"kind": "adam", "epsilon_placement": "before the correction", "amsgrad": bool(optimizer.amsgrad)}
-    return _betas(optimizer) | form
-
-
-def _nadam(optimizer: Nadam) -> Settings:
-    return _betas(optimizer) | {"kind": "nadam", "momentum_decay": 1.0}
-
-
-def _adamax(optimizer: Adamax) -> Settings:
-    return _betas(optimizer) | {"kind": "adamax", "epsilon_placement": "beside the maximum"}
-
-
-def _adagrad(optimizer: Adagrad) -> Settings:
-    constants = {"accumulator": float(optimizer.initial_accumulator_value), "epsilon": float(optimizer.epsilon)}
-    return {"kind": "adagrad", "epsilon_placement": "inside the root", **constants}
-
-
-def _adadelta(optimizer: Adadelta) -> Settings:
-    return {"kind": "adadelta", "rho": float(optimizer.rho), "epsilon": float(optimizer.epsilon)}
-
-
-def _rmsprop(optimizer: RMSprop) -> Settings:
-    return {
-        "kind": "rmsprop",
-        "rho": float(optimizer.rho),
-        "momentum": float(optimizer.momentum),
-        "momentum_form": "rate inside",
-        "centered": bool(optimizer.centered),
-        "epsilon": float(optimizer.epsilon),
-        "epsilon_placement": "inside the root",
-    }
-
-
+# The settings of each class, each fixed or read of an optimizer.
+BETAS = {"epsilon": _number("epsilon"), "beta1": _number("beta_1"), "beta2": _number("beta_2")}
+ADAM = {**BETAS, "kind": "adam", "epsilon_placement": "before the correction", "amsgrad": _flag("amsgrad")}
 SETTINGS = {
-    SGD: _sgd,
-    Adam: _adam,
-    AdamW: _adam,
-    Nadam: _nadam,
-    Adamax: _adamax,
-    Adagrad: _adagrad,
-    Adadelta: _adadelta,
-    RMSprop: _rmsprop,
+    SGD: {
+        "kind": "sgd",
+        "nesterov": _flag("nesterov"),
+        "momentum": _number("momentum"),
+        "momentum_form": "rate inside, negative",
+    },
+    Adam: ADAM,
+    AdamW: ADAM,
+    Nadam: {**BETAS, "kind": "nadam", "momentum_decay": 1.0},
+    Adamax: {**BETAS, "kind": "adamax", "epsilon_placement": "beside the maximum"},
+    Adagrad: {
+        "kind": "adagrad",
+        "epsilon_placement": "inside the root",
+        "accumulator": _number("initial_accumulator_value"),
+        "epsilon": _number("epsilon"),
+    },
+    Adadelta: {"kind": "adadelta", "rho": _number("rho"), "epsilon": _number("epsilon")},
+    RMSprop: {
+        "kind": "rmsprop",
+        "rho": _number("rho"),
+        "momentum": _number("momentum"),
+        "momentum_form": "rate inside",
+        "centered": _flag("centered"),
+        "epsilon": _number("epsilon"),
+        "epsilon_placement": "inside the root",
+    },
 }
 
 

@@ -54,7 +54,7 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
     made = [
         ParameterGroup(
             parameters=[names[id(parameter)] for parameter in group["params"] if id(parameter) in names],
-            settings=_shared(group) | stated(group),
+            settings={name: value(group) if callable(value) else value for name, value in (SHARED | stated).items()},
         )
         for group in optimizer.param_groups
     ]
@@ -72,66 +72,54 @@ def is_scheduled(optimizer: Optimizer) -> bool:
     return bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
 
 
-def _shared(group: Settings) -> Settings:
-    return {
-        "learning_rate": float(group["lr"]),
-        "weight_decay": float(group["weight_decay"]),
-        "decay_form": "decoupled" if group.get("decoupled_weight_decay") else "coupled",
-        "sign": -1 if group["maximize"] else 1,
-    }
+def _number(option: str) -> Callable[[Settings], float]:
+    return lambda group: float(group[option])
 
 
-def _sgd(group: Settings) -> Settings:
-    constants = {"momentum": float(group["momentum"]), "dampening": float(group["dampening"])}
-    return {"kind": "sgd", "nesterov": bool(group["nesterov"]), **constants}
+def _flag(option: str) -> Callable[[Settings], bool]:
+    return lambda group: bool(group[option])
 
 
-def _betas(kind: str, group: Settings) -> Settings:
-    beta1, beta2 = map(float, group["betas"])
-    return {"kind": kind, "beta1": beta1, "beta2": beta2, "epsilon": float(group["eps"])}
-
-
-def _adam(group: Settings) -> Settings:
-    return _betas("adam", group) | {"amsgrad": bool(group["amsgrad"])}
-
-
-def _nadam(group: Settings) -> Settings:
-    return _betas("nadam", group) | {"momentum_decay": float(group["momentum_decay"])}
-
-
-def _adamax(group: Settings) -> Settings:
-    return _betas("adamax", group) | {"epsilon_placement": "inside the maximum"}
-
-
-def _adagrad(group: Settings) -> Settings:
-    constants = {"accumulator": float(group["initial_accumulator_value"]), "rate_decay": float(group["lr_decay"])}
-    return {"kind": "adagrad", "epsilon": float(group["eps"]), "epsilon_placement": "outside the root", **constants}
-
-
-def _adadelta(group: Settings) -> Settings:
-    return {"kind": "adadelta", "rho": float(group["rho"]), "epsilon": float(group["eps"])}
-
-
-def _rmsprop(group: Settings) -> Settings:
-    return {
-        "kind": "rmsprop",
-        "rho": float(group["alpha"]),
-        "momentum": float(group["momentum"]),
-        "centered": bool(group["centered"]),
-        "epsilon": float(group["eps"]),
-        "epsilon_placement": "outside the root",
-    }
-
-
+# Settings, each fixed or read of a group of an optimizer: those of every class, then of each.
+SHARED = {
+    "learning_rate": _number("lr"),
+    "weight_decay": _number("weight_decay"),
+    "decay_form": lambda group: "decoupled" if group.get("decoupled_weight_decay") else "coupled",
+    "sign": lambda group: -1 if group["maximize"] else 1,
+}
+BETAS = {
+    "beta1": lambda group: float(group["betas"][0]),
+    "beta2": lambda group: float(group["betas"][1]),
+    "epsilon": _number("eps"),
+}
+ADAM = {"kind": "adam", **BETAS, "amsgrad": _flag("amsgrad")}
 SETTINGS = {
-    SGD: _sgd,
-    Adam: _adam,
-    AdamW: _adam,
-    NAdam: _nadam,
-    Adamax: _adamax,
-    Adagrad: _adagrad,
-    Adadelta: _adadelta,
-    RMSprop: _rmsprop,
+    SGD: {
+        "kind": "sgd",
+        "nesterov": _flag("nesterov"),
+        "momentum": _number("momentum"),
+        "dampening": _number("dampening"),
+    },
+    Adam: ADAM,
+    AdamW: ADAM,
+    NAdam: {"kind": "nadam", **BETAS, "momentum_decay": _number("momentum_decay")},
+    Adamax: {"kind": "adamax", **BETAS, "epsilon_placement": "inside the maximum"},
+    Adagrad: {
+        "kind": "adagrad",
+        "epsilon": _number("eps"),
+        "epsilon_placement": "outside the root",
+        "accumulator": _number("initial_accumulator_value"),
+        "rate_decay": _number("lr_decay"),
+    },
+    Adadelta: {"kind": "adadelta", "rho": _number("rho"), "epsilon": _number("eps")},
+    RMSprop: {
+        "kind": "rmsprop",
+        "rho": _number("alpha"),
+        "momentum": _number("momentum"),
+        "centered": _flag("centered"),
+        "epsilon": _number("eps"),
+        "epsilon_placement": "outside the root",
+    },
 }
 
 
