@@ -119,7 +119,7 @@ class Draws:
             return
         call = rewrite.expression(rewrite.spot(frame))
         what = call.text(getattr(call.node, "func", None)) if call else ""
-        place = Place(source=source.text(frame.f_code.co_filename, frame.f_lineno))
+        place = Place(source=rewrite.shown(frame.f_code.co_filename, frame.f_lineno))
         mended = rewrite.code(rewrite.spot(frame), _in_graph)
         self.step.frozen.append(Frozen(what=what or "a value", clock=is_clock, place=place, mended=mended))
 

@@ -27,6 +27,7 @@ from tensorflow.python.ops import script_ops
 
 from keras_impl.instruments import source
 from keras_impl.instruments.pretended import name
+from parity.core.ownership import shown
 from parity.core.patches import around
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import Eager, Retrace
@@ -64,15 +65,11 @@ def differences(before: dict[str, Argument], now: dict[str, Argument]) -> dict[s
 
 def _arguments(function: Function, args: tuple, kwargs: dict) -> Iterator[tuple[str, Argument]]:
     yield ON, Argument(name(context.context().device_name or ""))
-    for parameter, value in _bound(function, args, kwargs).items():
+    bound = inspect.signature(function.python_function).bind(*args, **kwargs)
+    for parameter, value in bound.arguments.items():  # *args gives a tuple, **kwargs a dict
         leaves = tf.nest.flatten(value)
         for position, leaf in enumerate(leaves):
             yield f"{parameter}[{position}]" if len(leaves) > 1 else parameter, _argument(leaf)
-
-
-def _bound(function: Function, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """Return the arguments by parameter; *args gives a tuple, **kwargs a dict."""
-    return dict(inspect.signature(function.python_function).bind(*args, **kwargs).arguments)
 
 
 def _argument(value: Any) -> Argument:
@@ -189,7 +186,7 @@ def _described(code: Any) -> str:
     if not inspect.iscode(code):
         return getattr(code, "__name__", type(code).__name__)
     file = code.co_filename
-    where = "Keras" if source.kind(file) == source.LIBRARY else source.text(file, code.co_firstlineno)
+    where = "Keras" if source.kind(file) == source.LIBRARY else shown(file, code.co_firstlineno)
     return f"{code.co_name} ({where})"
 
 

@@ -54,7 +54,7 @@ class Methods:
         return fit(*args, **kwargs)
 
     def _note(self, what: Any, mended: Code | None, frame: FrameType | None) -> Method:
-        line = source.text(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+        line = rewrite.shown(frame.f_code.co_filename, frame.f_lineno) if frame else ""
         method = Method(what=what, place=Place(source=line), mended=mended)
         self.step.methods.append(method)
         return method

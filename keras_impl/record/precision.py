@@ -22,6 +22,7 @@ from keras.src.backend.common import dtypes
 
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 from keras_impl.record import calls
+from parity.core.ownership import stack
 from parity.core.patches import applied
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
@@ -137,17 +138,11 @@ class _Names(dict):
             return
         name = frame.f_code.co_name
         if name.startswith("_"):
-            owners = (caller.f_locals.get("self") for caller in _outwards(frame))
+            owners = (caller.f_locals.get("self") for caller in stack(frame))
             layer = next((type(owner).__name__ for owner in owners if isinstance(owner, keras.Layer)), "")
             self.note(f"{layer}(dtype=float32)" if layer else "dtype float32")
         else:
             self.note(f"{name}: float32")
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from parity.core import ownership
+from parity.core.ownership import first_argument, stack
 from parity.core.patches import applied
 from parity.runtime.survey import Frame, Made
 
@@ -27,9 +28,9 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 def made(owner: object) -> Made | None:
     """Return where the user's code makes `owner`, whose initialiser is running; None outside of the user's code."""
-    stack = list(_stack(sys._getframe(1)))
-    outer = list(itertools.dropwhile(partial(_is_inside, owner), stack))
-    inner = [frame for frame in stack[: len(stack) - len(outer)] if _is_users(frame)]
+    running = list(stack(sys._getframe(1)))
+    outer = list(itertools.dropwhile(partial(_is_inside, owner), running))
+    inner = [frame for frame in running[: len(running) - len(outer)] if _is_users(frame)]
     users = [frame for frame in outer if _is_users(frame)]
     if not users:
         return None
@@ -66,17 +67,10 @@ def arguments(kind: type) -> tuple[list[str], list[str]]:
     return positional, list(dict.fromkeys(keywords))
 
 
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames, the innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _is_inside(owner: object, frame: FrameType) -> bool:
     """Return whether a frame is a method of the object that is being made, or of this program."""
     own = ownership.owner(frame.f_code.co_filename) == "own"
-    return own or _first_argument(frame) is owner or frame.f_code.co_name == "__new__"
+    return own or first_argument(frame) is owner or frame.f_code.co_name == "__new__"
 
 
 def _chain(frames: list[FrameType]) -> list[Frame]:
@@ -102,12 +96,6 @@ def _call(frame: FrameType) -> Frame | None:
     if line is None or end_line is None or column is None or end_column is None:
         return None
     return Frame(file=code.co_filename, line=line, column=column, end_line=end_line, end_column=end_column)
-
-
-def _first_argument(frame: FrameType) -> object:
-    """Return the first argument of the frame's function."""
-    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-    return frame.f_locals.get(names[0]) if names else None
 
 
 def _is_users(frame: FrameType) -> bool:
