@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.experiment.training import Again, Pass, Training, Way
+from keras_impl.experiment.training import Pass, Training
 from keras_impl.record import calls, tree
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.values import Placed
@@ -24,7 +24,7 @@ from keras_impl.record.weights import array
 from parity.core.arrays import Array, reproduced
 from parity.core.patches import applied, around
 from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, is_setting
-from parity.diagnose.experiment.pieces import Evidence
+from parity.diagnose.experiment.pieces import Again, Evidence, Way
 from parity.pairs.weights import transfer
 from parity.runtime.experiment import Question
 from parity.trace.keys import INPUT
