@@ -133,7 +133,8 @@ class Building(ExitStack):
         """
         by_key = {}
         for move in self._scopes.moves:
-            paths = [path for path, layer in self._names.items() if _has(self._within.get(layer, ()), move)]
+            # This very move: others of its device and line are equal.
+            paths = [path for path, layer in self._names.items() if id(move) in map(id, self._within.get(layer, ()))]
             named_move = _with_module(move, paths)
             by_key[named_move.device, named_move.source, named_move.module] = named_move
         return list(by_key.values())
@@ -161,11 +162,6 @@ class Building(ExitStack):
                 return self.lines[self._names[path]]
             path = path.rpartition(".")[0] or (MODEL if path != MODEL else "")
         return ""
-
-
-def _has(scopes: Sequence[Move], move: Move) -> bool:
-    """Return whether this very move is among the scopes; moves of one device and line are equal, but not the same."""
-    return any(scope is move for scope in scopes)
 
 
 def _with_module(move: Move, paths: list[str]) -> Move:

@@ -20,6 +20,7 @@ from tensorflow.python.ops import stateful_random_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from parity.core.patches import around
+from parity.core.plain import subclasses
 
 Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by id of the handle, which several variables may share
 
@@ -44,14 +45,8 @@ def _values(variables: Iterator[tf.Variable]) -> Values:
 
 def _alive() -> Iterator[tf.Variable]:
     """Yield every variable that has a value; by type, as issubclass would take five times as long."""
-    kinds = set(_kinds(BaseResourceVariable))
+    kinds = set(subclasses(BaseResourceVariable))
     return (object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_))
-
-
-def _kinds(kind: type) -> Iterator[type]:
-    yield kind
-    for subclass in kind.__subclasses__():
-        yield from _kinds(subclass)
 
 
 def _has_value(variable: tf.Variable) -> bool:

@@ -148,7 +148,8 @@ class Building(ExitStack):
         """Return the line that makes a batch norm, with a norm of each sample in its place."""
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             return {}
-        mended = rewrite.code(self.spots.get(module), lambda made: _group_norm(made, module.num_features))
+        norm = f"GroupNorm(1, {module.num_features})"
+        mended = rewrite.code(self.spots.get(module), lambda made: in_place(made, norm))
         return {"each_sample": mended.fix} if mended else {}
 
     def _module(self, path: str, module: nn.Module, registered: bool) -> Module:
@@ -172,13 +173,10 @@ def _is_numbered() -> bool:
     return isinstance(value, int) or ":" in str(value) or getattr(value, "index", None) is not None
 
 
-def _group_norm(made: Expression, channels: int) -> Code | None:
-    home = made.text(made.node.func).rpartition(".")[0]
-    return (
-        made.with_text(made.node, f"{home or 'torch.nn'}.GroupNorm(1, {channels})")
-        if made.function in vars(nn)
-        else None
-    )
+def in_place(made: Expression, module: str) -> Code | None:
+    """Return a line that makes a module of torch.nn, such as nn.Softmax(dim=1), with another one in its place."""
+    home = made.text(made.node.func).rpartition(".")[0] if made.function in vars(nn) else ""
+    return made.with_text(made.node, f"{home or 'torch.nn'}.{module}") if made.function in vars(nn) else None
 
 
 def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Weight:

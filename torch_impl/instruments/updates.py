@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from parity.core.patches import around
+from parity.core.plain import subclasses
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.training import Cleared, Event, Still
@@ -61,7 +62,7 @@ class Events:
         """
         for name in ("_clip_grads_with_norm_", "_group_tensors_by_device_and_dtype"):
             yield around(clip_grad, name, self._clip)
-        for kind in _kinds(LRScheduler):
+        for kind in subclasses(LRScheduler):
             if "step" in vars(kind):
                 yield around(kind, "step", self._schedule)
 
@@ -83,12 +84,6 @@ class Events:
 def _caller() -> str:
     """Return the name of the function that calls one in whose place a method here is called."""
     return sys._getframe(3).f_code.co_name
-
-
-def _kinds(kind: type) -> Iterator[type]:
-    yield kind
-    for subclass in kind.__subclasses__():
-        yield from _kinds(subclass)
 
 
 class Unused:
