@@ -37,10 +37,9 @@ from parity.runtime.backend import Backend
 from parity.runtime.plan import Plan
 from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
-from parity.subjects import folders
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.pair import UserPair
-from parity.subjects.subject import Subject
+from parity.subjects.subject import Subject, compared_folders
 
 S = TypeVar("S", bound=Subject)
 AHEAD = 3  # cases that are begun for each processor: torch is several times as fast as Keras, and records ahead
@@ -176,7 +175,7 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
 def _results(args: argparse.Namespace, report: Report, printed: terminal.Printed) -> Generator[CaseResult, None, None]:
     if args.traces:
         first, second = args.traces
-        yield from folders.compared(first, second, report)
+        yield from compared_folders(first, second, report)
         return
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         yield from _run(args, Path(scratch), report, printed)

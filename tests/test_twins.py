@@ -148,6 +148,8 @@ EXCEPTIONS = {
         "nodes": "torch names a module by its attributes; a Keras layer may have a name of its own besides",
         "paths": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
         "attributes": "PyTorch itself names modules by the attributes that hold them",
+        "held_by": "PyTorch itself lists what a module holds",
+        "joined": "PyTorch itself joins the names of a path",
         "role_of": "PyTorch itself names parameters and buffers by the attributes that hold them",
         "computed": "a layer of Keras's may have its activation within it",
         "passed": "torch's arguments need no signature; Keras's are bound by the wrapper of the call",
@@ -186,7 +188,6 @@ CALLED = {
     "Calls",
     "Calls.__init__",
     "Calls.watched",
-    "line_of",
     "nearest",
     "rank",
     "tensors",
@@ -317,8 +318,8 @@ def test_instruments_import_nothing_of_what_uses_them(package, tmp_path):
         ("torch_impl/record/pair/losses.py", "def probe(outputs", "def weighed(outputs"),
         ("torch_impl/record/pair/outputs.py", "def flat(value", "def flattened(value"),
         ("keras_impl/instruments/build.py", "def modules(self, model", "def layers(self, model"),
-        ("torch_impl/instruments/source.py", "def line_of(traceback", "def line_of(trace"),
-        ("keras_impl/faults/mutate.py", "def together(*several", "def combined(*several"),
+        ("torch_impl/instruments/devices.py", "def rank()", "def rank(case)"),
+        ("keras_impl/faults/model.py", "def unused(*variables", "def left_out(*variables"),
     ],
 )
 def test_a_planted_difference_is_seen(tmp_path, file, old, new):

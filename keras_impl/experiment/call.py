@@ -14,34 +14,19 @@ from tensorflow.python.framework import op_callbacks  # what sees every op has n
 from keras_impl.instruments.origins import tensors
 from keras_impl.instruments.source import nearest
 from parity.core.arrays import Array
-from parity.diagnose.experiment.inputs import near, source
+from parity.diagnose.experiment.inputs import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
 
 
 def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-    """Return the arguments of a call with the other side's tensors in place of its own.
-
-    `known`: pairs of a tensor of this side and the other side's, in torch's axes. Returns None if one of the arguments
-    is not among them, or if all are the same on both sides.
-    """
-    own = [mine for mine, _ in known]
-    leaves = tf.nest.flatten(arguments)
-    changed = list(leaves)
-    is_other = False
-    for number, leaf in enumerate(leaves):
-        if isinstance(leaf, (tf.Tensor, np.ndarray)) and tf.as_dtype(leaf.dtype).is_floating:
-            if (canonical := source(_array(leaf), own)) is None:
-                return None
-            mine, theirs = known[canonical.number]
-            changed[number] = like(np.transpose(theirs, canonical.axes), leaf)
-            is_other = is_other or not near(mine, theirs)
-    return tf.nest.pack_sequence_as(arguments, changed) if is_other else None
+    """Return the arguments of a call with the other side's tensors for its own; None where `exchanged` has none."""
+    changed = exchanged(tf.nest.flatten(arguments), known, _floats, like)
+    return None if changed is None else tf.nest.pack_sequence_as(arguments, changed)
 
 
-def _array(tensor: Any) -> Array:
-    """Return a copy of a tensor as an array of float64, int64 or bool."""
-    dtype = tf.as_dtype(tensor.dtype)
-    return np.array(tensor).astype(np.float64 if dtype.is_floating else np.bool_ if dtype.is_bool else np.int64)
+def _floats(leaf: Any) -> Array | None:
+    is_float = isinstance(leaf, (tf.Tensor, np.ndarray)) and tf.as_dtype(leaf.dtype).is_floating
+    return np.array(leaf).astype(np.float64) if is_float else None
 
 
 def like(array: Array, tensor: Any) -> tf.Tensor:
@@ -51,6 +36,8 @@ def like(array: Array, tensor: Any) -> tf.Tensor:
 
 MOVES = ("Identity", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot")
 SELECTS = ("Split", "SplitV", "StridedSlice", "Slice", "Unpack", "Pack", "ConcatV2")
+# Whether an op moves its first input as a whole, or selects or joins parts; any other one computes.
+KINDS: dict[str, Kind] = {**dict.fromkeys(MOVES, "moved"), **dict.fromkeys(SELECTS, "selected")}
 
 
 def recorded(replay: Callable[[], Any]) -> Recording:
@@ -69,7 +56,7 @@ def recorded(replay: Callable[[], Any]) -> Recording:
         given, made = _numeric(inputs), _numeric(outputs)
         if given or not inputs:  # reading a variable takes a handle: what it returns is given, as an input is
             numbers = [recorder.number(tensor) for tensor in given]
-            recorder.add(name, nearest(), numbers, made, _kind(name) if given else "computed")
+            recorder.add(name, nearest(), numbers, made, KINDS.get(name, "computed") if given else "computed")
 
     op_callbacks.add_op_callback(see)
     try:
@@ -79,18 +66,10 @@ def recorded(replay: Callable[[], Any]) -> Recording:
     return recorder.recording(tensors(outputs))
 
 
-def _kind(name: str) -> Kind:
-    """Return whether an op computes, moves its first input as a whole, or selects or joins parts."""
-    return "moved" if name in MOVES else "selected" if name in SELECTS else "computed"
-
-
 def _numeric(values: Any) -> list[tf.Tensor]:
     """Return the tensors that hold numbers."""
-    return [value for value in values if isinstance(value, tf.Tensor) and _holds_numbers(value.dtype)]
-
-
-def _holds_numbers(dtype: tf.DType) -> bool:
-    return dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex
+    dtypes = [(each, each.dtype) for each in values if isinstance(each, tf.Tensor)]
+    return [each for each, of in dtypes if of.is_floating or of.is_integer or of.is_bool or of.is_complex]
 
 
 def _content(tensor: tf.Tensor) -> Array | None:

@@ -6,7 +6,7 @@ that code is changed in the graph: an operation's settings, the constants that i
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -22,6 +22,7 @@ from keras.src.utils.naming import to_snake_case
 from keras_impl.experiment.call import like
 from keras_impl.instruments import source
 from keras_impl.record import weights
+from parity.core.patches import around
 from parity.diagnose.experiment import knobs, masks
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import AS_GIVEN, Knob, Owner
@@ -71,16 +72,11 @@ def located(layers: Iterable[Any], lines: Lines) -> Iterator[None]:
     """Take the line that made an operation or a layer of a graph for the user's that is running, while it runs."""
     own = {id(each) for layer in layers if isinstance(layer, Functional) for each in layer.operations}
 
-    def calling(call: Callable[..., Any]) -> Callable[..., Any]:
-        def called(operation: Operation, *args: Any, **kwargs: Any) -> Any:
-            with source.standing_for(lines.get(id(operation), "")) if id(operation) in own else nullcontext():
-                return call(operation, *args, **kwargs)
+    def called(call: Callable[..., Any], operation: Operation, /, *args: Any, **kwargs: Any) -> Any:
+        with source.standing_for(lines.get(id(operation), "")) if id(operation) in own else nullcontext():
+            return call(operation, *args, **kwargs)
 
-        return called
-
-    with ExitStack() as stack:
-        for kind in (Operation, keras.Layer):
-            stack.enter_context(mock.patch.object(kind, "__call__", calling(kind.__call__)))
+    with around(Operation, "__call__", called), around(keras.Layer, "__call__", called):
         yield
 
 

@@ -8,22 +8,23 @@ that layers add (`add_loss`, line by line, and regularizers, kind by kind) are k
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.experiment.training import Again, Pass, Training, Way
+from keras_impl.experiment.training import Pass, Training
 from keras_impl.record import calls, tree
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.values import Placed
 from keras_impl.record.weights import array
 from parity.core.arrays import Array, reproduced
+from parity.core.patches import applied, around
 from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, is_setting
-from parity.diagnose.experiment.pieces import Evidence
+from parity.diagnose.experiment.pieces import Again, Evidence, Way
 from parity.pairs.weights import transfer
 from parity.runtime.experiment import Question
 from parity.trace.keys import INPUT
@@ -189,12 +190,12 @@ def _added(model: Any, call: Callable[[], Any]) -> Iterator[Knob]:
     with _adding(note):
         call()
     for line, owner in lines.items():
-        yield _knob(owner, line, _without_line(line))
+        yield _knob(owner, line, partial(_without_line, line))
     regularizers = {repr(each.get_config()): each for _, each in _regularized(model)}
     for kind, each in regularizers.items():
-        yield _knob(type(each).__name__, "", _without_regularizer(model, kind))
+        yield _knob(type(each).__name__, "", partial(_without_regularizers, model, kind))
     if len(lines) + len(regularizers) > 1:
-        yield _knob("all layers", "", _without_any(model))
+        yield _knob("all layers", "", lambda: applied([_adding(lambda *_: False), _without_regularizers(model)]))
 
 
 def _knob(owner: str, source: str, without: Callable[[], AbstractContextManager[Any]]) -> Knob:
@@ -205,45 +206,32 @@ def _knob(owner: str, source: str, without: Callable[[], AbstractContextManager[
     return Knob(ADDED, owner, source, AS_GIVEN, "argument", change, (LEFT_OUT,), "loss")
 
 
-@contextmanager
-def _adding(wanted: Callable[[Any, str], bool]) -> Iterator[None]:
+def _adding(wanted: Callable[[Any, str], bool]) -> AbstractContextManager[None]:
     """Let layers add a loss only where `wanted(layer, line)` says so; the line is that of the code that adds it."""
-    add_loss = keras.Layer.add_loss
 
-    def add(layer: Any, loss: Any) -> None:
-        caller = sys._getframe(1)
+    def add(add_loss: Callable[..., None], layer: Any, loss: Any) -> None:
+        caller = sys._getframe(2)
         if wanted(layer, f"{caller.f_code.co_filename}:{caller.f_lineno}"):
             add_loss(layer, loss)
 
-    with mock.patch.object(keras.Layer, "add_loss", add):
+    return around(keras.Layer, "add_loss", add)
+
+
+def _without_line(line: str) -> AbstractContextManager[None]:
+    return _adding(lambda _, caller: caller != line)
+
+
+@contextmanager
+def _without_regularizers(model: Any, kind: str = "") -> Iterator[None]:
+    """Take the regularizers of a kind, or all, from the weights within the block."""
+    regularized = [(each, own) for each, own in _regularized(model) if kind in ("", repr(own.get_config()))]
+    for variable, _ in regularized:
+        variable.regularizer = None
+    try:
         yield
-
-
-def _without_line(line: str) -> Callable[[], AbstractContextManager[None]]:
-    return lambda: _adding(lambda _, caller: caller != line)
-
-
-def _without_regularizer(model: Any, kind: str) -> Callable[[], AbstractContextManager[Any]]:
-    def without() -> ExitStack:
-        stack = ExitStack()
-        for variable, regularizer in _regularized(model):
-            if repr(regularizer.get_config()) == kind:
-                stack.callback(setattr, variable, "regularizer", regularizer)
-                variable.regularizer = None
-        return stack
-
-    return without
-
-
-def _without_any(model: Any) -> Callable[[], AbstractContextManager[Any]]:
-    def without() -> ExitStack:
-        stack = ExitStack()
-        stack.enter_context(_adding(lambda *_: False))
-        for kind in {repr(each.get_config()) for _, each in _regularized(model)}:
-            stack.enter_context(_without_regularizer(model, kind)())
-        return stack
-
-    return without
+    finally:
+        for variable, regularizer in regularized:
+            variable.regularizer = regularizer
 
 
 def _regularized(model: Any) -> list[tuple[Any, Any]]:

@@ -57,23 +57,13 @@ class Live(live.Live):
         name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
     } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
     base, separator = keras.layers.Layer, "/"
+    array, like = staticmethod(weights.array), staticmethod(like)
+    exchanged = staticmethod(exchanged_arguments)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
         super().__init__(built, inputs, training, later, tree.named(built.model))
         self._observed = tree.inner(built.model)
         calls.observed(self._observed, self._on_call, self._on_return)
-
-    def array(self, tensor: Any) -> Array:
-        """Return the numbers of a tensor."""
-        return weights.array(tensor)
-
-    def like(self, array: Array, tensor: Any) -> Any:
-        """Return a tensor of an array's numbers, of the type of another tensor."""
-        return like(array, tensor)
-
-    def exchanged(self, arguments: dict[str, Any], tensors: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-        """Return the arguments with the other side's tensors for its own; None if they are the same."""
-        return exchanged_arguments(arguments, tensors)
 
     def recorded(self) -> Recording:
         """Return the ops that the layer executes when it is called again, or those of a loss and the forward pass."""

@@ -5,15 +5,15 @@ is changed on PyTorch's side, whose ops take any padding.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
 
 from keras_impl.instruments import source
+from parity.core.patches import applied, around
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.operations import ORDER, RESHAPE, TRANSPOSE, Operation, Order
@@ -47,19 +47,15 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     return list(ways.knobs(found, _doing))
 
 
-@contextmanager
-def _seen(do: Do) -> Iterator[None]:
-    """Let `do` be called in place of each function that can be done in another way."""
+def _seen(do: Do) -> AbstractContextManager[None]:
+    """Return a context in which `do` is called in place of each function that can be done in another way."""
     counts = Counter[str]()
 
     def called(name: str, function: Function, *args: Any, **kwargs: Any) -> Any:
         counts[name] += 1
         return do(name, counts[name], function, args, kwargs)
 
-    with ExitStack() as stack:
-        for name in NAMES:
-            stack.enter_context(mock.patch.object(tf, name, partial(called, name, getattr(tf, name))))
-        yield
+    return applied(around(tf, name, partial(called, name)) for name in NAMES)
 
 
 def _doing(changed: ways.Calls) -> Any:

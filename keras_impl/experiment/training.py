@@ -1,7 +1,7 @@
 """A user's model in training: brought to a step, whose forward pass can be repeated, and its optimizer's steps."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -18,21 +18,13 @@ from keras_impl.record.weights import array
 from parity.core.arrays import Array
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob
-from parity.diagnose.experiment.pieces import Evidence, Steps, steps, updated, updated_names
+from parity.diagnose.experiment.pieces import Evidence, Steps, Way, steps, updated, updated_names
 from parity.pairs.weights import transfer
 from parity.runtime.experiment import Question
 from parity.runtime.job import ExperimentJob
 from parity.trace.keys import MODEL
 
-Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
 Pairs = list[tuple[Any, Any]]  # gradients, with their variables
-
-
-class Way(NamedTuple):
-    """A way to compute a tensor again: `recorded` as it was recorded, `asked` as the other side's is to be met."""
-
-    recorded: Again
-    asked: Again
 
 
 class Pass(NamedTuple):

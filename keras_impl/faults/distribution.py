@@ -9,7 +9,6 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from keras_impl.faults.mutate import Patches, replaced, together
 from keras_impl.instruments import devices
 from keras_impl.optimizers import PyTorchClipping
 from keras_impl.strategies import (
@@ -22,7 +21,8 @@ from keras_impl.strategies import (
     single,
     tensor_parallel,
 )
-from parity.data.batches import Batch, Dataset
+from parity.data.batches import Dataset
+from parity.selftest.mutate import Patches, replaced, together
 
 Reduce = Callable[[Any, list], list]
 
@@ -71,20 +71,6 @@ def _reduced_again(place: Callable) -> Callable:
         return model, optimizer
 
     return changed
-
-
-def _mean_of_means(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Give every part of a batch the same share, whatever its size."""
-
-    def changed(self: Dataset, indices: Any, whole: int = 0) -> Batch:
-        return batch(self, indices, whole)._replace(share=1 / (self.case.replicas * self.case.accumulate))
-
-    return changed
-
-
-def _added_up(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Sum over the micro-batches instead of averaging."""
-    return lambda self, indices, whole=0: batch(self, indices)
 
 
 def _stopped(call: Callable) -> Callable:
@@ -174,8 +160,6 @@ FAULTS: dict[str, Patches] = {
     "gradient.unreduced": replaced(PyTorchClipping, "_all_reduce_sum_gradients", _unreduced),
     "gradient.stopped": replaced(keras.layers.Dense, "call", _stopped),
     "gradient.sign": replaced(single, "gradients", _negative),
-    "batch.uneven": replaced(Dataset, "batch", _mean_of_means),
-    "accumulation.normalisation": replaced(Dataset, "batch", _added_up),
     "batch_norm.own_buffers": replaced(ddp, "take_first_buffers", lambda take: lambda model: None),
     "batch_norm.buffers": replaced(data_parallel, "FIRST", lambda first: first + 1),
     "placement.branch": replaced(branch_parallel, "branches", _moved_branch),

@@ -8,14 +8,19 @@ import numpy as np
 import tensorflow as tf
 from einops import rearrange
 
-from keras_impl.faults.mutate import Patches, constant, replaced, unused
 from keras_impl.models import transformer
 from keras_impl.models.residual_block import BatchNorm2d, ResidualBlock
 from keras_impl.models.transformer import EncoderDecoder, EncoderLayer, MultiheadAttention
 from keras_impl.record import specimen
+from parity.selftest.mutate import Patches, constant, replaced
 
 Call = Callable[..., tf.Tensor]
 NORM, BATCH_NORM, DENSE = keras.layers.LayerNormalization, BatchNorm2d, keras.layers.Dense
+
+
+def unused(*variables: keras.Variable) -> tf.Tensor:
+    """Return zero, so that variables that a fault leaves out still have a gradient: zeros."""
+    return tf.add_n([tf.reduce_sum(variable.value) * 0 for variable in variables])
 
 
 # Batch norm.

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from keras_impl.dropout import Key, keep
 from keras_impl.faults import model
-from keras_impl.faults.mutate import Patches, constant, loaded, replaced, together
 from keras_impl.models.transformer import MultiheadAttention
-from keras_impl.record import masks
+from keras_impl.record import masks, weights
 from keras_impl.record.masks import Masks
 from keras_impl.strategies import single
 from parity.core import random
 from parity.core.arrays import Floats
+from parity.selftest.mutate import Patches, constant, loaded, replaced, together
 
 Call = Callable[..., tf.Tensor]
 DENSE, NORM = keras.layers.Dense, keras.layers.LayerNormalization
@@ -28,7 +28,7 @@ DENSE, NORM = keras.layers.Dense, keras.layers.LayerNormalization
 
 def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
     """Change the parameters whose names have this ending when they are loaded."""
-    return loaded(lambda name, values: change(values) if name.endswith(ending) else values)
+    return loaded(weights, lambda name, values: change(values) if name.endswith(ending) else values)
 
 
 def _query_for_key(packed: Floats) -> Floats:
@@ -143,7 +143,7 @@ FAULTS: dict[str, Patches] = {
     "conv2d.flipped": _of("conv.weight", lambda kernel: kernel[:, :, ::-1, ::-1]),
     "conv_transpose": _of("up.weight", lambda kernel: np.swapaxes(kernel, 0, 1)),
     "attention.packing": _of("in_proj_weight", _query_for_key),
-    "initialisation": loaded(_not_loaded),
+    "initialisation": loaded(weights, _not_loaded),
     "dropout.generator": replaced(Masks, "attach", _frameworks_own),
     "dropout.replicas": replaced(random, "mask_key", _as_replica_0),
     "dropout.step": replaced(Masks, "on_step", _as_step_0),

@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_impl import losses, optimizers
-from keras_impl.faults.mutate import Patches, constant, replaced, together
 from keras_impl.optimizers import SGD, Adam, AdamW, PyTorchClipping, StepLR, on_device_of_variable
 from keras_impl.record import data
 from keras_impl.strategies import all_reduce
-from parity.config import schema, shards
+from parity.config import schema
 from parity.config.shards import Indices
 from parity.data import batches
+from parity.selftest.mutate import Patches, constant, replaced, together
 
 Tensors = Callable[..., tuple[tuple[tf.Tensor, ...], tf.Tensor]]
 Order = Callable[[schema.Case, int, int, int], Indices]
@@ -26,16 +26,6 @@ Update = Callable[[Any, tf.Tensor, tf.Variable, tf.Tensor], None]
 
 
 # Data.
-
-
-def _rotated(split: Callable[..., list[Indices]]) -> Callable[..., list[Indices]]:
-    """Give replica 1 the samples of replica 0."""
-
-    def changed(batch: Any, case: schema.Case) -> list[Indices]:
-        parts = split(batch, case)
-        return [parts[0], parts[0][: len(parts[1])], *parts[2:]] if len(parts) > 1 else parts
-
-    return changed
 
 
 def _same_epoch(sampler: Sampler) -> Sampler:
@@ -218,7 +208,6 @@ def _each_replicas_own(clip: Callable) -> Callable:
 
 
 FAULTS: dict[str, Patches] = {
-    "shard.rotated": replaced(shards, "split", _rotated),
     "sampler.epoch": replaced(all_reduce, "distributed_sampler", _same_epoch),
     "sampler.order": replaced(all_reduce, "distributed_sampler", _contiguous),
     "sampler.offset": replaced(batches, "order", _next_batch),

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 from weakref import WeakKeyDictionary
 
 import keras
@@ -13,36 +12,34 @@ from tensorflow.python.eager import context  # both tf.device and keras.device e
 from keras_impl.instruments import draws, source
 from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
+from parity.core.patches import around
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.model import Module, Move, Weight
 from parity.doctor.rewrite import Spot
 from parity.trace.keys import MODEL
 
 
-class Scopes:
+class Scopes(ExitStack):
     """Watches the tf.device scopes that the user's lines enter, within a `with` block.
 
     `moves` lists those that were entered, `open` those that are open, innermost last.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.moves: list[Move] = []
         self.open: list[Move] = []
-        self._patches = ExitStack()
 
     def __enter__(self) -> "Scopes":
-        device = context.Context.device
-
-        def watched(thread: context.Context, asked: Any) -> AbstractContextManager:
-            line, wanted = source.direct(), _name(asked)
-            scope = device(thread, asked)
-            return self._entered(scope, Move(device=wanted, source=line)) if line and wanted else scope
-
-        self._patches.enter_context(mock.patch.object(context.Context, "device", watched))
+        self.enter_context(around(context.Context, "device", self._device))
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._patches.close()
+    def _device(
+        self, device: Callable[..., AbstractContextManager], thread: context.Context, asked: Any
+    ) -> AbstractContextManager:
+        line, wanted = source.direct(), _name(asked)
+        scope = device(thread, asked)
+        return self._entered(scope, Move(device=wanted, source=line)) if line and wanted else scope
 
     @contextmanager
     def _entered(self, scope: AbstractContextManager, move: Move) -> Iterator[None]:
@@ -64,13 +61,14 @@ def _name(asked: Any) -> str:
 Optimizer = keras.optimizers.Optimizer
 
 
-class Building:
+class Building(ExitStack):
     """Notes where layers, optimizers and losses are made, and within which tf.device.
 
     Enter it before the user's code is imported. A layer made later (at a first call) gets the line of its owner.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.lines: WeakKeyDictionary[keras.Layer, str] = WeakKeyDictionary()
         # Whether each layer was in training mode when it was first called.
         self.trainings: WeakKeyDictionary[keras.Layer, bool] = WeakKeyDictionary()
@@ -81,49 +79,31 @@ class Building:
         self._within: WeakKeyDictionary[keras.Layer, list[Move]] = WeakKeyDictionary()  # the open tf.device scopes
         self._names: dict[str, keras.Layer] = {}
         self._scopes = Scopes()
-        self._patches = ExitStack()
 
     def __enter__(self) -> "Building":
-        self._patches.enter_context(self._scopes)
-        self._patches.enter_context(draws.wrapped())
-        self._patches.enter_context(mock.patch.object(keras.Layer, "__new__", self._making(keras.Layer.__new__)))
-        self._patches.enter_context(self.noting_optimizers())
-        self._patches.enter_context(mock.patch.object(keras.losses.Loss, "__init__", self._noting_losses()))
-        self._patches.enter_context(mock.patch.object(keras.Model, "compile", self._noting_compile()))
+        self.enter_context(self._scopes)
+        self.enter_context(draws.wrapped())
+        self.enter_context(around(keras.Layer, "__new__", self._make_layer))
+        self.enter_context(self.noting_optimizers())
+        self.enter_context(around(keras.losses.Loss, "__init__", self._make_loss))
+        self.enter_context(around(keras.Model, "compile", self._compile))
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._patches.close()
-
-    def noting_optimizers(self) -> Any:
+    def noting_optimizers(self) -> AbstractContextManager:
         """Return a patch within which new optimizers are noted."""
-        make = Optimizer.__init__
+        return around(Optimizer, "__init__", self._make_optimizer)
 
-        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-            make(optimizer, *args, **kwargs)
-            self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
+    def _make_optimizer(self, make: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        make(optimizer, *args, **kwargs)
+        self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
 
-        return mock.patch.object(Optimizer, "__init__", made)
+    def _make_loss(self, make: Callable[..., None], loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
+        make(loss, *args, **kwargs)
+        self.spots[loss] = source.spot(loss)
 
-    def _noting_losses(self) -> Callable[..., None]:
-        """Return an `__init__` of losses that notes which expression made each."""
-        make = keras.losses.Loss.__init__
-
-        def made(loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
-            make(loss, *args, **kwargs)
-            self.spots[loss] = source.spot(loss)
-
-        return made
-
-    def _noting_compile(self) -> Callable[..., Any]:
-        """Return a `compile` that notes which expression compiled the model."""
-        compile_ = keras.Model.compile
-
-        def compiled(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
-            self.compiled[model] = source.spot()
-            return compile_(model, *args, **kwargs)
-
-        return compiled
+    def _compile(self, compile_: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        self.compiled[model] = source.spot()
+        return compile_(model, *args, **kwargs)
 
     def modules(self, model: Any) -> list[Module]:
         """Return all layers; call it after the first step, because some are made at a first call."""
@@ -153,20 +133,17 @@ class Building:
         """
         by_key = {}
         for move in self._scopes.moves:
-            paths = [path for path, layer in self._names.items() if _has(self._within.get(layer, ()), move)]
+            # This very move: others of its device and line are equal.
+            paths = [path for path, layer in self._names.items() if id(move) in map(id, self._within.get(layer, ()))]
             named_move = _with_module(move, paths)
             by_key[named_move.device, named_move.source, named_move.module] = named_move
         return list(by_key.values())
 
-    def _making(self, new: Callable[..., keras.Layer]) -> Callable[..., keras.Layer]:
-        """Wrap `keras.Layer.__new__` to note the line and the open tf.device scopes of each new layer."""
-
-        def made(kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
-            layer = new(kind, *args, **kwargs)
-            self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
-            return layer
-
-        return made
+    def _make_layer(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
+        """Note the line and the open tf.device scopes of each new layer."""
+        layer = new(kind, *args, **kwargs)
+        self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
+        return layer
 
     def _module(self, path: str, layer: keras.Layer, is_registered: bool) -> Module:
         return Module(
@@ -185,11 +162,6 @@ class Building:
                 return self.lines[self._names[path]]
             path = path.rpartition(".")[0] or (MODEL if path != MODEL else "")
         return ""
-
-
-def _has(scopes: Sequence[Move], move: Move) -> bool:
-    """Return whether this very move is among the scopes; moves of one device and line are equal, but not the same."""
-    return any(scope is move for scope in scopes)
 
 
 def _with_module(move: Move, paths: list[str]) -> Move:

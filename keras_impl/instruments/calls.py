@@ -3,9 +3,8 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 from weakref import WeakKeyDictionary
 
 import keras
@@ -17,6 +16,7 @@ from keras_impl.instruments.build import Building
 from keras_impl.instruments.origins import Known, Origins, tensors
 from keras_impl.instruments.source import View
 from keras_impl.record import calls
+from parity.core.patches import around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Phase, Place
@@ -65,10 +65,8 @@ class Calls:
         """
         self._here, self.failing, self._made = _Thread(), None, WeakKeyDictionary()
         self._learn()
-        call, resolve, new = keras.Layer.__call__, keras.Layer._resolve_and_populate_arg, keras.Layer.__new__
-        stop_recording = tf.GradientTape.stop_recording
 
-        def called(layer: keras.Layer, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Callable[..., Any], layer: keras.Layer, /, *args: Any, **kwargs: Any) -> Any:
             path = "" if _is_symbolic((args, kwargs)) else self._path(layer)
             if not path:
                 return self._called_unnamed(step, layer, functools.partial(call, layer, *args, **kwargs))
@@ -83,32 +81,35 @@ class Calls:
             self._note_layer(layer, step)
             return outputs
 
-        def created(kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
-            layer = new(kind, *args, **kwargs)
-            if calls.running() and source.direct():
-                self._made[layer] = Place(module=self.module, source=source.line())
-            return layer
-
-        def resolved(layer: keras.Layer, name: str, spec: Any, context: Any, kwargs: Any) -> None:
-            resolve(layer, name, spec, context, kwargs)
-            if name == "training" and calls.running() and calls.running()[-1].module is layer:
-                self.building.trainings.setdefault(layer, bool(context.get_value(name)))
-
-        @contextmanager
-        def stopped(tape: tf.GradientTape) -> Iterator[None]:
-            was_stopped, self._here.stopped = self._here.stopped, True
-            try:
-                with stop_recording(tape):
-                    yield
-            finally:
-                self._here.stopped = was_stopped
-
-        with ExitStack() as patches:
-            patches.enter_context(mock.patch.object(keras.Layer, "__call__", called))
-            patches.enter_context(mock.patch.object(keras.Layer, "__new__", created))
-            patches.enter_context(mock.patch.object(keras.Layer, "_resolve_and_populate_arg", resolved))
-            patches.enter_context(mock.patch.object(tf.GradientTape, "stop_recording", stopped))
+        with (
+            around(keras.Layer, "__call__", called),
+            around(keras.Layer, "__new__", self._create),
+            around(keras.Layer, "_resolve_and_populate_arg", self._resolve),
+            around(tf.GradientTape, "stop_recording", self._stop),
+        ):
             yield
+
+    def _create(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
+        layer = new(kind, *args, **kwargs)
+        if calls.running() and source.direct():
+            self._made[layer] = Place(module=self.module, source=source.line())
+        return layer
+
+    def _resolve(
+        self, resolve: Callable[..., None], layer: keras.Layer, name: str, spec: Any, context: Any, kwargs: Any
+    ) -> None:
+        resolve(layer, name, spec, context, kwargs)
+        if name == "training" and calls.running() and calls.running()[-1].module is layer:
+            self.building.trainings.setdefault(layer, bool(context.get_value(name)))
+
+    @contextmanager
+    def _stop(self, stop_recording: Callable[..., Any], tape: tf.GradientTape) -> Iterator[None]:
+        was_stopped, self._here.stopped = self._here.stopped, True
+        try:
+            with stop_recording(tape):
+                yield
+        finally:
+            self._here.stopped = was_stopped
 
     def _called_unnamed(self, step: Step, layer: keras.Layer, call: Callable[[], Any]) -> Any:
         """Call a layer that is no part of the model, and note it if another one has made it in its own call."""

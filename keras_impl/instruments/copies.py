@@ -6,9 +6,9 @@ The host waits where the user's lines read a tensor. Where they make a tensor of
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +22,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import CONSTANT, Known, Origins, size
 from keras_impl.instruments.source import View, look
+from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
@@ -132,43 +133,33 @@ class Reads:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Observe reads within the block."""
-        with ExitStack() as patches:
-            for name, what in METHODS.items():
-                patches.enter_context(self._patched(ops._EagerTensorBase, name, what))
-            for name in ("array", "asarray"):
-                patches.enter_context(self._patched(np, name, "numpy"))
-            patches.enter_context(self._patched(ops._EagerTensorBase, "cpu", "cpu"))
-            patches.enter_context(mock.patch.object(Function, "__call__", self._function(Function.__call__)))
-            convert = constant_op.convert_to_eager_tensor
-            patches.enter_context(mock.patch.object(constant_op, "convert_to_eager_tensor", self._converted(convert)))
+        tensor = ops._EagerTensorBase
+        reads = [(tensor, name, what) for name, what in METHODS.items()]
+        reads += [(np, "array", "numpy"), (np, "asarray", "numpy"), (tensor, "cpu", "cpu")]
+        with (
+            applied(around(owner, name, partial(self._read_by, what)) for owner, name, what in reads),
+            around(Function, "__call__", self._call),
+            around(constant_op, "convert_to_eager_tensor", self._convert),
+        ):
             yield
 
-    def _patched(self, owner: Any, name: str, what: What) -> Any:
-        """Return a patch of a reading function that notes the user's reads and how long each takes."""
-        read = getattr(owner, name)
+    def _read_by(self, what: What, read: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Read a tensor; note the user's reads and how long each takes."""
+        is_converted = what == "bool" and self._within_function  # AutoGraph turns an `if` there into a tf.cond
+        if is_converted or not args or not isinstance(args[0], ops.EagerTensor) or not _is_users():
+            return read(*args, **kwargs)
+        start = time.perf_counter()
+        result = read(*args, **kwargs)
+        self._see(what, args[0], result, time.perf_counter() - start)
+        return result
 
-        def called(*args: Any, **kwargs: Any) -> Any:
-            is_converted = what == "bool" and self._within_function  # AutoGraph turns an `if` there into a tf.cond
-            if is_converted or not args or not isinstance(args[0], ops.EagerTensor) or not _is_users():
-                return read(*args, **kwargs)
-            start = time.perf_counter()
-            result = read(*args, **kwargs)
-            self._see(what, args[0], result, time.perf_counter() - start)
-            return result
-
-        return mock.patch.object(owner, name, called)
-
-    def _function(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the call of a tf.function to know when the running code is one that AutoGraph converts."""
-
-        def called(function: Function, *args: Any, **kwargs: Any) -> Any:
-            was_within, self._within_function = self._within_function, self._within_function or function._autograph
-            try:
-                return call(function, *args, **kwargs)
-            finally:
-                self._within_function = was_within
-
-        return called
+    def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a tf.function; note when the running code is one that AutoGraph converts."""
+        was_within, self._within_function = self._within_function, self._within_function or function._autograph
+        try:
+            return call(function, *args, **kwargs)
+        finally:
+            self._within_function = was_within
 
     def _see(self, what: What, tensor: tf.Tensor, result: Any, seconds: float) -> None:
         home = self.origins.device(tensor)
@@ -177,16 +168,12 @@ class Reads:
         if what == "numpy" and pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop([tensor]):
             self._read.append((tensor, result))
 
-    def _converted(self, convert: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-        """Wrap the conversion of values to tensors, to note constants in the user's lines."""
-
-        def converted(value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
-            tensor = convert(value, *args, **kwargs)
-            if tensor is not value and size(tensor) >= SMALL and (view := look()).direct:
-                self._note_constant(value, tensor, view)
-            return tensor
-
-        return converted
+    def _convert(self, convert: Callable[..., tf.Tensor], value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        """Convert a value to a tensor; note constants in the user's lines."""
+        tensor = convert(value, *args, **kwargs)
+        if tensor is not value and size(tensor) >= SMALL and (view := look()).direct:
+            self._note_constant(value, tensor, view)
+        return tensor
 
     def _note_constant(self, value: Any, tensor: tf.Tensor, view: View) -> None:
         """Note a constant, and a cut if its values were read from a tensor that a tape recorded.
@@ -207,7 +194,7 @@ class Reads:
 
 def _is_users() -> bool:
     """Return whether a line of the user's reads; TensorFlow and Keras read on their own as well."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)  # of what calls the function in whose place _read_by is called
     if frame.f_code.co_name == THROUGH_KERAS:
         return look().direct
     return source.kind(frame.f_code.co_filename) == source.USER

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from types import FrameType
 from typing import Any
@@ -24,6 +24,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
 
 from keras_impl.instruments import source
 from parity.core import ownership
+from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Place
@@ -77,13 +78,10 @@ def _default_rng(seed: Any = None, make: Callable[..., Any] = np.random.default_
     return seed if isinstance(seed, np.random.Generator) else _Generator(make(seed).bit_generator)
 
 
-@contextmanager
-def wrapped() -> Iterator[None]:
-    """Wrap what NumPy draws with within the block; generators made in it stay wrapped."""
-    with ExitStack() as patches:
-        for name, function in {**_wrapped(np.random), "default_rng": _default_rng}.items():
-            patches.enter_context(mock.patch.object(np.random, name, function))
-        yield
+def wrapped() -> AbstractContextManager[None]:
+    """Return a context in which what NumPy draws with is wrapped; generators made in it stay wrapped."""
+    functions = _wrapped(np.random) | {"default_rng": _default_rng}
+    return applied(mock.patch.object(np.random, name, function) for name, function in functions.items())
 
 
 class Draws:
@@ -95,17 +93,17 @@ class Draws:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Observe them within the block, unless the program itself runs functions eagerly."""
-        call, is_eager = Function.__call__, tf.config.functions_run_eagerly()
+        is_eager = tf.config.functions_run_eagerly()
 
-        def called(function: Function, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
             profile = sys.getprofile()
             sys.setprofile(None if is_eager else self._profiled)
             try:
-                return call(function, *args, **kwargs)
+                return call(*args, **kwargs)
             finally:
                 sys.setprofile(profile)
 
-        with wrapped(), mock.patch.object(Function, "__call__", called):
+        with wrapped(), around(Function, "__call__", called):
             yield
 
     def _profiled(self, frame: FrameType | None, event: str, function: Any) -> None:
@@ -121,7 +119,7 @@ class Draws:
             return
         call = rewrite.expression(rewrite.spot(frame))
         what = call.text(getattr(call.node, "func", None)) if call else ""
-        place = Place(source=source.text(frame.f_code.co_filename, frame.f_lineno))
+        place = Place(source=rewrite.shown(frame.f_code.co_filename, frame.f_lineno))
         mended = rewrite.code(rewrite.spot(frame), _in_graph)
         self.step.frozen.append(Frozen(what=what or "a value", clock=is_clock, place=place, mended=mended))
 

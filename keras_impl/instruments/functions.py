@@ -15,7 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
-from unittest import mock
 
 import keras
 import numpy as np
@@ -28,6 +27,8 @@ from tensorflow.python.ops import script_ops
 
 from keras_impl.instruments import source
 from keras_impl.instruments.pretended import name
+from parity.core.ownership import shown
+from parity.core.patches import around
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import Eager, Retrace
 from parity.trace.keys import MODEL
@@ -64,15 +65,11 @@ def differences(before: dict[str, Argument], now: dict[str, Argument]) -> dict[s
 
 def _arguments(function: Function, args: tuple, kwargs: dict) -> Iterator[tuple[str, Argument]]:
     yield ON, Argument(name(context.context().device_name or ""))
-    for parameter, value in _bound(function, args, kwargs).items():
+    bound = inspect.signature(function.python_function).bind(*args, **kwargs)
+    for parameter, value in bound.arguments.items():  # *args gives a tuple, **kwargs a dict
         leaves = tf.nest.flatten(value)
         for position, leaf in enumerate(leaves):
             yield f"{parameter}[{position}]" if len(leaves) > 1 else parameter, _argument(leaf)
-
-
-def _bound(function: Function, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """Return the arguments by parameter; *args gives a tuple, **kwargs a dict."""
-    return dict(inspect.signature(function.python_function).bind(*args, **kwargs).arguments)
 
 
 def _argument(value: Any) -> Argument:
@@ -96,26 +93,26 @@ class Trace(NamedTuple):
     arguments: dict[str, Argument]
 
 
-class Functions:
+class Functions(ExitStack):
     """A context manager around each step; `retraces` and `eager` hold what was found."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._eager: dict[tuple[str, str], Eager] = {}
         self._counts: Counter[tuple[Any, ...]] = Counter()  # of this step; of parts of a graph, by graph
         self._traces: dict[Any, list[Trace]] = defaultdict(list)  # by code object
         self._retraced: dict[Any, Retrace] = {}
         self._step = 0
-        self._patches = ExitStack()
 
     def __enter__(self) -> "Functions":
-        self._patch(Function, "__call__", self._watching)
-        self._patch(script_ops, "_internal_py_func", self._in_python)
-        self._patch(keras.Model, "fit", self._trains)
-        self._patch(keras.Model, "train_on_batch", self._trains)
+        self.enter_context(around(Function, "__call__", self._call))
+        self.enter_context(around(script_ops, "_internal_py_func", self._in_python))
+        self.enter_context(around(keras.Model, "fit", self._train))
+        self.enter_context(around(keras.Model, "train_on_batch", self._train))
+        self.callback(self._end_step)
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._patches.close()
+    def _end_step(self) -> None:
         self._counts.clear()
         self._step += 1
 
@@ -129,25 +126,18 @@ class Functions:
         """Return what ran in Python, once per line."""
         return list(self._eager.values())
 
-    def _patch(self, place: Any, method: str, around: Callable[..., Any]) -> None:
-        self._patches.enter_context(mock.patch.object(place, method, around(getattr(place, method))))
-
-    def _watching(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the call of a tf.function to note each call that traces it."""
-
-        def watched(function: Function, *args: Any, **kwargs: Any) -> Any:
-            if not tf.executing_eagerly() or not _is_programs(function):
-                return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
-            if function._run_functions_eagerly:
-                self._note_eager("run_eagerly")
-                return call(function, *args, **kwargs)
-            before = function.experimental_get_tracing_count()
-            result = call(function, *args, **kwargs)
-            if function.experimental_get_tracing_count() > before:
-                self._note(Trace(function, self._step, source.line(), arguments(function, args, kwargs)))
-            return result
-
-        return watched
+    def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a tf.function; note each call that traces it."""
+        if not tf.executing_eagerly() or not _is_programs(function):
+            return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
+        if function._run_functions_eagerly:
+            self._note_eager("run_eagerly")
+            return call(function, *args, **kwargs)
+        before = function.experimental_get_tracing_count()
+        result = call(function, *args, **kwargs)
+        if function.experimental_get_tracing_count() > before:
+            self._note(Trace(function, self._step, source.line(), arguments(function, args, kwargs)))
+        return result
 
     def _note(self, trace: Trace) -> None:
         """Note a trace, and why it was needed if the function had been traced before."""
@@ -159,26 +149,18 @@ class Functions:
             )
         earlier.append(trace)
 
-    def _in_python(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the making of py_functions and numpy_functions, which run in Python within a graph."""
+    def _in_python(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a py_function or numpy_function, and note it: it runs in Python within a graph."""
+        # The gradient of a py_function is another one, made together with it.
+        if not tf.executing_eagerly() and not kwargs.get("is_grad_func") and not source.within(PIPELINE):
+            self._note_eager("py_function" if kwargs.get("use_eager_py_func") else "numpy_function")
+        return make(*args, **kwargs)
 
-        def made(*args: Any, **kwargs: Any) -> Any:
-            # The gradient of a py_function is another one, made together with it.
-            if not tf.executing_eagerly() and not kwargs.get("is_grad_func") and not source.within(PIPELINE):
-                self._note_eager("py_function" if kwargs.get("use_eager_py_func") else "numpy_function")
-            return make(*args, **kwargs)
-
-        return made
-
-    def _trains(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap Keras's training methods to note that the model runs eagerly."""
-
-        def trained(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
-            if model.run_eagerly:
-                self._note_eager("run_eagerly", MODEL)
-            return train(model, *args, **kwargs)
-
-        return trained
+    def _train(self, train: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        """Train by one of Keras's methods; note that the model runs eagerly."""
+        if model.run_eagerly:
+            self._note_eager("run_eagerly", MODEL)
+        return train(model, *args, **kwargs)
 
     def _note_eager(self, what: str, module: str = "") -> None:
         line = source.line()
@@ -204,7 +186,7 @@ def _described(code: Any) -> str:
     if not inspect.iscode(code):
         return getattr(code, "__name__", type(code).__name__)
     file = code.co_filename
-    where = "Keras" if source.kind(file) == source.LIBRARY else source.text(file, code.co_firstlineno)
+    where = "Keras" if source.kind(file) == source.LIBRARY else shown(file, code.co_firstlineno)
     return f"{code.co_name} ({where})"
 
 

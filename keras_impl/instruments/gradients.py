@@ -43,18 +43,14 @@ class Cuts:
         elif operation in ("ArgMax", "ArgMin") or (operation == "Cast" and outputs[0].dtype.is_integer):
             self._whole.append((self._note("integers", inputs[0], view), weakref.ref(inputs[0]), outputs[0].shape))
 
-    def entered(self, enter: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the entering of a tape: a call just outside of it should be moved after this line."""
-
-        def called(tape: tf.GradientTape) -> Any:
-            if self.calls.outside is not None and (frame := source.frame()):
-                (cut, statement), self.calls.outside = self.calls.outside, None
-                if statement and statement.file == frame.f_code.co_filename:
-                    moved = f"{statement.text()}  # moved after line {frame.f_lineno}"
-                    cut.mended = Code(source=cut.place.source, fix=moved)
-            return enter(tape)
-
-        return called
+    def enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
+        """Enter a tape: a call just outside of it should be moved after this line."""
+        if self.calls.outside is not None and (frame := source.frame()):
+            (cut, statement), self.calls.outside = self.calls.outside, None
+            if statement and statement.file == frame.f_code.co_filename:
+                moved = f"{statement.text()}  # moved after line {frame.f_lineno}"
+                cut.mended = Code(source=cut.place.source, fix=moved)
+        return enter(tape)
 
     def explain_whole(self, target: tf.Tensor) -> None:
         """Find a correction for losses that were made of integers (such as argmax).

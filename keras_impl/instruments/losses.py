@@ -87,7 +87,9 @@ class Losses:
                 call.sums = float(sums.min()), float(sums.max())
                 call.columns, call.by_class = (float(columns.min()), float(columns.max())), known.by_class
             call.mended = self._mended(view.loss, not takes_logits) or known.without
-        call.rows, call.reordered = self._order(target)
+        fed = [(rows, known.picked) for rows, known in self._fed]
+        rows = _rows(target), self.origins.of(target).picked
+        call.rows, call.reordered = order.explained(self._batch, fed, rows, "tf.random.shuffle(tf.range(len(x)))")
         return call
 
     def _mended(self, loss: FrameType, logits: bool) -> Code | None:
@@ -97,20 +99,6 @@ class Losses:
         spots.append(building.compiled.get(self.calls.model))
         changed = (rewrite.code(spot, lambda call: _with_logits(call, _raw_name(loss), logits)) for spot in spots)
         return next(filter(None, changed), None)
-
-    def _order(self, target: Any) -> tuple[Any, Code | None]:
-        """Return how the target's rows relate to those that the model was given, and a correction."""
-        fed = [rows for rows, _ in self._fed]
-        relation = order.compared(self._batch, fed, _rows(target)) if fed else ""
-        if relation != "apart":
-            return relation, None
-        spots = [known.picked for _, known in self._fed if known.picked]
-        of_target = self.origins.of(target).picked
-        mended = order.mended(spots[-1] if spots else None, of_target, "tf.random.shuffle(tf.range(len(x)))")
-        expression = rewrite.expression(of_target)
-        return relation, mended or Code(
-            source=rewrite.shown(expression.file, expression.node.lineno) if expression else ""
-        )
 
 
 def is_straight(operation: str, inputs: list[Known]) -> bool:

@@ -1,15 +1,15 @@
 """Methods of Keras's models that the program calls in its step and that do more than a step needs."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import keras
 
 from keras_impl.instruments import source
 from keras_impl.instruments.origins import tensors
+from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Place
@@ -26,47 +26,35 @@ class Methods:
         self.step = step
         self._fitted = False  # what follows a `fit`, which is a whole epoch, may well be an evaluation
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Observe the methods within the block."""
-        with ExitStack() as patches:
-            for name, around in (("compile", self._compiled), ("predict", self._predicted), ("fit", self._trained)):
-                patches.enter_context(mock.patch.object(keras.Model, name, around(getattr(keras.Model, name))))
-            yield
+    def watched(self) -> AbstractContextManager[None]:
+        """Return a context in which the methods are observed."""
+        methods = {"compile": self._compile, "predict": self._predict, "fit": self._fit}
+        return applied(around(keras.Model, *method) for method in methods.items())
 
-    def _compiled(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
-        def called(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
-            was_compiled, optimizer = model.compiled, getattr(model, "optimizer", None)
-            result = compile_(model, *args, **kwargs)
-            if was_compiled:
-                frame = _caller()
-                method = self._note("compile", _compiled_once(rewrite.spot(frame)) if frame else None, frame)
-                method.resets = model.optimizer is not optimizer
-            return result
+    def _compile(self, compile_: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        was_compiled, optimizer = model.compiled, getattr(model, "optimizer", None)
+        result = compile_(model, *args, **kwargs)
+        if was_compiled:
+            frame = _caller()
+            method = self._note("compile", _compiled_once(rewrite.spot(frame)) if frame else None, frame)
+            method.resets = model.optimizer is not optimizer
+        return result
 
-        return called
+    def _predict(
+        self, predict: Callable[..., Any], model: keras.Model, x: Any, batch_size: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        given = tensors(x)
+        is_batch = bool(given) and all(len(tensor.shape) and len(tensor) <= (batch_size or BATCH) for tensor in given)
+        if is_batch and not self._fitted and source.direct():
+            self._note("predict", rewrite.code(source.spot(), _on_batch), source.frame())
+        return predict(model, x, batch_size, *args, **kwargs)
 
-    def _predicted(self, predict: Callable[..., Any]) -> Callable[..., Any]:
-        def called(model: keras.Model, x: Any, batch_size: Any = None, *args: Any, **kwargs: Any) -> Any:
-            given = tensors(x)
-            is_batch = bool(given) and all(
-                len(tensor.shape) and len(tensor) <= (batch_size or BATCH) for tensor in given
-            )
-            if is_batch and not self._fitted and source.direct():
-                self._note("predict", rewrite.code(source.spot(), _on_batch), source.frame())
-            return predict(model, x, batch_size, *args, **kwargs)
-
-        return called
-
-    def _trained(self, fit: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            self._fitted = True
-            return fit(*args, **kwargs)
-
-        return called
+    def _fit(self, fit: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._fitted = True
+        return fit(*args, **kwargs)
 
     def _note(self, what: Any, mended: Code | None, frame: FrameType | None) -> Method:
-        line = source.text(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+        line = rewrite.shown(frame.f_code.co_filename, frame.f_lineno) if frame else ""
         method = Method(what=what, place=Place(source=line), mended=mended)
         self.step.methods.append(method)
         return method

@@ -72,7 +72,9 @@ def variables_of(path: str, layer: keras.Layer) -> Iterator[Variable]:
         if value is not None:
             own_name = attributes.get(id(variable), variable.name.partition(":")[0])
             name = own_name if path == MODEL else f"{path}.{own_name}"
-            yield Variable(name, path, variable, value, _is_parameter(layer, variable))
+            # Made to be trained, even if its layer is frozen now.
+            parameter = variable.trainable or any(variable is trained for trained in layer._trainable_variables)
+            yield Variable(name, path, variable, value, parameter)
 
 
 def _attributes(layer: keras.Layer) -> Iterator[tuple[int, str]]:
@@ -88,11 +90,6 @@ def _own(layer: keras.Layer) -> list:
     """Return the layer's own variables, including plain tf.Variables, which Keras does not see."""
     plain = [value for value in vars(layer).values() if isinstance(value, tf.Variable)]
     return [*layer._trainable_variables, *layer._non_trainable_variables, *plain]
-
-
-def _is_parameter(layer: keras.Layer, variable: Any) -> bool:
-    """Return whether the variable was made to be trained, even if its layer is frozen now."""
-    return variable.trainable or any(variable is trained for trained in layer._trainable_variables)
 
 
 def _layers(holder: Any, parts: Parts, seen: set[int]) -> Iterator[tuple[Parts, keras.Layer]]:

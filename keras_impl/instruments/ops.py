@@ -67,7 +67,8 @@ class Ops:
         self._see_elsewhere(operation, inputs, outputs, target, view)
         self._see_shapes(operation, inputs, view)
         self._see_types(operation, inputs, outputs, view)
-        place = self._place(view)
+        # A backward op is where the op is whose gradient it computes.
+        place = getattr(self._forward, "place", None) or self.calls.place(view)
         self._note_outputs(operation, inputs, outputs, view, place)
         self.finite.see(operation, inputs, outputs, place)
 
@@ -87,10 +88,6 @@ class Ops:
             return backprop._gradient_function(operation, attributes, number, inputs, outputs, *rest)
         finally:
             self._forward.place = None
-
-    def _place(self, view: View) -> Place:
-        """Return where an op is; a backward op is where the op is whose gradient it computes."""
-        return getattr(self._forward, "place", None) or self.calls.place(view)
 
     def _device(self, inputs: tuple, outputs: list) -> str:
         """Return where an op ran, by the `.device` of a result.

@@ -7,7 +7,7 @@ GPU that does not exist to GPU:0. What is replaced for this is restored when the
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -18,6 +18,8 @@ from tensorflow.python.distribute import device_util, mirrored_strategy, values
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
+
+from parity.core.patches import applied, around
 
 FIRST = "/job:localhost/replica:0/task:0/device:CPU:1"  # where ops without a device run
 DETAILS = {"device_name": "CPU (virtual)", "compute_capability": (8, 0)}
@@ -32,9 +34,7 @@ def pretend(count: int) -> Iterator[None]:
     """Provide `count` devices "GPU:i" within the block; the process needs count + 1 logical CPUs."""
     thread = context.context()
     previous = thread.device_name, thread.device_spec
-    with ExitStack() as stack:
-        for patch in patches(count):
-            stack.enter_context(patch)
+    with applied(patches(count)):
         # Not tf.device: it would start TensorFlow's runtime, which the program may still want to configure.
         thread._set_device(FIRST, tf.DeviceSpec.from_string(FIRST))
         try:
@@ -82,31 +82,29 @@ def _real(device: Any) -> Any:
 
 def _names() -> Iterator[Any]:
     """Yield patches of the functions in which TensorFlow reads device names."""
-    scope, in_graph, canonical = context.Context.device, ops.Graph.device, device_util.canonicalize
     # An eager scope of None removes all placements, and ops without a device run on the first GPU.
-    yield mock.patch.object(
-        context.Context, "device", lambda self, name: scope(self, FIRST if name is None else _real(name))
+    yield around(
+        context.Context, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name))
     )
-    yield mock.patch.object(ops.Graph, "device", lambda self, name: in_graph(self, _real(name)))
-    yield mock.patch.object(
-        device_util, "canonicalize", lambda d, default=None: canonical(_real(d), default and _real(default))
+    yield around(ops.Graph, "device", lambda scope, self, name: scope(self, _real(name)))
+    yield around(
+        device_util,
+        "canonicalize",
+        lambda canonical, d, default=None: canonical(_real(d), default and _real(default)),
     )
-    yield mock.patch.object(mirrored_strategy.MirroredExtended, "__init__", _without_nccl())
+    yield around(mirrored_strategy.MirroredExtended, "__init__", _without_nccl)
 
 
-def _without_nccl() -> Callable[..., None]:
-    """Return an __init__ of MirroredStrategy that uses ReductionToOneDevice.
+def _without_nccl(
+    initialize: Callable[..., None], self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None
+) -> None:
+    """Make a MirroredStrategy that uses ReductionToOneDevice.
 
     Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
     """
-    initialize = mirrored_strategy.MirroredExtended.__init__
-
-    def initialized(self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None) -> None:
-        if cross_device_ops is None or isinstance(cross_device_ops, tf.distribute.NcclAllReduce):
-            cross_device_ops = tf.distribute.ReductionToOneDevice()
-        initialize(self, container, devices, cross_device_ops)
-
-    return initialized
+    if cross_device_ops is None or isinstance(cross_device_ops, tf.distribute.NcclAllReduce):
+        cross_device_ops = tf.distribute.ReductionToOneDevice()
+    initialize(self, container, devices, cross_device_ops)
 
 
 def _config(count: int) -> Iterator[Any]:

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +18,9 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import stateful_random_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
+
+from parity.core.patches import around
+from parity.core.plain import subclasses
 
 Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by id of the handle, which several variables may share
 
@@ -43,14 +45,8 @@ def _values(variables: Iterator[tf.Variable]) -> Values:
 
 def _alive() -> Iterator[tf.Variable]:
     """Yield every variable that has a value; by type, as issubclass would take five times as long."""
-    kinds = set(_kinds(BaseResourceVariable))
+    kinds = set(subclasses(BaseResourceVariable))
     return (object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_))
-
-
-def _kinds(kind: type) -> Iterator[type]:
-    yield kind
-    for subclass in kind.__subclasses__():
-        yield from _kinds(subclass)
 
 
 def _has_value(variable: tf.Variable) -> bool:
@@ -60,14 +56,13 @@ def _has_value(variable: tf.Variable) -> bool:
 
 def _noting_new(values: Values) -> Any:
     """Return a patch within which new variables are added, with their initial values."""
-    initialize = BaseResourceVariable.__init__
 
-    def noted(variable: tf.Variable, *args: Any, **kwargs: Any) -> None:
+    def noted(initialize: Callable[..., None], variable: tf.Variable, *args: Any, **kwargs: Any) -> None:
         initialize(variable, *args, **kwargs)
         if id(variable.handle) not in values and _has_value(variable):
             values[id(variable.handle)] = variable, variable.read_value()
 
-    return mock.patch.object(BaseResourceVariable, "__init__", noted)
+    return around(BaseResourceVariable, "__init__", noted)
 
 
 def _random_state() -> Callable[[], None]:

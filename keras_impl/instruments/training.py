@@ -1,9 +1,8 @@
 """How a step trains: its backward passes, their gradients, and the optimizers."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
@@ -16,6 +15,7 @@ from keras_impl.instruments import names, source
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.gradients import Cuts, Finite, is_finite
 from keras_impl.instruments.origins import Known, Origins, copies, tensors
+from parity.core.patches import around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.training import Backward, Gradient, Optimizer
@@ -37,13 +37,13 @@ class Training:
     def watched(self) -> Iterator[None]:
         """Record in the step what happens within the block."""
         self._start = {id(entry.variable): _read(entry.variable) for entry in names.variables(self.calls.model)}
-        with self.calls.building.noting_optimizers(), ExitStack() as patches:
-            gradient = self._differentiated(tf.GradientTape.gradient)
-            patches.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradient))
-            entered = self.cuts.entered(tf.GradientTape.__enter__)
-            patches.enter_context(mock.patch.object(tf.GradientTape, "__enter__", entered))
-            for kind in (BaseOptimizer, LossScaleOptimizer):
-                patches.enter_context(mock.patch.object(kind, "apply", self._applied(kind.apply)))
+        with (
+            self.calls.building.noting_optimizers(),
+            around(tf.GradientTape, "gradient", self._differentiate),
+            around(tf.GradientTape, "__enter__", self.cuts.enter),
+            around(BaseOptimizer, "apply", self._apply),
+            around(LossScaleOptimizer, "apply", self._apply),
+        ):
             yield
 
     def end(self) -> None:
@@ -73,21 +73,19 @@ class Training:
         """Return the optimizers that made an update."""
         return [optimizer for optimizer, _ in self._stepped.values()]
 
-    def _differentiated(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap GradientTape.gradient to record backward passes and gradients."""
-
-        def called(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
-            is_root = not given and self.calls.phase != "backward" and _is_first_replica()
-            if is_root:
-                self._begin(tensors(target))
-            with self.calls.within("backward", "backward" if self.calls.phase == "backward" else "other"):
-                result = gradient(tape, target, sources, *args, **kwargs)
-            for variable, value in zip(tf.nest.flatten(sources), tf.nest.flatten(result), strict=True):
-                self._note(variable, value)
-            return result
-
-        return called
+    def _differentiate(
+        self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call GradientTape.gradient, and record the backward pass and the gradients."""
+        given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
+        is_root = not given and self.calls.phase != "backward" and _is_first_replica()
+        if is_root:
+            self._begin(tensors(target))
+        with self.calls.within("backward", "backward" if self.calls.phase == "backward" else "other"):
+            result = gradient(tape, target, sources, *args, **kwargs)
+        for variable, value in zip(tf.nest.flatten(sources), tf.nest.flatten(result), strict=True):
+            self._note(variable, value)
+        return result
 
     def _begin(self, targets: list[tf.Tensor]) -> None:
         """Record a backward pass from a loss; a pass that continues another one belongs to that."""
@@ -138,22 +136,20 @@ class Training:
         is_equal = any(np.array_equal(start, value._numpy()) for value in learning if value.shape == start.shape)
         return ("copy" if (start != start.flat[0]).any() else "constant") if is_equal and start.size else ""
 
-    def _applied(self, apply: Callable[..., None]) -> Callable[..., None]:
-        """Wrap an optimizer's apply to record the update, and how much it changes the parameters' size."""
-
-        def called(optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
-            self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
-            afterwards = "update" if self.calls.phase == "update" else "other"
-            self._note_summed(grads)
-            with self.calls.within("update", afterwards):
-                held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
-                before = root_mean_square(held)
-                apply(optimizer, grads, trainable_variables)
-                self._note_growth(optimizer, before, root_mean_square(held))
-            self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
-            self._updates += 1
-
-        return called
+    def _apply(
+        self, apply: Callable[..., None], optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None
+    ) -> None:
+        """Apply gradients by an optimizer; record the update, and how much it changes the parameters' size."""
+        self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
+        afterwards = "update" if self.calls.phase == "update" else "other"
+        self._note_summed(grads)
+        with self.calls.within("update", afterwards):
+            held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
+            before = root_mean_square(held)
+            apply(optimizer, grads, trainable_variables)
+            self._note_growth(optimizer, before, root_mean_square(held))
+        self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
+        self._updates += 1
 
     def _note_summed(self, gradients: Any) -> None:
         """Note if a replica's optimizer is given what the last backward pass returned, not scaled or reduced before."""

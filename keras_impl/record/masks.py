@@ -6,7 +6,7 @@ within a step are counted while it is traced. Each replica is traced separately.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -27,24 +27,6 @@ from parity.trace.keys import MODEL
 SUPPORTED = (
     "masks shared by both frameworks are available for keras.layers.Dropout and MultiHeadAttention, without noise_shape"
 )
-OTHERS = (
-    keras.layers.SpatialDropout1D,
-    keras.layers.SpatialDropout2D,
-    keras.layers.SpatialDropout3D,
-    keras.layers.AlphaDropout,
-    keras.layers.GaussianDropout,
-    keras.layers.SimpleRNN,
-    keras.layers.LSTM,
-    keras.layers.GRU,
-    keras.layers.SimpleRNNCell,
-    keras.layers.LSTMCell,
-    keras.layers.GRUCell,
-    keras.layers.ConvLSTM1D,
-    keras.layers.ConvLSTM2D,
-    keras.layers.ConvLSTM3D,
-    keras.layers.Attention,
-    keras.layers.AdditiveAttention,
-)
 RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
 # Layers that do not draw their masks through keras.random.dropout, or draw them in another order than PyTorch does.
 UNORDERED = (
@@ -55,6 +37,15 @@ UNORDERED = (
     keras.layers.SimpleRNNCell,
     keras.layers.LSTMCell,
     keras.layers.GRUCell,
+)
+# Layers whose masks no built-in model of PyTorch's draws.
+OTHERS = (
+    *UNORDERED,
+    keras.layers.SpatialDropout1D,
+    keras.layers.SpatialDropout2D,
+    keras.layers.SpatialDropout3D,
+    keras.layers.Attention,
+    keras.layers.AdditiveAttention,
 )
 NoiseShape = Sequence[int | None] | None
 ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
@@ -152,13 +143,11 @@ class OrderedMasks:
                     f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "
                     "use keras.layers.Dropout"
                 )
-        with ExitStack() as stack:
-            for owner, name, replacement in (
-                (backend.random, "dropout", self._of_keras),
-                (tf.nn, "dropout", self._of_tensorflow),
-                (tf.nn.experimental, "stateless_dropout", self._stateless),
-            ):
-                stack.enter_context(mock.patch.object(owner, name, replacement))
+        with (
+            mock.patch.object(backend.random, "dropout", self._of_keras),
+            mock.patch.object(tf.nn, "dropout", self._of_tensorflow),
+            mock.patch.object(tf.nn.experimental, "stateless_dropout", self._stateless),
+        ):
             yield
 
     def on_step(self) -> None:

@@ -9,7 +9,7 @@ where Keras's floats are float64, it would make them int64.
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
 from types import FrameType
 from typing import Any
@@ -22,6 +22,8 @@ from keras.src.backend.common import dtypes
 
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 from keras_impl.record import calls
+from parity.core.ownership import stack
+from parity.core.patches import applied
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
 tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -77,11 +79,7 @@ def promoted(at: str) -> Iterator[list[str]]:
     Yields the list to which every promotion is added once, such as "layer: cast to float32".
     """
     promotions: list[str] = []
-    with ExitStack() as patches:
-        if at == HIGH:
-            for patch in _patches(_noting(promotions)):
-                patches.enter_context(patch)
-            patches.enter_context(tf.variable_creator_scope(_variable))
+    with applied(_patches(_noting(promotions)) if at == HIGH else ()):
         yield promotions
     # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
     # it was noted under a layer as well.
@@ -115,6 +113,7 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
         yield mock.patch.object(owner, name, given_high(getattr(owner, name)))
     for owner, name, function in functions():
         yield mock.patch.object(owner, name, numbers_high(function))
+    yield tf.variable_creator_scope(_variable)
 
 
 class _Names(dict):
@@ -139,17 +138,11 @@ class _Names(dict):
             return
         name = frame.f_code.co_name
         if name.startswith("_"):
-            owners = (caller.f_locals.get("self") for caller in _outwards(frame))
+            owners = (caller.f_locals.get("self") for caller in stack(frame))
             layer = next((type(owner).__name__ for owner in owners if isinstance(owner, keras.Layer)), "")
             self.note(f"{layer}(dtype=float32)" if layer else "dtype float32")
         else:
             self.note(f"{name}: float32")
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:

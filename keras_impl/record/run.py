@@ -7,7 +7,7 @@ import functools
 import importlib
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -26,6 +26,7 @@ from keras_impl.record.recorders import LayoutRecorder
 from keras_impl.strategies import ddp
 from parity.config import schema, strategies
 from parity.runtime.drive import Account, Program, Run
+from parity.selftest.mutate import planted
 from parity.trace.recorder import Recorder
 
 __all__ = ["NAME", "rank", "run", "versions"]
@@ -47,18 +48,11 @@ def run(run: Run) -> Account:
     if run.pair is not None:
         return pair.run(run)
     case = run.case
-    strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
     keras.utils.clear_session()
     # To trace a graph takes longer than to run the few steps op by op. The run whose layout is watched must be traced.
     is_graph = run.watch or case.graph or case.distribution.fit
-    with precision.policy(run.at), precision.eagerly(not is_graph), _planted(run):
-        build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
-        make_model = functools.partial(build, case.model)
-        make_optimizer = functools.partial(optimizers.build, case)
-        device_names = devices.names(case.devices)
-        model, optimizer = strategy.place(
-            make_model, make_optimizer, device_names, data.input_shape(run), **options(case)
-        )
+    with precision.policy(run.at), precision.eagerly(not is_graph), planted("keras_impl", run.fault, run.at):
+        strategy, model, optimizer = _placed(run, devices.names(case.devices))
         replicas = _replicas(run, model, optimizer)
         for replica in replicas.values():
             weights.load(replica.model, run.weights)
@@ -85,13 +79,13 @@ def run(run: Run) -> Account:
     return Account(layout_recorder.layout(case, replicas.values()), probe.modules, classes=probe.classes)
 
 
-def _planted(run: Run) -> AbstractContextManager[None]:
-    """Return the context in which the run's faults are planted; their modules import every strategy's."""
-    if not run.fault:
-        return nullcontext()
-    from keras_impl import faults
-
-    return faults.planted(run.fault, run.at)
+def _placed(run: Run, names: list[str]) -> tuple[Any, Any, Any]:
+    """Place a case's model by the case's strategy; return the strategy, the model or models, and their optimizers."""
+    case = run.case
+    strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
+    build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
+    makers = functools.partial(build, case.model), functools.partial(optimizers.build, case)
+    return strategy, *strategy.place(*makers, names, data.input_shape(run), **options(case))
 
 
 def options(case: schema.Case) -> dict[str, Any]:
@@ -135,10 +129,7 @@ def _own_reduction(strategy: Any, probe: Probe) -> Any:
 def program(run: Run, names: list[str]) -> Program:
     """Return the run's case as a program, placed on the devices with these names."""
     case = run.case
-    strategy = importlib.import_module(f"keras_impl.strategies.{case.strategy}")
-    make_model = functools.partial(models.build, case.model)
-    make_optimizer = functools.partial(optimizers.build, case)
-    model, optimizer = strategy.place(make_model, make_optimizer, names, data.input_shape(run), **options(case))
+    strategy, model, optimizer = _placed(run, names)
     whole = model if isinstance(model, list) else [model]
     for replica in whole:
         weights.load(replica, run.weights)

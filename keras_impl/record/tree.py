@@ -17,7 +17,7 @@ from keras.src.utils.naming import to_snake_case
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.record.specimen import GELU
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel, SplitDropout
-from parity.core.plain import setting
+from parity.core.plain import setting, settings
 
 # Each of these is a single module in PyTorch: the layers inside are not walked, except as a tree of their own.
 WHOLE = (MultiheadAttention, ColumnParallel, RowParallel, SplitDropout)
@@ -86,7 +86,7 @@ def _nodes(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterat
         counts[name] += 1
         unique = name if counts[name] == 1 else f"{name}_{counts[name] - 1}"
         name = _chosen(child, unique, held)
-        yield from _nodes(child, _join(path, unique), _join(label, name or unique), _join(own, name))
+        yield from _nodes(child, joined(path, unique), joined(label, name or unique), joined(own, name))
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any]]:
@@ -96,16 +96,19 @@ def _children(layer: Any) -> Iterator[tuple[str, Any]]:
             if not isinstance(child, keras.layers.InputLayer):
                 yield str(child.name), child  # a name of NumPy's is no str to a JSON encoder
     elif isinstance(layer, tf.Module):
-        inner = layer._flatten(recursive=False, predicate=_is_module, with_path=True)
-        yield from {id(child): ("/".join(map(str, attribute_path)), child) for attribute_path, child in inner}.values()
+        inner = held_by(layer, (tf.Module, keras.Layer))
+        yield from {id(child): (name, child) for name, child in inner}.values()
 
 
-def _join(path: str, name: str) -> str:
+def joined(path: str, name: str) -> str:
+    """Return the path of what has a name within a layer; that of the layer itself without a name."""
     return f"{path}/{name}" if path and name else path or name
 
 
-def _is_module(value: Any) -> bool:
-    return isinstance(value, (tf.Module, keras.Layer))
+def held_by(module: tf.Module, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """Yield what a module itself holds of some kinds, by the attributes that hold it."""
+    held = module._flatten(recursive=False, predicate=lambda value: isinstance(value, kinds), with_path=True)
+    yield from (("/".join(map(str, attributes)), value) for attributes, value in held)
 
 
 # Attributes in which Keras and TensorFlow's tracking list what a layer holds.
@@ -157,50 +160,42 @@ def _within(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _within(f"{path}/{number}", member)
 
 
-# The first class that matches counts.
-KINDS: dict[type, str] = {
-    keras.layers.Dense: "linear",
-    ColumnParallel: "linear",
-    RowParallel: "linear",
-    keras.layers.EinsumDense: "einsum_dense",
-    keras.layers.Conv1D: "conv1d",
-    keras.layers.Conv2D: "conv2d",
-    keras.layers.Conv3D: "conv3d",
-    keras.layers.Conv1DTranspose: "conv_transpose1d",
-    keras.layers.Conv2DTranspose: "conv_transpose2d",
-    keras.layers.Conv3DTranspose: "conv_transpose3d",
-    keras.layers.DepthwiseConv1D: "depthwise_conv1d",
-    keras.layers.DepthwiseConv2D: "depthwise_conv2d",
-    keras.layers.SeparableConv1D: "separable_conv",
-    keras.layers.SeparableConv2D: "separable_conv",
-    keras.layers.BatchNormalization: "batch_norm",
-    keras.layers.LayerNormalization: "layer_norm",
-    keras.layers.GroupNormalization: "group_norm",
-    keras.layers.RMSNormalization: "rms_norm",
-    keras.layers.ReversibleEmbedding: "reversible_embedding",
-    keras.layers.Embedding: "embedding",
-    keras.layers.LSTM: "lstm",
-    keras.layers.GRU: "gru",
-    keras.layers.SimpleRNN: "rnn",
-    keras.layers.LSTMCell: "lstm",
-    keras.layers.GRUCell: "gru",
-    keras.layers.SimpleRNNCell: "rnn",
-    keras.layers.Bidirectional: "bidirectional",
-    MultiheadAttention: "attention",
-    keras.layers.MultiHeadAttention: "attention",
-    keras.layers.GroupQueryAttention: "attention",
-    keras.layers.ReLU: "relu",
-    keras.layers.PReLU: "prelu",
-    GELU: "gelu",
-    keras.layers.Softmax: "softmax",
-    keras.layers.MaxPooling1D: "max_pool1d",
-    keras.layers.MaxPooling2D: "max_pool2d",
-    keras.layers.MaxPooling3D: "max_pool3d",
-    keras.layers.AveragePooling1D: "average_pool1d",
-    keras.layers.AveragePooling2D: "average_pool2d",
-    keras.layers.AveragePooling3D: "average_pool3d",
-    keras.layers.Flatten: "flatten",
-    keras.layers.Dropout: "dropout",
+# The classes of each kind; the first kind that has a module's class counts.
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "linear": (keras.layers.Dense, ColumnParallel, RowParallel),
+    "einsum_dense": keras.layers.EinsumDense,
+    "conv1d": keras.layers.Conv1D,
+    "conv2d": keras.layers.Conv2D,
+    "conv3d": keras.layers.Conv3D,
+    "conv_transpose1d": keras.layers.Conv1DTranspose,
+    "conv_transpose2d": keras.layers.Conv2DTranspose,
+    "conv_transpose3d": keras.layers.Conv3DTranspose,
+    "depthwise_conv1d": keras.layers.DepthwiseConv1D,
+    "depthwise_conv2d": keras.layers.DepthwiseConv2D,
+    "separable_conv": (keras.layers.SeparableConv1D, keras.layers.SeparableConv2D),
+    "batch_norm": keras.layers.BatchNormalization,
+    "layer_norm": keras.layers.LayerNormalization,
+    "group_norm": keras.layers.GroupNormalization,
+    "rms_norm": keras.layers.RMSNormalization,
+    "reversible_embedding": keras.layers.ReversibleEmbedding,
+    "embedding": keras.layers.Embedding,
+    "lstm": (keras.layers.LSTM, keras.layers.LSTMCell),
+    "gru": (keras.layers.GRU, keras.layers.GRUCell),
+    "rnn": (keras.layers.SimpleRNN, keras.layers.SimpleRNNCell),
+    "bidirectional": keras.layers.Bidirectional,
+    "attention": (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention),
+    "relu": keras.layers.ReLU,
+    "prelu": keras.layers.PReLU,
+    "gelu": GELU,
+    "softmax": keras.layers.Softmax,
+    "max_pool1d": keras.layers.MaxPooling1D,
+    "max_pool2d": keras.layers.MaxPooling2D,
+    "max_pool3d": keras.layers.MaxPooling3D,
+    "average_pool1d": keras.layers.AveragePooling1D,
+    "average_pool2d": keras.layers.AveragePooling2D,
+    "average_pool3d": keras.layers.AveragePooling3D,
+    "flatten": keras.layers.Flatten,
+    "dropout": keras.layers.Dropout,
 }
 # For layers without a kind by class: by a part of the class's name, and by the function that the layer applies.
 NAMES = {"RMSNorm": "rms_norm", "LlamaLayerNorm": "rms_norm", "ReversibleEmbedding": "reversible_embedding"}
@@ -230,7 +225,7 @@ FACTS = {
 
 def kind(module: Any) -> str:
     """Return a kind from the tables, or else the name of the layer's class."""
-    if kind_name := next((name for candidate, name in KINDS.items() if isinstance(module, candidate)), ""):
+    if kind_name := next((name for name, classes in KINDS.items() if isinstance(module, classes)), ""):
         return kind_name
     if isinstance(module, keras.layers.Activation) and module.activation in FUNCTIONS:
         return FUNCTIONS[module.activation]
@@ -242,16 +237,9 @@ def kind(module: Any) -> str:
 
 def facts(module: Any) -> dict[str, Any]:
     """Return what the mapping may need to know about a layer besides its kind."""
-    result = {}
     if type(module) is keras.layers.RNN:
         return facts(module.cell)
-    for fact, attributes in FACTS.items():
-        value = setting(module, attributes)
-        if isinstance(value, (bool, int, float, str)) or (
-            isinstance(value, list) and all(isinstance(entry, int) for entry in value)
-        ):
-            result[fact] = value
-    activation = getattr(module, "activation", None)
+    result, activation = settings(module, FACTS), getattr(module, "activation", None)
     if kind(module) == "gelu":
         result["form"] = "exact"
     elif callable(activation) and activation is not keras.activations.linear:

@@ -3,15 +3,21 @@
 A file is the user's unless it lies in this project's own packages (where this process imports them from), in a
 framework, in the standard library, or in a folder of installed packages. An installed package that a flag names
 (--torch=package.module:build) counts as the user's. Paths are compared both as given and with links resolved.
+
+Of the code that is running, the user's lines are found on the stack; built-in models and strategies count as the
+user's.
 """
 
 import os
 import re
+import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Literal
 
 import msgspec
@@ -132,3 +138,113 @@ def in_package(file: str) -> str:
 def is_installed(path: str) -> bool:
     """Return whether a file lies in a folder of installed packages."""
     return any(f"{os.sep}{site}{os.sep}" in path for site in SITES)
+
+
+Line = tuple[str, int]  # file and line number
+# Whose a file is: the user's, one that merely passes calls on, one of the framework's that moves models, any other one.
+USER, PASSED, MOVED, LIBRARY = range(4)
+
+
+def stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those around it, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def first_argument(frame: FrameType) -> object:
+    """Return the first argument of the frame's function."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return frame.f_locals.get(names[0]) if names else None
+
+
+def shown(file: str, number: int) -> str:
+    """Return "file:line", relative to the working directory if the file is below it."""
+    path, folder = Path(file).absolute(), Path.cwd()
+    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{number}"
+
+
+class Lines:
+    """Finds the user's lines on the stack.
+
+    Args:
+        framework: returns whose an installed file is.
+        generated: a part of the names of files that the framework generates from the user's; "" if it generates none.
+        original: returns the user's line for a line of such a file.
+        text: returns a line as "file:line".
+    """
+
+    def __init__(
+        self,
+        framework: Callable[[str], int],
+        generated: str = "",
+        original: Callable[[str, int], Line] = lambda *line: line,
+        text: Callable[[str, int], str] = shown,
+    ) -> None:
+        self._framework, self._generated, self._original, self._text = framework, generated, original, text
+        self._kind, self._is_models = cache(self._judged), cache(lambda file, _programs: is_models(file))
+
+    def kind(self, file: str) -> int:
+        """Return whose a file is: USER, PASSED, MOVED or LIBRARY."""
+        return self._kind(file, programs())
+
+    def at(self, frame: FrameType, number: int | None = None) -> Line:
+        """Return the line that a frame runs, or that with a number, of a generated file the user's."""
+        file, number = frame.f_code.co_filename, frame.f_lineno if number is None else number
+        return self._original(file, number) if self._generated and self._generated in file else (file, number)
+
+    def frames(self, owner: object = None) -> Iterator[FrameType]:
+        """Yield the frames of the user's lines that are running, the innermost first.
+
+        With `owner`, methods of that object are skipped: while it is being made, the first line is the one that makes
+        it.
+        """
+        users = (frame for frame in stack(sys._getframe(1)) if self.kind(self.at(frame)[0]) == USER)
+        return (frame for frame in users if owner is None or first_argument(frame) is not owner)
+
+    def frame(self, owner: object = None) -> FrameType | None:
+        """Return the frame of the user's line that is running, as `frames` yields it."""
+        return next(self.frames(owner), None)
+
+    def line(self, owner: object = None) -> str:
+        """Return the user's line that is running, as "file:line"; "" if there is none."""
+        frame = self.frame(owner)
+        return self._text(*self.at(frame)) if frame else ""
+
+    def direct(self, modules: bool = False) -> str:
+        """Return the user's line if it calls the current function directly, "" if a framework's code is in between.
+
+        With `modules`, the framework's methods that move a model, such as model.to(), may be in between.
+        """
+        passing = (PASSED, MOVED) if modules else (PASSED,)
+        for frame in stack(sys._getframe(1)):
+            line = self.at(frame)
+            if (kind := self.kind(line[0])) not in passing:
+                return self._text(*line) if kind == USER else ""
+        return ""
+
+    def within(self, path: str) -> bool:
+        """Return whether a function of this file or folder ("keras/src/trainers/") is running."""
+        return any(path in frame.f_code.co_filename for frame in stack(sys._getframe(1)))
+
+    def line_of(self, traceback: TracebackType | None) -> str:
+        """Return the innermost of the user's lines in a traceback."""
+        innermost = ""
+        while traceback is not None:
+            line = self.at(traceback.tb_frame, traceback.tb_lineno)
+            if self.kind(line[0]) == USER:
+                innermost = self._text(*line)
+            traceback = traceback.tb_next
+        return innermost
+
+    def library_line(self) -> str:
+        """Return the line of an installed package that is running and that is no framework's; "" if there is none."""
+        lines = (self.at(frame) for frame in stack(sys._getframe(1)))
+        file, number = next((line for line in lines if self._is_models(line[0], programs())), ("", 0))
+        return f"{in_package(file)}:{number}" if file else ""
+
+    def _judged(self, file: str, _programs: tuple[str, ...]) -> int:
+        whose = "standard" if self._generated and self._generated in file else owner(file)
+        if whose != "installed":
+            return USER if whose == "user" else PASSED
+        return self._framework(file)

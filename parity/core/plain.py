@@ -6,7 +6,7 @@ both sides need Python's own types, so every setting goes through here where it 
 
 import enum
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 MOST = 64  # elements of an array that are still told as a list
@@ -45,6 +45,25 @@ def setting(owner: Any, names: Iterable[str]) -> Any:
         found = plain(value)
         return None if found == type(value).__name__ else found
     return None
+
+
+def settings(owner: Any, names: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    """Return what `setting` finds by each name, as far as it is a number, a text or a list of whole numbers."""
+    read = {name: setting(owner, attributes) for name, attributes in names.items()}
+    return {
+        name: value
+        for name, value in read.items()
+        if isinstance(value, (bool, int, float, str))
+        or (isinstance(value, list) and all(isinstance(entry, int) for entry in value))
+    }
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    """Yield a class and all that are derived from it."""
+    yield kind
+    derived: list[type] = kind.__subclasses__()
+    for each in derived:
+        yield from subclasses(each)
 
 
 def _of_array(value: Any) -> Any:

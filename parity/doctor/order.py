@@ -55,6 +55,28 @@ def compared(batch: dict[str, Rows], fed: Sequence[Rows], target: Rows) -> Liter
     return ("together" if any(in_order) else "apart") if in_order else ""
 
 
+def explained(
+    batch: dict[str, Rows], fed: Sequence[tuple[Rows, Spot | None]], target: tuple[Rows, Spot | None], permutation: str
+) -> tuple[Literal["", "together", "apart"], Code | None]:
+    """Return how a loss's targets relate to what the model was given, and a correction if they are apart.
+
+    Args:
+        batch: as for `compared`.
+        fed: the rows that the model got in each of its calls, with the line that reordered them, if any.
+        target: the rows of the targets, with the line that reordered them.
+        permutation: the code of a random order.
+    """
+    rows_of_target, of_target = target
+    relation = compared(batch, [rows for rows, _ in fed], rows_of_target) if fed else ""
+    if relation != "apart":
+        return relation, None
+    spots = [spot for _, spot in fed if spot]
+    if code := mended(spots[-1] if spots else None, of_target, permutation):
+        return relation, code
+    line = rewrite.expression(of_target)
+    return relation, Code(source=rewrite.shown(line.file, line.node.lineno) if line else "")
+
+
 def mended(of_input: Spot | None, of_target: Spot | None, fallback: str) -> Code | None:
     """Return the line that puts inputs and targets into the same order, in place of the later of the lines that did it.
 

@@ -9,10 +9,10 @@ import contextlib
 import linecache
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
+from parity.core.ownership import shown as shown
 from parity.doctor.evidence.common import Code
 
 STORES = ("append", "appendleft", "add", "insert", "put", "push")  # methods that keep their last argument
@@ -212,12 +212,6 @@ def code(at: Spot | None, change: Callable[[Expression], Code | None]) -> Code |
     """Return the line at an instruction as `change` rewrites it, or None if its source is not available."""
     running = expression(at)
     return change(running) if running else None
-
-
-def shown(file: str, number: int) -> str:
-    """Return "file:line", relative to the working directory if the file is below it."""
-    path, folder = Path(file).absolute(), Path.cwd()
-    return f"{path.relative_to(folder) if path.is_relative_to(folder) else path}:{number}"
 
 
 def _root(node: Any) -> str:

@@ -1,27 +1,36 @@
-"""Where the user's code makes an object: the chain of calls that is running while the object is initialised."""
+"""Where the user's code makes an object: the chain of calls that is running while the object is initialised.
+
+Of the weights that a framework's modules fill it is noted whether the user's code changes them afterwards.
+"""
 
 import inspect
 import itertools
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
+from unittest import mock
 
 from parity.core import ownership
+from parity.core.ownership import first_argument, stack
+from parity.core.patches import applied
 from parity.runtime.survey import Frame, Made
 
 # Before Python 3.12 a comprehension runs in a frame of its own, within the function that it stands in.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 SINGLE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+FIRST = 8  # elements of a weight that are kept, to see whether it was changed
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def made(owner: object) -> Made | None:
     """Return where the user's code makes `owner`, whose initialiser is running; None outside of the user's code."""
-    stack = list(_stack(sys._getframe(1)))
-    outer = list(itertools.dropwhile(partial(_is_inside, owner), stack))
-    inner = [frame for frame in stack[: len(stack) - len(outer)] if _is_users(frame)]
+    running = list(stack(sys._getframe(1)))
+    outer = list(itertools.dropwhile(partial(_is_inside, owner), running))
+    inner = [frame for frame in running[: len(running) - len(outer)] if _is_users(frame)]
     users = [frame for frame in outer if _is_users(frame)]
     if not users:
         return None
@@ -58,17 +67,10 @@ def arguments(kind: type) -> tuple[list[str], list[str]]:
     return positional, list(dict.fromkeys(keywords))
 
 
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames, the innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _is_inside(owner: object, frame: FrameType) -> bool:
     """Return whether a frame is a method of the object that is being made, or of this program."""
     own = ownership.owner(frame.f_code.co_filename) == "own"
-    return own or _first_argument(frame) is owner or frame.f_code.co_name == "__new__"
+    return own or first_argument(frame) is owner or frame.f_code.co_name == "__new__"
 
 
 def _chain(frames: list[FrameType]) -> list[Frame]:
@@ -96,11 +98,56 @@ def _call(frame: FrameType) -> Frame | None:
     return Frame(file=code.co_filename, line=line, column=column, end_line=end_line, end_column=end_column)
 
 
-def _first_argument(frame: FrameType) -> object:
-    """Return the first argument of the frame's function."""
-    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-    return frame.f_locals.get(names[0]) if names else None
-
-
 def _is_users(frame: FrameType) -> bool:
     return ownership.owner(frame.f_code.co_filename) == "user"
+
+
+class Sources(ABC):
+    """The lines that made the objects of the classes in `kinds`, and what weights begin with, while it is recorded."""
+
+    kinds: tuple[type, ...]
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Any, Made]] = {}  # with the object, so that no other gets its id
+        self._begun: dict[int, tuple[Any, list[float]]] = {}  # with its first elements
+        self._ended: dict[int, list[float]] = {}
+
+    def of(self, made: Any) -> Made | None:
+        """Return where an object was made; None if that was not recorded, or not in the user's code."""
+        _, source = self._made.get(id(made), (None, None))
+        return source
+
+    def is_changed(self, weight: Any) -> bool | None:
+        """Return whether a weight was changed after it was filled, while that was recorded; None if it was not."""
+        _, begun = self._begun.get(id(weight), (None, None))
+        return None if begun is None else begun != self._ended[id(weight)]
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Record every object that is made within the block."""
+        originals = ((kind, inspect.getattr_static(kind, "__init__")) for kind in self.kinds)
+        makers = (mock.patch.object(kind, "__init__", self._making(original)) for kind, original in originals)
+        with applied(makers), applied(self._filling()):
+            yield
+            self._ended = {key: self._first(weight) for key, (weight, _) in self._begun.items()}
+
+    def _making(self, original: Callable[..., None]) -> Callable[..., None]:
+        def initialise(owner: Any, *args: Any, **kwargs: Any) -> None:
+            if id(owner) not in self._made and (source := made(owner)):
+                self._made[id(owner)] = owner, source
+            original(owner, *args, **kwargs)
+
+        # Keras looks up the names of the arguments, both with and without following __wrapped__.
+        vars(initialise)["__signature__"] = inspect.signature(original)
+        return initialise
+
+    def _note_filled(self, weight: Any) -> None:
+        self._begun[id(weight)] = weight, self._first(weight)
+
+    @abstractmethod
+    def _filling(self) -> Iterator[AbstractContextManager[Any]]:
+        """Yield patches of what fills weights, by which they are noted."""
+
+    @abstractmethod
+    def _first(self, weight: Any) -> list[float]:
+        """Return the first elements of a weight."""

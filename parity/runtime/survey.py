@@ -7,7 +7,8 @@ values that both sides start from. drawn.safetensors has what the builder gave w
 Module and weight names are the framework's own: with dots in torch, with slashes in Keras.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from parity.core.plain import plain
 from parity.runtime.returned import Path as Keys
 from parity.runtime.returned import Returned
 from parity.trace import validate
-from parity.trace.tensorfile import TensorFile
+from parity.trace.tensorfile import TensorFile, Writer
 
 LARGEST = 1 << 26  # bytes that survey.json may have
+ROOM = 1 << 16  # bytes that the header of a file of tensors is given
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
 BUILT, EXACT, DRAWN = "built.safetensors", "exact.safetensors", "drawn.safetensors"
 
@@ -198,6 +200,42 @@ def drawn(folder: Path) -> list[dict[str, Array]]:
         number, _, name = key.partition(":")
         builds.setdefault(number, {})[name] = array
     return list(builds.values())
+
+
+def writer(file: Path) -> Writer:
+    """Return a writer of a file of tensors; one of an earlier survey, which may be mapped into memory, stays intact."""
+    file.unlink(missing_ok=True)
+    return Writer(file, ROOM)
+
+
+def keep(file: Path, arrays: Iterable[tuple[str, Array]]) -> None:
+    """Write tensors to a file."""
+    kept = writer(file)
+    for name, array in arrays:
+        kept.add(name, array)
+    kept.close()
+
+
+class Pass:
+    """What the modules of a model return in one forward pass, written to a file as it comes; `outputs` lists it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.outputs: list[Seen] = []
+        self._writer, self._repeats = writer(folder / ACTIVATIONS), Counter[str]()
+
+    def add(self, module: str, array: Array, key: str = "") -> None:
+        """Add a tensor that a module returned, floats as float64; without a key, it is the module's next one."""
+        if not key:
+            repeat = self._repeats[module]
+            self._repeats[module] += 1
+            key = f"{module}#{repeat}" if repeat else module
+        array = array if array.dtype.kind in "iub" else array.astype(np.float64)
+        self._writer.add(key, array)
+        self.outputs.append(Seen(key=key, module=module, shape=array.shape))
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._writer.close()
 
 
 class Initial(Mapping[str, Floats]):

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_impl.doctor.observer import Observer
-from keras_impl.instruments import source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.pretended import pretend
+from parity.core.ownership import shown
 from parity.doctor.evidence import Step
 
 DEVICES = ["GPU:0", "GPU:1"]
@@ -47,4 +47,4 @@ def line(function: Any, text: str) -> str:
     file = inspect.getsourcefile(function)
     with open(file) as lines:
         (number,) = [number for number, each in enumerate(lines, 1) if each.rstrip().endswith(text)]
-    return source.text(file, number)
+    return shown(file, number)

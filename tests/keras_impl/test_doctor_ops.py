@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from observing import line, observed
 
-from keras_impl.instruments import source
+from parity.core.ownership import shown
 
 X = np.linspace(-1, 1, 32, dtype="float32").reshape(4, 8)
 
@@ -130,7 +130,7 @@ def test_every_way_in_which_the_host_waits():
     found = {copy.place.source: copy for copy in seen.copies if copy.tensor.origin != "input x"}
     assert len(found) == len(READS)
     for name, read in READS.items():
-        copy = found[source.text(__file__, read.__code__.co_firstlineno)]
+        copy = found[shown(__file__, read.__code__.co_firstlineno)]
         assert copy.what == WHAT.get(name, name), name
         assert (copy.source, copy.count) == ("GPU:0", 1), name
 

@@ -78,7 +78,7 @@ def test_a_replica_is_called_under_the_name_of_its_original():
     model, inner = asking()
     with calls.tracked():
         replicas = nn.DataParallel(model, [])
-        copies = calls._noting(lambda parallel, module: [module._replicate_for_data_parallel()])(replicas, inner)
+        copies = calls._replicate(lambda _, module: [module._replicate_for_data_parallel()], replicas, inner)
         copies[0](torch.zeros(2))
     assert copies[0] is not inner and inner.seen == ["0.0"]
 

@@ -21,7 +21,7 @@ from torch.utils import _pytree as tree  # PyTorch's public functions for nests 
 from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.inputs import near, source
+from parity.diagnose.experiment.inputs import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
 from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.source import nearest
@@ -37,29 +37,15 @@ def copied(value: Any) -> Any:
 
 
 def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-    """Return the arguments of a call with the other side's tensors in place of its own.
-
-    `known`: pairs of a tensor of this side and the other side's, in torch's axes. Returns None if one of the arguments
-    is not among them, or if all are the same on both sides.
-    """
-    own = [mine for mine, _ in known]
+    """Return the arguments of a call with the other side's tensors for its own; None where `exchanged` has none."""
     leaves, structure = tree.tree_flatten(arguments)
-    changed = list(leaves)
-    is_other = False
-    for number, leaf in enumerate(leaves):
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
-            if (canonical := source(_array(leaf), own)) is None:
-                return None
-            mine, theirs = known[canonical.number]
-            changed[number] = like(np.transpose(theirs, canonical.axes), leaf)
-            is_other = is_other or not near(mine, theirs)
-    return tree.tree_unflatten(changed, structure) if is_other else None
+    changed = exchanged(leaves, known, _floats, like)
+    return None if changed is None else tree.tree_unflatten(changed, structure)
 
 
-def _array(tensor: torch.Tensor) -> Array:
-    """Return a copy of a tensor as an array of float64, int64 or bool."""
-    kind = torch.float64 if tensor.is_floating_point() else torch.bool if tensor.dtype == torch.bool else torch.int64
-    return tensor.detach().cpu().to(kind, copy=True).numpy()
+def _floats(leaf: Any) -> Array | None:
+    is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return leaf.detach().cpu().double().numpy() if is_float else None
 
 
 def like(array: Array, tensor: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,11 @@ from torch import nn
 from parity.core.arrays import Array, reproduced
 from parity.core.program import find
 from parity.diagnose.experiment.knobs import Knob, Owner
-from parity.diagnose.experiment.pieces import Evidence, steps, updated_names
+from parity.diagnose.experiment.pieces import Again, Evidence, Way, steps, updated_names
 from parity.runtime.experiment import Question
 from parity.trace.keys import INPUT
 from torch_impl.experiment.call import copied
-from torch_impl.experiment.training import Again, Pass, Training, Way
+from torch_impl.experiment.training import Pass, Training
 from torch_impl.record import calls, tree
 from torch_impl.record.pair.outputs import flat
 from torch_impl.record.weights import array

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Floats
 from parity.diagnose.experiment import live
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
@@ -62,23 +62,13 @@ class Live(live.Live):
         name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
     } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "huber_loss": _huber_loss}
     base, separator = nn.Module, "."
+    array, like = staticmethod(weights.array), staticmethod(like)
+    exchanged = staticmethod(exchanged_arguments)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
         super().__init__(built, inputs, training, later, tree.named(built.model))
         self._paths = {module: path for path, module in self._modules.items()}
         calls.observed(self._modules, self._on_call, self._on_return)
-
-    def array(self, tensor: Any) -> Array:
-        """Return the numbers of a tensor."""
-        return weights.array(tensor)
-
-    def like(self, array: Array, tensor: Any) -> Any:
-        """Return a tensor of an array's numbers, of the type of another tensor."""
-        return like(array, tensor)
-
-    def exchanged(self, arguments: dict[str, Any], tensors: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-        """Return the arguments with the other side's tensors for its own; None if they are the same."""
-        return exchanged_arguments(arguments, tensors)
 
     def recorded(self) -> Recording:
         """Return the ops that the module executes when it is called again, or those of a loss and the forward pass."""

@@ -1,6 +1,6 @@
 """A user's model in training: brought to a step, whose forward pass can be repeated, and its optimizer's steps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import torch
 
 from parity.core.arrays import Array
 from parity.data.pairs import PairData
-from parity.diagnose.experiment.pieces import Evidence, Steps, updated
+from parity.diagnose.experiment.pieces import Again, Evidence, Steps, updated
 from parity.runtime.job import ExperimentJob
 from parity.trace.keys import MODEL
 from torch_impl.record import calls
@@ -20,15 +20,6 @@ from torch_impl.record.pair.optimizers import made
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.vary import Instance
 from torch_impl.record.weights import array
-
-Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
-
-
-class Way(NamedTuple):
-    """A way to compute a tensor again: `recorded` as it was recorded, `asked` as the other side's is to be met."""
-
-    recorded: Again
-    asked: Again
 
 
 class Pass(NamedTuple):

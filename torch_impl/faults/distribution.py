@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from parity.data.batches import Batch, Dataset
-from torch_impl.faults.mutate import Patches, replaced, together
+from parity.selftest.mutate import Patches, replaced, together
 from torch_impl.models import block
 from torch_impl.models.simple_block import SimpleBlock
 from torch_impl.strategies import all_reduce, branch_parallel, ddp, hybrid, pipeline, send_recv, tensor_parallel
@@ -71,20 +70,6 @@ def _without_exchange(forward: Callable) -> Callable:
 
 def _own_buffers(place: Place) -> Place:
     return lambda *args, **options: place(*args, broadcast_buffers=False)
-
-
-def _mean_of_means(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Give every part of a batch the same share, whatever its size."""
-
-    def changed(self: Dataset, indices: Any, whole: int = 0) -> Batch:
-        return batch(self, indices, whole)._replace(share=1 / (self.case.replicas * self.case.accumulate))
-
-    return changed
-
-
-def _added_up(batch: Callable[..., Batch]) -> Callable[..., Batch]:
-    """Sum over the micro-batches instead of averaging."""
-    return lambda self, indices, whole=0: batch(self, indices)
 
 
 def _stopped(forward: Callable) -> Callable:
@@ -158,8 +143,6 @@ FAULTS: dict[str, Patches] = {
     "gradient.partly_unreduced": replaced(dist, "all_reduce", _weights_only),
     "gradient.kept": replaced(Optimizer, "zero_grad", lambda zero_grad: lambda self: None),
     "gradient.stopped": replaced(SimpleBlock, "forward", _stopped),
-    "batch.uneven": replaced(Dataset, "batch", _mean_of_means),
-    "accumulation.normalisation": replaced(Dataset, "batch", _added_up),
     "batch_norm.buffers": replaced(ddp, "place", _own_buffers),
     "send_recv.gradient": together(
         replaced(send_recv, "send_gradients", lambda send: lambda received: None),

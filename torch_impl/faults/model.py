@@ -10,13 +10,18 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from torch_impl.faults.mutate import Patches, constant, replaced, together, unused
+from parity.selftest.mutate import Patches, constant, replaced, together
 from torch_impl.models.residual_block import ResidualBlock
 from torch_impl.models.simple_block import SimpleBlock
 from torch_impl.models.transformer import Transformer
 
 Forward = Callable[..., torch.Tensor]
 Attention = Callable[..., torch.Tensor]
+
+
+def unused(*parameters: nn.Parameter) -> torch.Tensor:
+    """Return zero, so that parameters that a fault leaves out still have a gradient: zeros."""
+    return sum(parameter.sum() for parameter in parameters) * 0
 
 
 # Batch norm.

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 from parity.core.arrays import Floats
+from parity.selftest.mutate import Patches, constant, loaded, replaced, together
 from torch_impl.dropout import Key, keep
-from torch_impl.faults.mutate import Patches, constant, loaded, replaced, together
-from torch_impl.record import masks
+from torch_impl.record import masks, weights
 from torch_impl.record.masks import Masks
 from torch_impl.strategies import single
 
@@ -24,7 +24,9 @@ Function = Callable[..., torch.Tensor]
 
 def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
     """Change the parameters whose names have this ending when they are loaded."""
-    return loaded(lambda name, values: np.ascontiguousarray(change(values)) if name.endswith(ending) else values)
+    return loaded(
+        weights, lambda name, values: np.ascontiguousarray(change(values)) if name.endswith(ending) else values
+    )
 
 
 def _value_for_key(packed: Floats) -> Floats:

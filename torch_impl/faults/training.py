@@ -11,10 +11,8 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, DistributedSampler
 
-from parity.config import schema, shards
-from parity.config.shards import Indices
+from parity.selftest.mutate import Patches, constant, replaced
 from torch_impl import losses, optimizers
-from torch_impl.faults.mutate import Patches, constant, replaced
 from torch_impl.record import data
 from torch_impl.strategies import all_reduce
 
@@ -24,16 +22,6 @@ Make = Callable[..., Optimizer]
 
 
 # Data.
-
-
-def _rotated(split: Callable[..., list[Indices]]) -> Callable[..., list[Indices]]:
-    """Give replica 1 the samples of replica 0."""
-
-    def changed(batch: Any, case: schema.Case) -> list[Indices]:
-        parts = split(batch, case)
-        return [parts[0], parts[0][: len(parts[1])], *parts[2:]] if len(parts) > 1 else parts
-
-    return changed
 
 
 def _same_epoch(set_epoch: Callable[..., None]) -> Callable[..., None]:
@@ -146,7 +134,6 @@ def _norm_of_each(clip: Callable[..., None]) -> Callable[..., None]:
 
 
 FAULTS: dict[str, Patches] = {
-    "shard.rotated": replaced(shards, "split", _rotated),
     "sampler.epoch": replaced(DistributedSampler, "set_epoch", _same_epoch),
     "sampler.shuffle": constant(DistributedSampler, "shuffle", False),
     "sampler.drop_last": replaced(all_reduce, "DataLoader", _full_batches_only),

@@ -4,15 +4,16 @@ Enter a `Building` before the user's code is imported. Afterwards it knows the m
 those that hang in plain lists or dicts, where PyTorch itself does not see them.
 """
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from parity.core.patches import around
 from parity.doctor import rewrite
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.model import Module, Move, Weight
@@ -26,10 +27,11 @@ SEQUENCES = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.Tr
 SEQUENCES += (nn.TransformerDecoderLayer, nn.MultiheadAttention, nn.RNNBase)
 
 
-class Building:
+class Building(ExitStack):
     """Notes where modules and optimizers are made, and what is moved to a device."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lines: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         # Whether each module was in training mode when it was called.
         self.trainings: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -44,29 +46,20 @@ class Building:
         self._moving = False
 
     def __enter__(self) -> "Building":
-        self._patches = ExitStack()
-        for name, watched in (
-            ("__init__", self._making(nn.Module.__init__)),
-            ("_apply", self._applying(nn.Module._apply)),
-            ("register_parameter", self._registering(nn.Module.register_parameter)),
-            ("register_buffer", self._registering(nn.Module.register_buffer)),
-        ):
-            self._patches.enter_context(mock.patch.object(nn.Module, name, watched))
-        self._patches.enter_context(self.noting_optimizers())
+        self.enter_context(around(nn.Module, "__init__", self._make))
+        self.enter_context(around(nn.Module, "_apply", self._apply))
+        self.enter_context(around(nn.Module, "register_parameter", self._register))
+        self.enter_context(around(nn.Module, "register_buffer", self._register))
+        self.enter_context(self.noting_optimizers())
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._patches.close()
-
-    def noting_optimizers(self) -> Any:
+    def noting_optimizers(self) -> AbstractContextManager:
         """Return a patch within which new optimizers are noted."""
-        make = Optimizer.__init__
+        return around(Optimizer, "__init__", self._make_optimizer)
 
-        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-            make(optimizer, *args, **kwargs)
-            self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
-
-        return mock.patch.object(Optimizer, "__init__", made)
+    def _make_optimizer(self, make: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        make(optimizer, *args, **kwargs)
+        self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
 
     def names(self, model: nn.Module) -> "WeakKeyDictionary[nn.Module, str]":
         """Return the path of each module, including hidden modules and their parts."""
@@ -114,40 +107,29 @@ class Building:
             by_key[path, target, line] = Move(device=target, source=line, module=path, whole=whole, numbered=numbered)
         return list(by_key.values())
 
-    def _making(self, make: Any) -> Any:
-        def made(module: nn.Module, *args: Any, **kwargs: Any) -> None:
-            make(module, *args, **kwargs)
-            self.lines[module], self.spots[module] = source.line(module), source.spot(module)
+    def _make(self, make: Callable[..., None], module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        make(module, *args, **kwargs)
+        self.lines[module], self.spots[module] = source.line(module), source.spot(module)
 
-        return made
+    def _register(self, register: Callable[..., None], module: nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
+        """Register a parameter or buffer, and note the line, and the device if it is not the CPU."""
+        register(module, name, *args, **kwargs)
+        line, tensor = source.line(), getattr(module, name)
+        self._made.setdefault(module, {})[name] = line
+        if tensor is not None and device(tensor) != "cpu":
+            self._moves.append((module, device(tensor), line, False))
 
-    def _registering(self, register: Any) -> Any:
-        """Wrap the registration of parameters and buffers to note the line, and the device if it is not the CPU."""
-
-        def registered(module: nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
-            register(module, name, *args, **kwargs)
-            line, tensor = source.line(), getattr(module, name)
-            self._made.setdefault(module, {})[name] = line
-            if tensor is not None and device(tensor) != "cpu":
-                self._moves.append((module, device(tensor), line, False))
-
-        return registered
-
-    def _applying(self, apply: Any) -> Any:
-        """Wrap `_apply`, which Module.to, .cuda, .half and the like all call."""
-
-        def applied(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-            if self._moving:
-                return apply(module, *args, **kwargs)
-            self._moving, tensor_before = True, first(module)
-            try:
-                apply(module, *args, **kwargs)
-            finally:
-                self._moving = False
-            self._note_change(module, tensor_before)
-            return module
-
-        return applied
+    def _apply(self, apply: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        """Do what Module.to, .cuda, .half and the like all call, and note what it changes."""
+        if self._moving:
+            return apply(module, *args, **kwargs)
+        self._moving, tensor_before = True, first(module)
+        try:
+            apply(module, *args, **kwargs)
+        finally:
+            self._moving = False
+        self._note_change(module, tensor_before)
+        return module
 
     def _note_change(self, module: nn.Module, before: torch.Tensor | None) -> None:
         """Note that a module was moved to another device, or got another dtype."""
@@ -166,7 +148,8 @@ class Building:
         """Return the line that makes a batch norm, with a norm of each sample in its place."""
         if not isinstance(module, nn.modules.batchnorm._BatchNorm):
             return {}
-        mended = rewrite.code(self.spots.get(module), lambda made: _group_norm(made, module.num_features))
+        norm = f"GroupNorm(1, {module.num_features})"
+        mended = rewrite.code(self.spots.get(module), lambda made: in_place(made, norm))
         return {"each_sample": mended.fix} if mended else {}
 
     def _module(self, path: str, module: nn.Module, registered: bool) -> Module:
@@ -190,13 +173,10 @@ def _is_numbered() -> bool:
     return isinstance(value, int) or ":" in str(value) or getattr(value, "index", None) is not None
 
 
-def _group_norm(made: Expression, channels: int) -> Code | None:
-    home = made.text(made.node.func).rpartition(".")[0]
-    return (
-        made.with_text(made.node, f"{home or 'torch.nn'}.GroupNorm(1, {channels})")
-        if made.function in vars(nn)
-        else None
-    )
+def in_place(made: Expression, module: str) -> Code | None:
+    """Return a line that makes a module of torch.nn, such as nn.Softmax(dim=1), with another one in its place."""
+    home = made.text(made.node.func).rpartition(".")[0] if made.function in vars(nn) else ""
+    return made.with_text(made.node, f"{home or 'torch.nn'}.{module}") if made.function in vars(nn) else None
 
 
 def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Weight:

@@ -4,12 +4,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 from weakref import WeakSet
 
 import torch
 from torch import nn
 
+from parity.core.patches import around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code, Phase, Place, Tensor
@@ -44,9 +44,9 @@ class Calls:
         """
         self.phase, self.failing, self._cut = "other", None, False
         self._called.clear()
-        thread, call, replicate = threading.get_ident(), nn.Module.__call__, nn.DataParallel.replicate
+        thread = threading.get_ident()
 
-        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Callable[..., Any], module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             name = self.names.get(module)
             if name is None and inner(module) is self.model:
                 step.distributed = distributed(module)
@@ -60,16 +60,7 @@ class Calls:
                 record.outputs = [self.origins.describe(tensor) for tensor in tensors(outputs)]
             return outputs
 
-        def replicated(parallel: nn.DataParallel, module: nn.Module, *args: Any) -> list[nn.Module]:
-            replicas = replicate(parallel, module, *args)
-            for replica in replicas:
-                self._note_replica(module, replica)
-            return replicas
-
-        with (
-            mock.patch.object(nn.Module, "__call__", called),
-            mock.patch.object(nn.DataParallel, "replicate", replicated),
-        ):
+        with around(nn.Module, "__call__", called), around(nn.DataParallel, "replicate", self._replicate):
             yield
 
     def place(self, line: str) -> Place:
@@ -157,14 +148,18 @@ class Calls:
                 )
             )
 
-    def _note_replica(self, module: nn.Module, replica: nn.Module) -> None:
-        """Register a copy that nn.DataParallel makes under the name of its original."""
-        for original, copy in zip(module.modules(), replica.modules(), strict=True):
-            name = self.names.get(original)
-            if name is not None:
-                self.names[copy] = name
-                for key, tensor in getattr(copy, "_former_parameters", {}).items():
-                    self.origins.note(tensor, f"parameter {key if name == MODEL else f'{name}.{key}'}")
+    def _replicate(
+        self, replicate: Callable[..., list[nn.Module]], parallel: nn.DataParallel, module: nn.Module, *args: Any
+    ) -> list[nn.Module]:
+        """Make the copies of nn.DataParallel, and register each under the name of its original."""
+        replicas = replicate(parallel, module, *args)
+        for replica in replicas:
+            for original, copy in zip(module.modules(), replica.modules(), strict=True):
+                if (name := self.names.get(original)) is not None:
+                    self.names[copy] = name
+                    for key, tensor in getattr(copy, "_former_parameters", {}).items():
+                        self.origins.note(tensor, f"parameter {key if name == MODEL else f'{name}.{key}'}")
+        return replicas
 
 
 def _detached(args: tuple) -> Code | None:

@@ -1,13 +1,13 @@
 """What the program copies between devices, and where it makes the host wait for a GPU."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code
@@ -55,21 +55,14 @@ class Copies:
         """Add the copies to the step's evidence."""
         step.copies += self._found.values()
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Note within the block when the program waits until all copies are complete."""
-        with ExitStack() as stack:
-            for owner in (torch.cuda, torch.accelerator, torch.cuda.Stream, torch.cuda.Event, Nothing):
-                wait = mock.patch.object(owner, "synchronize", self._waiting(owner.synchronize))
-                stack.enter_context(wait)
-            yield
+    def watched(self) -> AbstractContextManager[None]:
+        """Return a context that notes when the program waits until all copies are complete."""
+        owners = torch.cuda, torch.accelerator, torch.cuda.Stream, torch.cuda.Event, Nothing
+        return applied(around(owner, "synchronize", self._wait) for owner in owners)
 
-    def _waiting(self, wait: Any) -> Any:
-        def waited(*args: Any, **kwargs: Any) -> Any:
-            self._landing.clear()
-            return wait(*args, **kwargs)
-
-        return waited
+    def _wait(self, wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._landing.clear()
+        return wait(*args, **kwargs)
 
     def note(
         self, function: str, args: tuple, kwargs: dict, given: list[torch.Tensor], results: Any, seconds: float

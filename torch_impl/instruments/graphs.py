@@ -162,11 +162,10 @@ class CarriedStates:
 
 def _detached_state(tensor: torch.Tensor) -> Code | None:
     """Return the statement that detaches a state, for the user's line that reads it from where it is kept."""
-    frame = source.frame()
-    while frame is not None:
+    for frame in source.frames():
         arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
         names = [name for name, value in frame.f_locals.items() if _holds(value, tensor)]
-        is_reading = source.is_user(frame) and not set(names) & set(arguments)  # else its caller has read it
+        is_reading = not set(names) & set(arguments)  # else its caller has read it
         for name, value in _kept(frame) if is_reading else ():
             if _holds(value, tensor):
                 parts = f"{name}.detach()" if value is tensor else f"tuple(part.detach() for part in {name})"
@@ -174,7 +173,6 @@ def _detached_state(tensor: torch.Tensor) -> Code | None:
                 line = assigned.node.lineno if assigned else frame.f_lineno
                 shown = rewrite.shown(frame.f_code.co_filename, line)
                 return Code(source=shown, fix=f"if {name} is not None: {name} = {parts}")
-        frame = frame.f_back
     return None
 
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.doctor import order, rewrite
@@ -17,6 +16,7 @@ from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression, Spot
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
+from torch_impl.instruments.build import in_place
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.origins import SAME, Origins, tensors
 from torch_impl.record.calls import running
@@ -102,23 +102,11 @@ class Losses:
             logarithm = f"log_softmax({axis})" if call.takes == "log_probabilities" else "log()"
             inside = without if call.takes == "logits" else None
             call.mended = inside or _followed(INVERSE.get(activation, logarithm))
-        call.rows, call.reordered = self._order(target)
+        rows = _rows(target), self._picked.get(target)
+        call.rows, call.reordered = order.explained(self._batch, self._fed, rows, "torch.randperm(len(x))")
         call.squeezed = squeezed(outputs, target)
         call.transposed = _followed("transpose(1, -1)") if outputs.dim() > 2 and call.straight else None
         return call
-
-    def _order(self, target: torch.Tensor) -> tuple[Any, Code | None]:
-        """Return how the target's rows relate to those that the model was given, and a correction."""
-        fed = [rows for rows, _ in self._fed]
-        relation = order.compared(self._batch, fed, _rows(target)) if fed else ""
-        if relation != "apart":
-            return relation, None
-        spots = [spot for _, spot in self._fed if spot]
-        of_target = self._picked.get(target)
-        mended = order.mended(spots[-1] if spots else None, of_target, "torch.randperm(len(x))")
-        expression = rewrite.expression(of_target)
-        line = rewrite.shown(expression.file, expression.node.lineno) if expression else ""
-        return relation, mended or Code(source=line)
 
     def _note_rows(self, function: str, args: tuple, result: torch.Tensor) -> None:
         """Note where rows are selected by index, and carry that along when they are only moved or cast."""
@@ -138,7 +126,7 @@ class Losses:
             return rewrite.code(source.spot(), Expression.unwrapped)
         modules = running()
         spot = self.calls.building.spots.get(modules[-1]) if modules else None
-        return rewrite.code(spot, _identity)
+        return rewrite.code(spot, lambda made: in_place(made, "Identity()"))
 
 
 def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
@@ -146,12 +134,6 @@ def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
     if abs(left.dim() - right.dim()) != 1:
         return None
     return rewrite.code(source.spot(), lambda call: call.squeezed(left.dim() > right.dim(), "{}.squeeze(-1)"))
-
-
-def _identity(made: Expression) -> Code | None:
-    """Return a line such as nn.Softmax(dim=1) with nn.Identity() in its place."""
-    home = made.text(made.node.func).rpartition(".")[0] if made.function in vars(nn) else ""
-    return made.with_text(made.node, f"{home or 'torch.nn'}.Identity()") if made.function in vars(nn) else None
 
 
 def _followed(method: str) -> Code | None:

@@ -4,8 +4,8 @@ Tensors are held weakly. An op that only moves, casts or views a tensor passes i
 user's line is known.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
-from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of all iterators
 from torch.utils.weak import WeakIdKeyDictionary
 
+from parity.core.patches import around
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place, Tensor
 from parity.doctor.evidence.ops import Repeated
@@ -138,16 +139,14 @@ class Loaders:
     def watched(self, step: Step) -> Any:
         """Return a patch within which batches are noted in this step."""
         self.step = step
-        draw = _BaseDataLoaderIter.__next__
+        return around(_BaseDataLoaderIter, "__next__", self._draw)
 
-        def drawn(loader: _BaseDataLoaderIter) -> Any:
-            batch = draw(loader)
-            for tensor in tensors(batch):
-                self.origins.note(tensor, "input batch")
-            self._compare(loader, tensors(batch))
-            return batch
-
-        return mock.patch.object(_BaseDataLoaderIter, "__next__", drawn)
+    def _draw(self, draw: Callable[..., Any], loader: _BaseDataLoaderIter) -> Any:
+        batch = draw(loader)
+        for tensor in tensors(batch):
+            self.origins.note(tensor, "input batch")
+        self._compare(loader, tensors(batch))
+        return batch
 
     def _compare(self, loader: _BaseDataLoaderIter, batch: list[torch.Tensor]) -> None:
         """Note a batch that is the same as an earlier one of another worker.

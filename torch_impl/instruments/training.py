@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer, optimizer
 
+from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Code
@@ -60,14 +60,12 @@ class Training:
         self._updates = 0
         self._made: list[tuple[torch.Tensor, Made]] = []  # parameters that modules made in their calls
         self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses after and before a GradScaler scaled them
-        with ExitStack() as stack:
-            for patch in self._patches():
-                stack.enter_context(patch)
+        with applied(self._patches()), ExitStack() as hooks:
             for handle in (
                 optimizer.register_optimizer_step_pre_hook(self._on_update),
                 optimizer.register_optimizer_step_post_hook(self._on_updated),
             ):
-                stack.callback(handle.remove)
+                hooks.callback(handle.remove)
             yield
 
     def finish(self) -> None:
@@ -82,14 +80,14 @@ class Training:
     def _patches(self) -> list[Any]:
         return [
             self.building.noting_optimizers(),
-            _patch(torch.autograd, "_engine_run_backward", self._backward),
-            _patch(Optimizer, "zero_grad", self._clear),
-            _patch(nn.Module, "zero_grad", self._clear),
-            _patch(nn.Parameter, "__new__", self._make_parameter),
-            _patch(GradScaler, "scale", self._scale),
-            _patch(GradScaler, "step", self._scaled_update),
-            _patch(GradScaler, "unscale_", self._unscale),
-            _patch(torch.autocast, "__enter__", self._autocast),
+            around(torch.autograd, "_engine_run_backward", self._backward),
+            around(Optimizer, "zero_grad", self._clear),
+            around(nn.Module, "zero_grad", self._clear),
+            around(nn.Parameter, "__new__", self._make_parameter),
+            around(GradScaler, "scale", self._scale),
+            around(GradScaler, "step", self._scaled_update),
+            around(GradScaler, "unscale_", self._unscale),
+            around(torch.autocast, "__enter__", self._autocast),
             *self._events.patches(),
         ]
 
@@ -299,13 +297,3 @@ def _divided() -> str:
     loss = call.operand() if call else None
     divided = call.with_text(loss, f"({call.text(loss)} / {{}})") if call and loss is not None else None
     return divided.fix if divided else ""
-
-
-def _patch(owner: Any, name: str, function: Callable[..., Any]) -> Any:
-    """Return a patch that replaces a function by `function`, which gets the original as first argument."""
-    original = getattr(owner, name)
-
-    def patched(*args: Any, **kwargs: Any) -> Any:
-        return function(original, *args, **kwargs)
-
-    return mock.patch.object(owner, name, patched)

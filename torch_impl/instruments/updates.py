@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from parity.core.patches import around
+from parity.core.plain import subclasses
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.training import Cleared, Event, Still
@@ -60,37 +61,29 @@ class Events:
         functions themselves.
         """
         for name in ("_clip_grads_with_norm_", "_group_tensors_by_device_and_dtype"):
-            yield mock.patch.object(clip_grad, name, self._clipping(getattr(clip_grad, name)))
-        for kind in _kinds(LRScheduler):
+            yield around(clip_grad, name, self._clip)
+        for kind in subclasses(LRScheduler):
             if "step" in vars(kind):
-                yield mock.patch.object(kind, "step", self._scheduling(kind.step))
+                yield around(kind, "step", self._schedule)
 
-    def _clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
-        def clipped(*args: Any, **kwargs: Any) -> Any:
-            if sys._getframe(1).f_code.co_name in ("clip_grad_norm_", "clip_grad_value_"):
-                self.note("clip")
-            return clip(*args, **kwargs)
+    def _clip(self, clip: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if _caller() in ("clip_grad_norm_", "clip_grad_value_"):
+            self.note("clip")
+        return clip(*args, **kwargs)
 
-        return clipped
-
-    def _scheduling(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        def stepped(scheduler: LRScheduler, *args: Any, **kwargs: Any) -> Any:
-            was_inside, self._inside = self._inside, True
-            # A new scheduler steps once by itself, which is no event of the program's.
-            if not was_inside and sys._getframe(1).f_code.co_name != "_initial_step":
-                self.note("schedule")
-            try:
-                return step(scheduler, *args, **kwargs)
-            finally:
-                self._inside = was_inside
-
-        return stepped
+    def _schedule(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        was_inside, self._inside = self._inside, True
+        if not was_inside and _caller() != "_initial_step":  # by which a new scheduler steps once by itself
+            self.note("schedule")
+        try:
+            return step(*args, **kwargs)
+        finally:
+            self._inside = was_inside
 
 
-def _kinds(kind: type) -> Iterator[type]:
-    yield kind
-    for subclass in kind.__subclasses__():
-        yield from _kinds(subclass)
+def _caller() -> str:
+    """Return the name of the function that calls one in whose place a method here is called."""
+    return sys._getframe(3).f_code.co_name
 
 
 class Unused:

@@ -77,7 +77,9 @@ def extent(tensors: list[torch.Tensor]) -> tuple[float, float] | None:
 def root_mean_square(tensors: list[torch.Tensor]) -> float:
     """Return the root mean square of all numbers in these tensors together."""
     with quiet():
-        squares = [float(torch.linalg.vector_norm(real(tensor), dtype=_wide(tensor))) ** 2 for tensor in tensors]
+        wide = [torch.complex128 if tensor.is_complex() else torch.float64 for tensor in tensors]
+        pairs = zip(tensors, wide, strict=True)
+        squares = [float(torch.linalg.vector_norm(real(tensor), dtype=dtype)) ** 2 for tensor, dtype in pairs]
     return math.sqrt(sum(squares) / max(sum(tensor.numel() for tensor in tensors), 1))
 
 
@@ -106,10 +108,6 @@ def address(tensor: torch.Tensor) -> int:
     """Return where in memory the tensor's numbers begin."""
     with quiet():
         return real(tensor).data_ptr()
-
-
-def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.complex128 if tensor.is_complex() else torch.float64
 
 
 def storage(tensor: torch.Tensor) -> int:

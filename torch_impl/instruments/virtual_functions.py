@@ -8,13 +8,14 @@ therefore wrapped by name, where programs and torch.nn look them up. CASTS is th
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.nn import Module, functional
 
+from parity.core.patches import applied
 from torch_impl.instruments.virtual_devices import TYPE, Machine, VirtualDevices, VirtualTensor, set_data
 
 Dtype = Callable[[str, list[torch.Tensor]], torch.dtype]  # by the kind of device and the tensors that are cast
@@ -161,10 +162,7 @@ def virtual_devices(physical: torch.device | Machine) -> Iterator[None]:
     ]
     kind = machine.physical.type if machine.called == TYPE else machine.called
     replaced += [mock.patch.object(*patch) for patch in cast_patches(kind)]
-    with ExitStack() as stack:
-        for patch in replaced:
-            stack.enter_context(patch)
-        stack.enter_context(VirtualDevices(machine))
+    with applied(replaced), VirtualDevices(machine):
         yield
 
 

@@ -7,13 +7,15 @@ is running belongs. It imports nothing of this package, so that its instruments 
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
-from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules import module as global_hooks
+
+from parity.core.patches import around
 
 
 class Call(NamedTuple):
@@ -83,7 +85,7 @@ def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None]
     if len(_listeners) == 1:
         _hooks.callback(global_hooks.register_module_forward_pre_hook(_on_call).remove)
         _hooks.callback(global_hooks.register_module_forward_hook(_on_return, always_call=True).remove)
-        _hooks.enter_context(mock.patch.object(nn.DataParallel, "replicate", _noting(nn.DataParallel.replicate)))
+        _hooks.enter_context(around(nn.DataParallel, "replicate", _replicate))
     try:
         yield
     finally:
@@ -104,23 +106,19 @@ def observed(
     """
     hooks = ExitStack()
     for path, module in modules.items():
-        hooks.callback(module.register_forward_pre_hook(_before(path, on_call), with_kwargs=True).remove)
-        hooks.callback(module.register_forward_hook(_behind(path, on_return), with_kwargs=True).remove)
+        before, behind = partial(_before, path, on_call), partial(_behind, path, on_return)
+        hooks.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+        hooks.callback(module.register_forward_hook(behind, with_kwargs=True).remove)
     return hooks
 
 
-def _before(path: str, on_call: Callable[[Call], None]) -> Callable[..., None]:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        on_call(Call(path, module, args, kwargs))
-
-    return hook
+def _before(path: str, on_call: Callable[[Call], None], *given: Any) -> None:
+    on_call(Call(path, *given))
 
 
-def _behind(path: str, on_return: Callable[[Call, Any], None]) -> Callable[..., None]:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> None:
-        on_return(Call(path, module, args, kwargs), outputs)
-
-    return hook
+def _behind(path: str, on_return: Callable[[Call, Any], None], *given: Any) -> None:
+    *call, outputs = given
+    on_return(Call(path, *call), outputs)
 
 
 def _on_call(module: nn.Module, *_: Any) -> None:
@@ -135,13 +133,11 @@ def _on_return(*_: Any) -> None:
     running().pop()
 
 
-def _noting(replicate: Callable[..., list[nn.Module]]) -> Callable[..., list[nn.Module]]:
-    """Wrap nn.DataParallel's replication, to know of each copy which module it is a copy of."""
-
-    def replicated(parallel: nn.DataParallel, module: nn.Module, *args: Any) -> list[nn.Module]:
-        replicas = replicate(parallel, module, *args)
-        for replica in replicas:
-            _originals.update(zip(replica.modules(), module.modules(), strict=True))
-        return replicas
-
-    return replicated
+def _replicate(
+    replicate: Callable[..., list[nn.Module]], parallel: nn.DataParallel, module: nn.Module, *args: Any
+) -> list[nn.Module]:
+    """Make the copies of nn.DataParallel, and note of each which module it is a copy of."""
+    replicas = replicate(parallel, module, *args)
+    for replica in replicas:
+        _originals.update(zip(replica.modules(), module.modules(), strict=True))
+    return replicas

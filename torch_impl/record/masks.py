@@ -8,11 +8,12 @@ forward may call them directly.
 import functools
 import hashlib
 import inspect
+import itertools
 import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -23,6 +24,7 @@ from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
+from parity.core.patches import applied
 from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number
 from torch_impl.record import calls, tree
@@ -57,16 +59,13 @@ class Masks:
 
         Raises UsageError for a module whose dropout, in training, is part of a fused kernel, as in nn.LSTM.
         """
-        with ExitStack() as stack:
-            self._paths = tree.paths(model)
-            for module, name in self._paths.items():
-                if training and isinstance(module, nn.RNNBase) and module.dropout:
-                    kind = type(module).__name__
-                    raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
-            stack.enter_context(calls.tracked())
-            files = _loaded() if self.ordered else _files(model)
-            for file, name, replaced in _imported(files, self._replaced()):
-                stack.enter_context(mock.patch.object(file, name, replaced))
+        self._paths = tree.paths(model)
+        for module, name in self._paths.items():
+            if training and isinstance(module, nn.RNNBase) and module.dropout:
+                kind = type(module).__name__
+                raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
+        functions = _imported(_loaded() if self.ordered else _files(model), self._replaced())
+        with calls.tracked(), applied(itertools.starmap(mock.patch.object, functions)):
             yield
 
     def on_step(self) -> None:

@@ -8,9 +8,8 @@ precision that a model asks for is left as it is.
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
@@ -18,6 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from parity.core.patches import applied, around
 from parity.trace.keys import MODEL, STAY_ROUNDED
 from torch_impl.record import calls, tree
 
@@ -124,7 +124,7 @@ def _promoting(promotions: list[str]) -> Iterator[None]:
     mode = _PromotionMode(note)
 
     def on_call() -> None:
-        entered_mode.append(_in_backward() and not any(entered_mode))
+        entered_mode.append(calls.is_backward() and not any(entered_mode))
         if entered_mode[-1]:
             mode.__enter__()
 
@@ -132,31 +132,19 @@ def _promoting(promotions: list[str]) -> Iterator[None]:
         if entered_mode.pop():
             mode.__exit__(None, None, None)
 
-    backward = BackwardCFunction.apply
-
-    def applied(self: BackwardCFunction, *args: Any) -> Any:
+    def backward(apply: Callable[..., Any], *args: Any) -> Any:
         with mode:
-            return backward(self, *args)
+            return apply(*args)
 
-    with ExitStack() as open_:
-        open_.enter_context(calls.tracked(on_call, on_return))
-        for name, replaced in _unseen(note).items():
-            open_.enter_context(mock.patch.object(torch, name, replaced))
-        open_.enter_context(mock.patch.object(BackwardCFunction, "apply", applied))
-        open_.enter_context(mode)
+    patched = applied(_unseen(note)), around(BackwardCFunction, "apply", backward)
+    with calls.tracked(on_call, on_return), applied(patched), mode:
         yield
 
 
-def _in_backward() -> bool:
-    """Return whether a backward pass is running; modules called in it are recomputed by a checkpoint."""
-    return torch._C._current_graph_task_id() != -1
+def _unseen(note: Callable[[str], None]) -> Iterator[AbstractContextManager]:
+    """Yield patches of torch functions that a TorchFunctionMode does not see."""
 
-
-def _unseen(note: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
-    """Return replacements of torch functions that a TorchFunctionMode does not see."""
-    default = torch.set_default_dtype
-
-    def set_default_dtype(d: torch.dtype) -> None:
+    def set_default_dtype(default: Callable[[torch.dtype], None], d: torch.dtype) -> None:
         if d == torch.float32:
             note("torch.set_default_dtype(float32)")
         default(WIDER.get(d, d))
@@ -168,9 +156,9 @@ def _unseen(note: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
         note(f"torch.{name}, {STAY_ROUNDED} {_text(tensor.dtype)}")
         return tensor.to(WIDER[tensor.dtype])
 
-    makers = {name: getattr(torch, name) for name in ("from_numpy", "frombuffer", "from_dlpack")}
-    wrapped = {name: functools.partial(from_array, name, maker) for name, maker in makers.items()}
-    return {"set_default_dtype": set_default_dtype, **wrapped}
+    yield around(torch, "set_default_dtype", set_default_dtype)
+    for name in ("from_numpy", "frombuffer", "from_dlpack"):
+        yield around(torch, name, functools.partial(from_array, name))
 
 
 class _PromotionMode(TorchFunctionMode):

@@ -10,8 +10,8 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from parity.core.patches import around
 from parity.runtime.drive import Run
 from parity.trace.layout import Held, Layout, Transfer, shards, total
 from parity.trace.recorder import Recorder
@@ -64,8 +65,7 @@ class LayoutRecorder(TorchDispatchMode):
         self._open.enter_context(calls.tracked())
         self._open.enter_context(calls.observed(modules, lambda _: None, self._on_return))
         for name, content in COMM.items():
-            patch = mock.patch.object(comm, name, self._noting(content, getattr(comm, name)))
-            self._open.enter_context(patch)
+            self._open.enter_context(around(comm, name, partial(self._copy, content)))
         self._open.enter_context(self)
         self._looking = True
 
@@ -156,21 +156,17 @@ class LayoutRecorder(TorchDispatchMode):
         """
         return threading.get_ident() == self._thread
 
-    def _noting(self, content: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a copying function of nn.DataParallel, to record its copies between many tensors and one device."""
-
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            with self.paused():
-                results = function(*args, **kwargs)
-            if self._looking:
-                whole, parts = (args[0], results) if content in ("input", "parameter") else (results, args[0])
-                home = _tensors(whole)[0]
-                for part in _tensors(parts):
-                    ends = (home, part) if parts is results else (part, home)
-                    self._transfer(content, *ends, moved=part)
-            return results
-
-        return noted
+    def _copy(self, content: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Copy by a function of nn.DataParallel, and record the copies between many tensors and one device."""
+        with self.paused():
+            results = function(*args, **kwargs)
+        if self._looking:
+            whole, parts = (args[0], results) if content in ("input", "parameter") else (results, args[0])
+            home = _tensors(whole)[0]
+            for part in _tensors(parts):
+                ends = (home, part) if parts is results else (part, home)
+                self._transfer(content, *ends, moved=part)
+        return results
 
     def _transfer(self, content: str, source: torch.Tensor, target: torch.Tensor, moved: torch.Tensor) -> None:
         """Record a copy of values or ids between two logical devices.

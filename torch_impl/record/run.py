@@ -6,15 +6,16 @@ Also trains such a case as a program that is not recorded.
 import functools
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from parity.config import schema, strategies
 from parity.runtime.drive import Account, Program, Run
 from parity.runtime.environment import threads
+from parity.selftest.mutate import planted
 from parity.trace.layout import Layout
 from torch_impl import losses, models, optimizers
 from torch_impl.instruments import devices
@@ -44,7 +45,7 @@ def run(run: Run) -> Account:
         return pair.run(run)
     machine = devices.find(run.case)
     layout_recorder = LayoutRecorder(machine, run.case.replicas)
-    with precision.policy(run.at), machine.available(), _planted(run):
+    with precision.policy(run.at), machine.available(), planted("torch_impl", run.fault, run.at):
         try:
             return _train(run, machine, layout_recorder)
         finally:
@@ -53,20 +54,9 @@ def run(run: Run) -> Account:
 
 def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Account:
     """Train the model by the case's strategy, with recorder, layout recorder and masks attached."""
-    case = run.case
-    strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
-    kind = (machine.physical or machine.logical[0]).type
-    whole: list[nn.Module] = []
+    case, kind = run.case, (machine.physical or machine.logical[0]).type
     layouts: list[Layout] = []
     masks = Masks(case.seed, None if case.distribution.is_gathered else next(iter(run.recorders)))
-
-    def make_model() -> nn.Module:
-        build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
-        model = build(case.model)
-        weights.load(model, run.weights)
-        precision.cast(model, run.at, kind)
-        whole.append(model)
-        return model
 
     def on_step() -> None:
         if not layouts:
@@ -75,29 +65,38 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
         probe.on_step()
         masks.on_step()
 
-    make_optimizer = functools.partial(optimizers.build, case)
-    model, optimizer = strategy.place(make_model, make_optimizer, machine.logical, **options(run))
-    state = weights.Weights(whole[0], weights.trained(whole[0], optimizer), optimizer)
-    probe = Probe(run, whole[0], state, layout_recorder)
+    strategy, whole, model, optimizer = _placed(run, machine.logical, kind)
+    state = weights.Weights(whole, weights.trained(whole, optimizer), optimizer)
+    probe = Probe(run, whole, state, layout_recorder)
     probe.attach()
     loss = probe.watch_loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
     probe.on_step()
     if run.watch:
-        layout_recorder.start(tree.called(whole[0]))
-    with masks.drawn(whole[0]):
+        layout_recorder.start(tree.called(whole))
+    with masks.drawn(whole):
         strategy.train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
     probe.on_step()
     return Account(layouts[0], probe.modules, classes=probe.classes)
 
 
-def _planted(run: Run) -> AbstractContextManager[None]:
-    """Return the context in which the run's faults are planted; their modules import every strategy's."""
-    if not run.fault:
-        return nullcontext()
-    from torch_impl import faults
+def _placed(run: Run, logical: list[torch.device], kind: str) -> tuple[Any, nn.Module, Any, Optimizer]:
+    """Place a case's model, with its initial weights, by the case's strategy on devices that compute on this kind.
 
-    return faults.planted(run.fault, run.at)
+    Returns the strategy, the whole model, what the strategy trains of it, and the optimizer.
+    """
+    case, whole = run.case, []
+
+    def make_model() -> nn.Module:
+        build = specimen.build if isinstance(case.model, schema.Specimen) else models.build
+        whole.append(build(case.model))
+        weights.load(whole[0], run.weights)
+        precision.cast(whole[0], run.at, kind)
+        return whole[0]
+
+    strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
+    placed = strategy.place(make_model, functools.partial(optimizers.build, case), logical, **options(run))
+    return strategy, whole[0], *placed
 
 
 def options(run: Run) -> dict[str, Any]:
@@ -119,21 +118,12 @@ def options(run: Run) -> dict[str, Any]:
 def program(run: Run, names: list[str]) -> Program:
     """Return the run's case as a program, placed on the devices with these names."""
     case, logical = run.case, [torch.device(name) for name in names]
-    strategy = importlib.import_module(f"torch_impl.strategies.{case.strategy}")
-    whole = []
-
-    def make_model() -> torch.nn.Module:
-        whole.append(models.build(case.model))
-        weights.load(whole[0], run.weights)
-        precision.cast(whole[0], run.at, logical[0].type)
-        return whole[0]
-
-    model, optimizer = strategy.place(make_model, functools.partial(optimizers.build, case), logical, **options(run))
+    strategy, whole, model, optimizer = _placed(run, logical, logical[0].type)
     loss = precision.autocast(run.at, logical[0].type)(losses.build(case.loss))
 
     def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
         strategy.train(model, optimizer, loss, batches, on_step)
 
     # With pipeline stages, a stage is all that this rank has of the model.
-    part = getattr(model, "module", model) if case.distribution.is_staged else whole[0]
+    part = getattr(model, "module", model) if case.distribution.is_staged else whole
     return Program(part, data.steps(run), train, model)

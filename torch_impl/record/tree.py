@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from parity.core.plain import setting
+from parity.core.plain import setting, settings
 from torch_impl.record.pair.outputs import flat
 from torch_impl.strategies.branch_parallel import BranchedAttention
 
@@ -45,44 +45,38 @@ def paths(model: nn.Module) -> dict[nn.Module, str]:
     return {module: path for path, module in called(model).items()}
 
 
-# The first class that matches counts.
-KINDS: dict[type, str] = {
-    nn.Linear: "linear",
-    nn.Conv1d: "conv1d",
-    nn.Conv2d: "conv2d",
-    nn.Conv3d: "conv3d",
-    nn.ConvTranspose1d: "conv_transpose1d",
-    nn.ConvTranspose2d: "conv_transpose2d",
-    nn.ConvTranspose3d: "conv_transpose3d",
-    nn.BatchNorm1d: "batch_norm",
-    nn.BatchNorm2d: "batch_norm",
-    nn.BatchNorm3d: "batch_norm",
-    nn.SyncBatchNorm: "batch_norm",
-    nn.LayerNorm: "layer_norm",
-    nn.GroupNorm: "group_norm",
-    nn.RMSNorm: "rms_norm",
-    nn.InstanceNorm1d: "instance_norm",
-    nn.InstanceNorm2d: "instance_norm",
-    nn.InstanceNorm3d: "instance_norm",
-    nn.Embedding: "embedding",
-    nn.LSTM: "lstm",
-    nn.GRU: "gru",
-    nn.RNN: "rnn",
-    nn.MultiheadAttention: "attention",
-    BranchedAttention: "attention",
-    nn.PReLU: "prelu",
-    nn.ReLU: "relu",
-    nn.GELU: "gelu",
-    nn.SiLU: "silu",
-    nn.Softmax: "softmax",
-    nn.MaxPool1d: "max_pool1d",
-    nn.MaxPool2d: "max_pool2d",
-    nn.MaxPool3d: "max_pool3d",
-    nn.AvgPool1d: "average_pool1d",
-    nn.AvgPool2d: "average_pool2d",
-    nn.AvgPool3d: "average_pool3d",
-    nn.Flatten: "flatten",
-    nn.Dropout: "dropout",
+# The classes of each kind; the first kind that has a module's class counts.
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "linear": nn.Linear,
+    "conv1d": nn.Conv1d,
+    "conv2d": nn.Conv2d,
+    "conv3d": nn.Conv3d,
+    "conv_transpose1d": nn.ConvTranspose1d,
+    "conv_transpose2d": nn.ConvTranspose2d,
+    "conv_transpose3d": nn.ConvTranspose3d,
+    "batch_norm": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    "layer_norm": nn.LayerNorm,
+    "group_norm": nn.GroupNorm,
+    "rms_norm": nn.RMSNorm,
+    "instance_norm": (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    "embedding": nn.Embedding,
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+    "rnn": nn.RNN,
+    "attention": (nn.MultiheadAttention, BranchedAttention),
+    "prelu": nn.PReLU,
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "softmax": nn.Softmax,
+    "max_pool1d": nn.MaxPool1d,
+    "max_pool2d": nn.MaxPool2d,
+    "max_pool3d": nn.MaxPool3d,
+    "average_pool1d": nn.AvgPool1d,
+    "average_pool2d": nn.AvgPool2d,
+    "average_pool3d": nn.AvgPool3d,
+    "flatten": nn.Flatten,
+    "dropout": nn.Dropout,
 }
 # Classes of libraries that are not imported here, by module and class name.
 OTHERS = {
@@ -114,7 +108,7 @@ FACTS = {
 
 def kind(module: nn.Module) -> str:
     """Return a kind from the tables, or else the name of the module's class."""
-    kind_name = next((name for class_, name in KINDS.items() if isinstance(module, class_)), None)
+    kind_name = next((name for name, classes in KINDS.items() if isinstance(module, classes)), None)
     classes = [(key.__module__, key.__name__) for key in type(module).__mro__]
     kind_name = kind_name or next((OTHERS[key] for key in classes if key in OTHERS), None)
     name = type(module).__name__
@@ -123,14 +117,7 @@ def kind(module: nn.Module) -> str:
 
 def facts(module: nn.Module) -> dict[str, Any]:
     """Return what the mapping may need to know about a module besides its kind."""
-    result: dict[str, Any] = {}
-    for fact, attributes in FACTS.items():
-        value = setting(module, attributes)
-        if isinstance(value, (bool, int, float, str)) or (
-            isinstance(value, list) and all(isinstance(entry, int) for entry in value)
-        ):
-            result[fact] = value
-    name = kind(module)
+    result, name = settings(module, FACTS), kind(module)
     if name == "gelu":
         tanh = getattr(module, "approximate", "none") == "tanh" or type(module).__name__ in TANH
         result["form"] = "tanh" if tanh else "exact"

@@ -79,7 +79,7 @@ def tied(model: Any) -> dict[str, str]:
     further = {}
     for node in tree.nodes(model, repeated=True):
         for role, variable in variables_of(node.layer):
-            name = _name(node.path, role)
+            name = tree.joined(node.path, role)
             if (first_name := first[id(variable)]) != name and not first_name.startswith(f"{name}_"):
                 further[name] = first_name
     return further
@@ -91,7 +91,7 @@ def _described(layers: dict[str, Any], path: str, role: str, variable: Any, trai
     owner = layers.get(outer)
     is_cell = path and isinstance(owner, keras.layers.RNN) and owner.cell is layers[path]
     own = getattr(variable, "path", variable.name)
-    name = _name(path, role)
+    name = tree.joined(path, role)
     return survey.Weight(
         name=name,
         shape=tuple(variable.shape),
@@ -99,27 +99,18 @@ def _described(layers: dict[str, Any], path: str, role: str, variable: Any, trai
         module=outer if is_cell else path,
         role=role,
         trainable=trained,
-        statistic=role in STATISTICS and not _is_frozen(layers[path]),
+        # A layer that is not trainable keeps its statistics unchanged.
+        statistic=role in STATISTICS and getattr(layers[path], "trainable", True),
         fixed=role not in STATISTICS and _is_made_untrained(layers[path], variable),
         also=[own] if own != name else [],
     )
 
 
-def _is_untracked(layer: Any, variable: Any) -> bool:
-    """Return whether Keras does not know of the variable, and so never trains it."""
-    return isinstance(layer, keras.Layer) and isinstance(variable, tf.Variable)
-
-
 def _is_made_untrained(layer: Any, variable: Any) -> bool:
     """Return whether a variable was untrained before its layer was frozen: Keras lists it where it was when made."""
-    if not isinstance(layer, keras.Layer) or _is_untracked(layer, variable):
+    if not isinstance(layer, keras.Layer) or isinstance(variable, tf.Variable):  # which Keras does not know of
         return not variable.trainable
     return any(variable is one for one in layer._non_trainable_variables)
-
-
-def _is_frozen(layer: Any) -> bool:
-    """Return whether a layer keeps its statistics unchanged: in Keras, when it is not trainable."""
-    return not getattr(layer, "trainable", True)
 
 
 def variables_of(layer: Any) -> Iterator[tuple[str, Any]]:
@@ -132,16 +123,7 @@ def variables_of(layer: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(value, tf.Variable) and id(value) not in tracked_ids:
                 yield name, value
     elif isinstance(layer, tf.Module):
-        for attribute_path, variable in layer._flatten(recursive=False, predicate=_is_variable, with_path=True):
-            yield "/".join(map(str, attribute_path)), variable
-
-
-def _is_variable(value: Any) -> bool:
-    return isinstance(value, (tf.Variable, keras.Variable))
-
-
-def _name(path: str, role: str) -> str:
-    return f"{path}/{role}" if path else role
+        yield from tree.held_by(layer, (tf.Variable, keras.Variable))
 
 
 class Counterparts:

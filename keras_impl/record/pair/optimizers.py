@@ -6,9 +6,8 @@ gradients.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -34,8 +33,9 @@ from keras_impl.record.pair.build import user_errors
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import UsageError
+from parity.core.patches import applied, around
 from parity.core.program import load
-from parity.trace.manifest import ParameterGroup, Settings
+from parity.trace.manifest import ParameterGroup
 
 
 def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
@@ -77,7 +77,8 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
     stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)
     if stated is None or optimizer.use_ema or optimizer.gradient_accumulation_steps or number is None:
         return []
-    shared = {"learning_rate": number, **stated(optimizer)}
+    read = {name: value(optimizer) if callable(value) else value for name, value in stated.items()}
+    shared = {"learning_rate": number, **read}
     decays = {name: _decay(optimizer, variable) for name, variable in parameters.items()}
     made = [
         ParameterGroup(
@@ -110,59 +111,44 @@ def _decay(optimizer: Optimizer, variable: Any) -> float:
     return float(optimizer.weight_decay) if is_decayed else 0.0
 
 
-def _sgd(optimizer: SGD) -> Settings:
-    constants = {"momentum": float(optimizer.momentum), "momentum_form": "rate inside, negative"}
-    return {"kind": "sgd", "nesterov": bool(optimizer.nesterov), **constants}
+def _number(option: str) -> Callable[[Optimizer], float]:
+    return lambda optimizer: float(getattr(optimizer, option))
 
 
-def _betas(optimizer: Adam | Adamax | Nadam) -> Settings:
-    betas = {"beta1": float(optimizer.beta_1), "beta2": float(optimizer.beta_2)}
-    return {"epsilon": float(optimizer.epsilon), **betas}
+def _flag(option: str) -> Callable[[Optimizer], bool]:
+    return lambda optimizer: bool(getattr(optimizer, option))
 
 
-def _adam(optimizer: Adam) -> Settings:
-    form = {"kind": "adam", "epsilon_placement": "before the correction", "amsgrad": bool(optimizer.amsgrad)}
-    return _betas(optimizer) | form
-
-
-def _nadam(optimizer: Nadam) -> Settings:
-    return _betas(optimizer) | {"kind": "nadam", "momentum_decay": 1.0}
-
-
-def _adamax(optimizer: Adamax) -> Settings:
-    return _betas(optimizer) | {"kind": "adamax", "epsilon_placement": "beside the maximum"}
-
-
-def _adagrad(optimizer: Adagrad) -> Settings:
-    constants = {"accumulator": float(optimizer.initial_accumulator_value), "epsilon": float(optimizer.epsilon)}
-    return {"kind": "adagrad", "epsilon_placement": "inside the root", **constants}
-
-
-def _adadelta(optimizer: Adadelta) -> Settings:
-    return {"kind": "adadelta", "rho": float(optimizer.rho), "epsilon": float(optimizer.epsilon)}
-
-
-def _rmsprop(optimizer: RMSprop) -> Settings:
-    return {
-        "kind": "rmsprop",
-        "rho": float(optimizer.rho),
-        "momentum": float(optimizer.momentum),
-        "momentum_form": "rate inside",
-        "centered": bool(optimizer.centered),
-        "epsilon": float(optimizer.epsilon),
-        "epsilon_placement": "inside the root",
-    }
-
-
+# The settings of each class, each fixed or read of an optimizer.
+BETAS = {"epsilon": _number("epsilon"), "beta1": _number("beta_1"), "beta2": _number("beta_2")}
+ADAM = {**BETAS, "kind": "adam", "epsilon_placement": "before the correction", "amsgrad": _flag("amsgrad")}
 SETTINGS = {
-    SGD: _sgd,
-    Adam: _adam,
-    AdamW: _adam,
-    Nadam: _nadam,
-    Adamax: _adamax,
-    Adagrad: _adagrad,
-    Adadelta: _adadelta,
-    RMSprop: _rmsprop,
+    SGD: {
+        "kind": "sgd",
+        "nesterov": _flag("nesterov"),
+        "momentum": _number("momentum"),
+        "momentum_form": "rate inside, negative",
+    },
+    Adam: ADAM,
+    AdamW: ADAM,
+    Nadam: {**BETAS, "kind": "nadam", "momentum_decay": 1.0},
+    Adamax: {**BETAS, "kind": "adamax", "epsilon_placement": "beside the maximum"},
+    Adagrad: {
+        "kind": "adagrad",
+        "epsilon_placement": "inside the root",
+        "accumulator": _number("initial_accumulator_value"),
+        "epsilon": _number("epsilon"),
+    },
+    Adadelta: {"kind": "adadelta", "rho": _number("rho"), "epsilon": _number("epsilon")},
+    RMSprop: {
+        "kind": "rmsprop",
+        "rho": _number("rho"),
+        "momentum": _number("momentum"),
+        "momentum_form": "rate inside",
+        "centered": _flag("centered"),
+        "epsilon": _number("epsilon"),
+        "epsilon_placement": "inside the root",
+    },
 }
 
 
@@ -197,78 +183,67 @@ class StepObserver:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """See what is done within the block."""
-        with ExitStack() as stack:
-            replaced = [(tf.GradientTape, "gradient", self._gradient)]
-            replaced += [(kind, "scale_loss", self._scale) for kind in (BaseOptimizer, LossScaleOptimizer)]
-            if self.is_own:
-                replaced.append((BaseOptimizer, "_backend_apply_gradients", self._apply))
-            replaced.append((TFOptimizer, "_distributed_tf_update_step", self._update))
-            for owner, name, replacement in replaced:
-                stack.enter_context(mock.patch.object(owner, name, replacement(getattr(owner, name))))
+        own = [around(BaseOptimizer, "_backend_apply_gradients", self._apply)] if self.is_own else []
+        with (
+            around(tf.GradientTape, "gradient", self._gradient),
+            around(BaseOptimizer, "scale_loss", self._scale),
+            around(LossScaleOptimizer, "scale_loss", self._scale),
+            applied(own),
+            around(TFOptimizer, "_distributed_tf_update_step", self._update),
+        ):
             yield
 
-    def _gradient(self, gradient: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a tape's backward pass, to see what it differentiates by the model's variables, and the result."""
+    def _gradient(
+        self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run a tape's backward pass; note what it differentiates by the model's variables, and the result."""
+        variables = tf.nest.flatten(sources)
+        if not any(id(variable) in self._known for variable in variables):
+            return gradient(tape, target, sources, *args, **kwargs)
+        parts = tf.nest.flatten(target)
+        total = parts[0] if len(parts) == 1 else tf.add_n([tf.reduce_sum(part) for part in parts])
+        _, loss, scale = self._scaled.get(id(total), (total, total, None))
+        self.losses.append(loss)
+        self.on_loss(loss)
+        with build.user_errors(f"keras={self.pair.keras}: backward fails"):
+            result = gradient(tape, target, sources, *args, **kwargs)
+        self.gradients |= self._by_id(variables, [_divided(each, scale) for each in tf.nest.flatten(result)])
+        return result
 
-        def differentiated(tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            variables = tf.nest.flatten(sources)
-            if not any(id(variable) in self._known for variable in variables):
-                return gradient(tape, target, sources, *args, **kwargs)
-            parts = tf.nest.flatten(target)
-            total = parts[0] if len(parts) == 1 else tf.add_n([tf.reduce_sum(part) for part in parts])
-            _, loss, scale = self._scaled.get(id(total), (total, total, None))
-            self.losses.append(loss)
-            self.on_loss(loss)
-            with build.user_errors(f"keras={self.pair.keras}: backward fails"):
-                result = gradient(tape, target, sources, *args, **kwargs)
-            gradients = [_divided(each, scale) for each in tf.nest.flatten(result)]
-            pairs = zip(variables, gradients, strict=True)
-            self.gradients |= {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
-            return result
+    def _scale(self, scale: Callable[..., tf.Tensor], optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+        larger = scale(optimizer, loss)
+        if larger is not loss:
+            self._scaled[id(larger)] = larger, loss, scale(optimizer, tf.ones_like(loss))
+        return larger
 
-        return differentiated
+    def _apply(
+        self, apply: Callable[..., None], optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> None:
+        """Let an optimizer use gradients; note those that it is given, or has accumulated so far."""
+        if not self._is_applied:  # what the backward pass left counts where no optimizer is called
+            self._is_applied = True
+            self.gradients.clear()
+        given = gradients
+        if steps := optimizer.gradient_accumulation_steps:
+            sums = [optimizer._accumulated_gradients[optimizer._get_variable_index(each)] for each in variables]
+            given = [(new + old) / steps for new, old in zip(gradients, sums, strict=True)]
+        self.gradients |= self._by_id(variables, given)
+        apply(optimizer, gradients, variables)
 
-    def _scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def scaled(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
-            larger = scale(optimizer, loss)
-            if larger is not loss:
-                self._scaled[id(larger)] = larger, loss, scale(optimizer, tf.ones_like(loss))
-            return larger
+    def _update(
+        self, update: Callable[..., None], optimizer: Any, distribution: Any, pairs: Sequence[Any], *rest: Any
+    ) -> None:
+        """Let an optimizer update variables; note the gradients that this is given, after all clipping."""
+        self.updates = True
+        by_id = self._by_id([variable for _, variable in pairs], [gradient for gradient, _ in pairs])
+        self.applied |= by_id
+        if self.pair.train.has_own_step:
+            self.gradients |= by_id
+        update(optimizer, distribution, pairs, *rest)
 
-        return scaled
-
-    def _apply(self, apply: Callable[..., None]) -> Callable[..., None]:
-        """Wrap what an optimizer does with gradients, to see those that it is given, or has accumulated so far."""
-
-        def applied(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-            if not self._is_applied:  # what the backward pass left counts where no optimizer is called
-                self._is_applied = True
-                self.gradients.clear()
-            given = gradients
-            if steps := optimizer.gradient_accumulation_steps:
-                sums = [optimizer._accumulated_gradients[optimizer._get_variable_index(each)] for each in variables]
-                given = [(new + old) / steps for new, old in zip(gradients, sums, strict=True)]
-            self._note(given, variables)
-            apply(optimizer, gradients, variables)
-
-        return applied
-
-    def _update(self, update: Callable[..., None]) -> Callable[..., None]:
-        """Wrap an optimizer's update, which is given the gradients after all clipping."""
-
-        def updated(optimizer: Any, distribution: Any, pairs: Sequence[tuple[Any, Any]], *rest: Any) -> None:
-            self.updates = True
-            by_id = {self._known[id(of)]: each for each, of in pairs if id(of) in self._known}
-            self.applied |= by_id
-            if self.pair.train.has_own_step:
-                self.gradients |= by_id
-            update(optimizer, distribution, pairs, *rest)
-
-        return updated
-
-    def _note(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    def _by_id(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Gradients:
         pairs = zip(variables, gradients, strict=True)
-        self.gradients |= {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
+        return {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
 
 
 def _plain(variable: Any) -> Any:

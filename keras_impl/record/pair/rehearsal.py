@@ -1,14 +1,7 @@
-"""Trial passes for the survey: which masks would be drawn, which variables change, and which weights are unused.
+"""Trial passes for the survey: which masks would be drawn, which variables change, and which weights are unused."""
 
-A weight is unused if no compared output and no loss of the layers' own passes a gradient to it, and none changes in a
-single bit when the weight is given other values, both in inference and in training. The first alone proves nothing: a
-weight behind stop_gradient has none and is used all the same. Nor does the second: a weight behind a ReLU that is
-closed for these inputs changes nothing here, and yet it is used.
-"""
-
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -25,6 +18,7 @@ from parity.config.schema import Case
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.causes.training import changing, counting
+from parity.pairs.trials import Trials
 from parity.runtime.survey import Rehearsal
 
 
@@ -81,24 +75,12 @@ def _untrained(model: Any) -> dict[str, np.ndarray]:
     return {item.description.name: array(item.variable).copy() for item in untrained}
 
 
-MOST_ALONE = 16  # at most so many weights without a gradient are moved one by one
 NOTHING = 2.0**-30  # in float64, what is smaller than this part of the largest value is left by rounding
 
 
 def unused(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
-    """Return the names of trained weights that no compared output depends on, and the statistics of their layers.
-
-    There are none for a model that cannot be called in both modes, or whose operations have no gradient.
-    """
-    calls = _Calls(model, case, inputs)
-    left = list(calls.weights)
-    try:
-        for training in (False, True):
-            calls.training = training
-            left = _unused(calls, left)
-    except (UsageError, BackendError):
-        return []
-    return left
+    """Return the names of trained weights that no compared output depends on, and the statistics of their layers."""
+    return _Trials(model, case, inputs).unused()
 
 
 def still(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
@@ -106,101 +88,62 @@ def still(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
 
     In training no compared output depends on them: they get no gradient but rounding, and other values change nothing.
     """
-    calls = _Calls(model, case, inputs)
-    calls.training = True
-    zeros = [name for name in calls.trained if not array(calls.weights[name].variable).any()]
+    trials = _Trials(model, case, inputs)
+    trials.training = True
+    zeros = [name for name in trials.trained if not array(trials.weights[name]).any()]
     try:
-        left = calls.without_slope(zeros) if zeros else []
-        return left if left and calls.change_nothing(left, NOTHING) else []
+        left = trials.without_slope(zeros) if zeros else []
+        return left if left and trials.change_nothing(left, NOTHING) else []
     except (UsageError, BackendError):
         return []
 
 
-class _Calls:
-    """Calls of a model without dropping; `trained` are the names of the weights that it trains, of all by name."""
-
-    training = False
+class _Trials(Trials):
+    """Calls of a model without dropping."""
 
     def __init__(self, model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> None:
-        self.model, self.case, self.inputs = model, case, inputs
-        held = {each.description.name: each for each in layers.variables(model)}
-        self.trained = {name for name, each in held.items() if each.description.trainable}
-        self.weights = {n: each for n, each in held.items() if n in self.trained or each.description.statistic}
+        self.model, self.inputs = model, inputs
+        held = [each for each in layers.variables(model) if each.description.trainable or each.description.statistic]
+        trained = [each.description.name for each in held if each.description.trainable]
+        weights = {each.description.name: each.variable for each in held}
+        super().__init__(case, weights, trained, "/", array)
 
-    def outputs(self) -> list[tf.Tensor]:
+    def _outputs(self) -> list[tf.Tensor]:
         """Return the outputs that are compared, and the losses that layers have added."""
         with without_dropping(self.model, self.case):
             returned = build.call(self.model, self.case.model, self.inputs, self.training)
         outputs = [output for _, output in named(self.case.model, returned)]
         return [*outputs, *map(tf.convert_to_tensor, getattr(self.model, "losses", []))]
 
-    def without_gradient(self, names: Iterable[str]) -> list[str]:
-        """Return the weights to which no output passes a gradient; none if some output is of whole numbers."""
-        wanted = list(names)
+    def _without_gradient(self, names: Sequence[str]) -> list[str]:
         with tf.GradientTape() as tape:
-            outputs = self.outputs()
+            outputs = self._outputs()
         if not all(output.dtype.is_floating or output.dtype.is_complex for output in outputs):
             return []
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
-            gradients = tape.gradient(outputs, [self.weights[name].variable for name in wanted])
-        return [name for name, gradient in zip(wanted, gradients, strict=True) if gradient is None]
+            gradients = tape.gradient(outputs, [self.weights[name] for name in names])
+        return [name for name, gradient in zip(names, gradients, strict=True) if gradient is None]
 
     def without_slope(self, names: Sequence[str]) -> list[str]:
         """Return the weights whose gradient, of a sum of all outputs with random weights, is rounding alone."""
-        variables = {name: self.weights[name].variable for name in self.trained}
         with tf.GradientTape() as tape:
-            outputs = [output for output in self.outputs() if output.dtype.is_floating]
+            outputs = [output for output in self._outputs() if output.dtype.is_floating]
             total = sum(tf.reduce_sum(self._weighted(*numbered)) for numbered in enumerate(outputs))
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
-            gradients = tape.gradient(total, variables)
+            gradients = tape.gradient(total, {name: self.weights[name] for name in self.trained})
         slopes = {name: np.abs(array(given)).max() for name, given in gradients.items() if given is not None}
         limit = NOTHING * max(slopes.values(), default=0.0)
         return [name for name in names if name in slopes and slopes[name] <= limit]
 
-    def change_nothing(self, names: Sequence[str], limit: float = 0.0) -> bool:
-        """Return whether all outputs stay the same when these weights are given other values.
-
-        They do to the part `limit` of the largest value; or else to the last bit, and NaN is tried as well: it passes
-        through what rounds.
-        """
-        before = [array(output) for output in self.outputs()]
-        for scale in (1.0,) if limit else (1.0, math.nan):
-            with self._moved(names, scale):
-                after = [array(output) for output in self.outputs()]
-            if len(before) != len(after) or not all(_same(*pair, limit) for pair in zip(before, after, strict=True)):
-                return False
-        return True
+    @contextmanager
+    def _moved(self, noise: Mapping[str, np.ndarray]) -> Iterator[None]:
+        own = {name: np.array(array(self.weights[name])) for name in noise}
+        for name, value in own.items():
+            self.weights[name].assign((value + noise[name]).astype(value.dtype))
+        yield
+        for name, value in own.items():
+            self.weights[name].assign(value)
 
     def _weighted(self, number: int, output: tf.Tensor) -> tf.Tensor:
         noise = random.normal(self.case.seed, f"still/{number}", tuple(output.shape))
         return tf.cast(output, tf.float64) * tf.constant(noise, tf.float64)
-
-    @contextmanager
-    def _moved(self, names: Iterable[str], scale: float) -> Iterator[None]:
-        own = {name: np.array(array(self.weights[name].variable)) for name in names}
-        for name, value in own.items():
-            noise = scale * random.normal(self.case.seed, f"unused/{name}", value.shape)
-            self.weights[name].variable.assign((value + noise).astype(value.dtype))
-        yield
-        for name, value in own.items():
-            self.weights[name].variable.assign(value)
-
-
-def _unused(calls: _Calls, names: list[str]) -> list[str]:
-    """Return those of these weights that are unused in one mode, statistics only of layers without a used weight."""
-    alone = set(calls.without_gradient([name for name in names if name in calls.trained]))
-    owners = {_layer(name) for name in alone} - {_layer(name) for name in calls.trained - alone}
-    left = [name for name in names if name in alone or (name not in calls.trained and _layer(name) in owners)]
-    if not left or calls.change_nothing(left):
-        return left
-    return [name for name in left if calls.change_nothing([name])] if len(left) <= MOST_ALONE else []
-
-
-def _same(one: np.ndarray, other: np.ndarray, limit: float) -> bool:
-    if not limit or one.shape != other.shape or one.dtype.kind != "f":
-        return np.array_equal(one, other)
-    return bool(np.abs(one - other).max(initial=0.0) <= limit * np.abs(one).max(initial=0.0))
-
-
-def _layer(name: str) -> str:
-    return name.rpartition("/")[0]

@@ -182,8 +182,7 @@ class _Course:
         evidence = {APPLIED: applied, CLIPPED: _squares(given)} if changed else {}
         if isinstance(optimizer, keras.optimizers.SGD) and not changed:
             return evidence
-        function = _squared_magnitudes if isinstance(optimizer, keras.optimizers.Adamax) else _squares
-        return {SQUARES: function(applied), **evidence}
+        return {SQUARES: _squares(applied, isinstance(optimizer, keras.optimizers.Adamax)), **evidence}
 
     def _record_gradients(
         self,
@@ -217,19 +216,13 @@ def _is_same(one: Any, other: Any) -> bool:
     )
 
 
-def _squares(gradients: Gradients) -> Gradients:
-    """Return the squares of the lists of rows in which an id is repeated, added up."""
-    return {key: _added(tf.square, rows) for key, rows in _repeated(gradients)}
-
-
-def _squared_magnitudes(gradients: Gradients) -> Gradients:
-    return {key: tf.square(_added(tf.abs, rows)) for key, rows in _repeated(gradients)}
-
-
-def _repeated(gradients: Gradients) -> Iterator[tuple[int, tf.IndexedSlices]]:
-    for key, each in gradients.items():
-        if isinstance(each, tf.IndexedSlices) and len(np.unique(each.indices)) < len(each.indices):
-            yield key, each
+def _squares(gradients: Gradients, of_sums: bool = False) -> Gradients:
+    """Return the squares of the lists of rows in which an id is repeated, added up; or of the sums of magnitudes."""
+    slices = {key: each for key, each in gradients.items() if isinstance(each, tf.IndexedSlices)}
+    repeated = {key: each for key, each in slices.items() if len(np.unique(each.indices)) < len(each.indices)}
+    if of_sums:
+        return {key: tf.square(_added(tf.abs, rows)) for key, rows in repeated.items()}
+    return {key: _added(tf.square, rows) for key, rows in repeated.items()}
 
 
 def _added(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.IndexedSlices) -> tf.Tensor:

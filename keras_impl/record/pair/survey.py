@@ -4,7 +4,6 @@ Once a mapping is known, the pass runs with torch's weights in the mapped variab
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,9 +31,6 @@ from parity.runtime import survey as surveys
 from parity.runtime.job import SurveyJob
 from parity.runtime.returned import Path as Keys
 from parity.trace.keys import MODEL
-from parity.trace.tensorfile import Writer
-
-ROOM = 1 << 16
 
 
 def survey(job: SurveyJob) -> None:
@@ -45,7 +41,7 @@ def survey(job: SurveyJob) -> None:
     pair, halves, folder = job.case.model, job.pair, Path(job.folder)
     assert isinstance(pair, Pair)
     if job.seeds:
-        _draw(job)
+        surveys.keep(folder / surveys.DRAWN, _drawn(job))
         return
     keras.utils.clear_session()
     given = PairData(job.case, halves.search).step(0)
@@ -62,20 +58,22 @@ def survey(job: SurveyJob) -> None:
         model = ready(job.case, HIGH, halves.search, given, watched)
         sources, created = attempts[-1]
         inputs = build.tensors(pair, given)
-        _write_built(model, folder)
+        surveys.keep(folder / surveys.BUILT, values.untrained(model))  # before torch's values are loaded
         keys: list[Keys] = []
         if halves.mapping:
             torch = Path(halves.survey)
             reference = surveys.read(torch)
             keys = reference.keys(training=False)
             values.Weights(model, halves.mapping, reference, surveys.Initial(torch)).load()
-        activations = _Activations(folder)
+        forward_pass = _Pass(folder)
         with (
             without_dropping(model, job.case, training=False),
-            calls.observed(tree.inner(model), lambda _: None, activations.see),
+            calls.observed(tree.inner(model), lambda _: None, forward_pass.see),
         ):
             outputs = build.call(model, pair, inputs)
-        activations.see_outputs(named(pair, ordered(outputs, keys)))
+        for name, tensor in named(pair, ordered(outputs, keys)):
+            forward_pass.add(MODEL, weights.array(tensor), name)
+        forward_pass.close()
         rehearsal = rehearse(model, job.case, inputs)
         idle = (
             {"unused": unused(model, job.case, inputs), "still": still(model, job.case, inputs)} if job.unused else {}
@@ -83,7 +81,7 @@ def survey(job: SurveyJob) -> None:
     surveys.write(
         folder,
         replace(
-            activations.close(model, sources),
+            _described(model, forward_pass, sources),
             rehearsal=rehearsal,
             returned=describe_returned(pair, outputs),
             is_mode_lost=isinstance(model, keras.Model) and not model._call_has_training_arg,
@@ -95,18 +93,16 @@ def survey(job: SurveyJob) -> None:
     )
 
 
-def _draw(job: SurveyJob) -> None:
-    """Build the model with each seed, and keep what the builder gave to the job's tables."""
+def _drawn(job: SurveyJob) -> Iterator[tuple[str, np.ndarray]]:
+    """Build the model with each seed, and yield what the builder gave to the job's tables."""
     given = PairData(job.case, job.pair.search).step(0)
-    drawn = Writer(Path(job.folder) / surveys.DRAWN, ROOM)
     for number, seed in enumerate(job.seeds):
         keras.utils.clear_session()
         with precision.policy(HIGH), promoted(HIGH):
             model = ready(replace(job.case, seed=seed), HIGH, job.pair.search, given)
         for name, array in values.untrained(model):
             if not job.tables or name in job.tables:
-                drawn.add(f"{number}:{name}", array)
-    drawn.close()
+                yield f"{number}:{name}", array
 
 
 def _outside(model: Any, sources: Sources) -> Iterator[str]:
@@ -136,60 +132,30 @@ def _optimizer(pair: Pair, search: list[str], sources: Sources) -> surveys.Made 
         return sources.of(load("train.keras_optimizer", text, search=search)())
 
 
-def _write_built(model: Any, folder: Path) -> None:
-    """Keep what the builder gave to all that is neither trained nor a statistic, before torch's values are loaded."""
-    file = folder / surveys.BUILT
-    file.unlink(missing_ok=True)  # as with activations
-    writer = Writer(file, ROOM)
-    for name, array in values.untrained(model):
-        writer.add(name, array)
-    writer.close()
+class _Pass(surveys.Pass):
+    """One observed forward pass: layers in the order of their calls, with the shapes of their first inputs."""
 
-
-class _Activations:
-    """Writes the layers' outputs to a file as they come."""
-
-    def __init__(self, folder: Path):
-        file = folder / surveys.ACTIVATIONS
-        # An earlier survey's file may still be mapped into memory, where it stays intact if it is unlinked first.
-        file.unlink(missing_ok=True)
-        self.writer = Writer(file, ROOM)
-        self.seen: list[surveys.Seen] = []
-        self.called: dict[str, list[tuple[int, ...]]] = {}  # in the order of the first calls
-        self._counts: Counter[str] = Counter()
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.called: dict[str, list[tuple[int, ...]]] = {}
 
     def see(self, call: Call, outputs: Any) -> None:
         """Record one call of a layer; while a graph is traced there are no values."""
-        if not tf.executing_eagerly():
-            return
-        self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.tensors])
-        for tensor in flat(outputs):
-            number = self._counts[call.path]
-            self._counts[call.path] += 1
-            self._add(f"{call.path}#{number}" if number else call.path, call.path, tensor)
+        if tf.executing_eagerly():
+            self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.tensors])
+            for tensor in flat(outputs):
+                self.add(call.path, weights.array(tensor))
 
-    def see_outputs(self, outputs: list[tuple[str, tf.Tensor]]) -> None:
-        """Record what the whole model returned."""
-        for name, tensor in outputs:
-            self._add(name, MODEL, tensor)
 
-    def close(self, model: Any, sources: Sources) -> surveys.Survey:
-        """Finish the file, and return the survey."""
-        self.writer.close()
-        leaves = tree.leaves(model)
-        return surveys.Survey(
-            side="keras",
-            modules=layers.modules(model, sources),
-            weights=[held.description for held in layers.variables(model, sources)],
-            called=list(self.called),
-            tied=layers.tied(model),
-            outputs=self.seen,
-            arguments={path: shapes for path, shapes in self.called.items() if path in leaves},
-        )
-
-    def _add(self, key: str, module: str, tensor: tf.Tensor) -> None:
-        array = weights.array(tensor)
-        if array.dtype.kind not in "iub":
-            array = array.astype(np.float64)
-        self.writer.add(key, array)
-        self.seen.append(surveys.Seen(key=key, module=module, shape=array.shape))
+def _described(model: Any, seen: _Pass, sources: Sources) -> surveys.Survey:
+    """Return the survey of a model after a pass, with the lines that made its layers."""
+    leaves = tree.leaves(model)
+    return surveys.Survey(
+        side="keras",
+        modules=layers.modules(model, sources),
+        weights=[held.description for held in layers.variables(model, sources)],
+        called=list(seen.called),
+        tied=layers.tied(model),
+        outputs=seen.outputs,
+        arguments={path: shapes for path, shapes in seen.called.items() if path in leaves},
+    )

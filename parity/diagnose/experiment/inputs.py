@@ -1,8 +1,8 @@
-"""Which of a module's own inputs is which canonical one, in what order of axes."""
+"""Which of a module's own inputs is which canonical one, in what order of axes; calls with the other side's inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,33 @@ def source(own: Array, canonical: Sequence[Array]) -> Source | None:
             if moved.shape == own.shape and _same(moved, own):
                 return Source(number, axes)
     return None
+
+
+def exchanged(
+    leaves: Sequence[Any],
+    known: Sequence[tuple[Array, Array]],
+    floats: Callable[[Any], Array | None],
+    like: Callable[[Array, Any], Any],
+) -> list[Any] | None:
+    """Return the arguments of a call with the other side's tensors in place of its own.
+
+    None if a tensor of floats is none of those known, or if all are the same on both sides.
+
+    Args:
+        leaves: the arguments, taken apart.
+        known: pairs of a tensor of this side and the other side's, in torch's axes.
+        floats: returns the numbers of a tensor of floats; None of anything else.
+        like: returns a tensor of an array's numbers, of the type of another tensor.
+    """
+    own, changed, is_changed = [mine for mine, _ in known], list(leaves), False
+    for number, leaf in enumerate(leaves):
+        if (array := floats(leaf)) is not None:
+            if (canonical := source(array, own)) is None:
+                return None
+            mine, theirs = known[canonical.number]
+            changed[number] = like(np.transpose(theirs, canonical.axes), leaf)
+            is_changed = is_changed or not near(mine, theirs)
+    return changed if is_changed else None
 
 
 def near(mine: Array, theirs: Array) -> bool:

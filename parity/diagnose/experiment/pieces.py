@@ -5,7 +5,7 @@ of its step. The updates of all parameters are taken together as well, because o
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,6 +50,16 @@ class Evidence(NamedTuple):
     other: Seen | None
     pieces: Pieces | None = None
     tensors: Sequence[tuple[Array, Array]] = ()
+
+
+Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
+
+
+class Way(NamedTuple):
+    """A way to compute a tensor again: `recorded` as it was recorded, `asked` as the other side's is to be met."""
+
+    recorded: Again
+    asked: Again
 
 
 class Steps(NamedTuple):

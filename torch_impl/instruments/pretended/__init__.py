@@ -6,11 +6,13 @@ modules here, each of which has a function `patches`; they are restored when the
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
+from unittest import mock
 
 import torch
 
+from parity.core.patches import applied
 from parity.doctor.evidence.ops import NotPretended
 from torch_impl.instruments.pretended import devices, libraries, runtime, tensors
 from torch_impl.instruments.pretended.devices import CALLED
@@ -18,7 +20,6 @@ from torch_impl.instruments.virtual_devices import TYPE, Machine
 from torch_impl.instruments.virtual_functions import virtual_devices
 
 CPU = torch.device("cpu")
-MISSING = object()
 
 
 @contextmanager
@@ -51,12 +52,11 @@ class _OneMachine(Machine):
 
 @contextmanager
 def _patched(machine: Machine) -> Iterator[None]:
-    with ExitStack() as stack:
-        for owner, name, value in list(_patches(machine)):
-            stack.callback(_put_back, owner, name, vars(owner).get(name, MISSING))
-            setattr(owner, name, value)
-        stack.callback(_forget_default_device)
-        yield
+    with applied([mock.patch.object(*patch, create=True) for patch in _patches(machine)]):
+        try:
+            yield
+        finally:
+            _forget_default_device()
 
 
 def _forget_default_device() -> None:
@@ -71,11 +71,3 @@ def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     yield from tensors.patches(machine)
     yield from runtime.patches(machine)
     yield from libraries.patches(machine)
-
-
-def _put_back(owner: Any, name: str, value: Any) -> None:
-    """Restore an attribute, or delete it if it had been inherited."""
-    if value is MISSING:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, value)

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
@@ -17,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.config.schema import Case
 from parity.core.errors import UsageError
+from parity.core.patches import around
 from parity.core.program import load
 from parity.trace.manifest import ParameterGroup, Settings
 from torch_impl import optimizers
@@ -62,7 +62,7 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
     made = [
         ParameterGroup(
             parameters=[names[id(parameter)] for parameter in group["params"] if id(parameter) in names],
-            settings=_shared(group) | stated(group),
+            settings={name: value(group) if callable(value) else value for name, value in (SHARED | stated).items()},
         )
         for group in optimizer.param_groups
     ]
@@ -80,66 +80,54 @@ def is_scheduled(optimizer: Optimizer) -> bool:
     return bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
 
 
-def _shared(group: Settings) -> Settings:
-    return {
-        "learning_rate": float(group["lr"]),
-        "weight_decay": float(group["weight_decay"]),
-        "decay_form": "decoupled" if group.get("decoupled_weight_decay") else "coupled",
-        "sign": -1 if group["maximize"] else 1,
-    }
+def _number(option: str) -> Callable[[Settings], float]:
+    return lambda group: float(group[option])
 
 
-def _sgd(group: Settings) -> Settings:
-    constants = {"momentum": float(group["momentum"]), "dampening": float(group["dampening"])}
-    return {"kind": "sgd", "nesterov": bool(group["nesterov"]), **constants}
+def _flag(option: str) -> Callable[[Settings], bool]:
+    return lambda group: bool(group[option])
 
 
-def _betas(kind: str, group: Settings) -> Settings:
-    beta1, beta2 = map(float, group["betas"])
-    return {"kind": kind, "beta1": beta1, "beta2": beta2, "epsilon": float(group["eps"])}
-
-
-def _adam(group: Settings) -> Settings:
-    return _betas("adam", group) | {"amsgrad": bool(group["amsgrad"])}
-
-
-def _nadam(group: Settings) -> Settings:
-    return _betas("nadam", group) | {"momentum_decay": float(group["momentum_decay"])}
-
-
-def _adamax(group: Settings) -> Settings:
-    return _betas("adamax", group) | {"epsilon_placement": "inside the maximum"}
-
-
-def _adagrad(group: Settings) -> Settings:
-    constants = {"accumulator": float(group["initial_accumulator_value"]), "rate_decay": float(group["lr_decay"])}
-    return {"kind": "adagrad", "epsilon": float(group["eps"]), "epsilon_placement": "outside the root", **constants}
-
-
-def _adadelta(group: Settings) -> Settings:
-    return {"kind": "adadelta", "rho": float(group["rho"]), "epsilon": float(group["eps"])}
-
-
-def _rmsprop(group: Settings) -> Settings:
-    return {
-        "kind": "rmsprop",
-        "rho": float(group["alpha"]),
-        "momentum": float(group["momentum"]),
-        "centered": bool(group["centered"]),
-        "epsilon": float(group["eps"]),
-        "epsilon_placement": "outside the root",
-    }
-
-
+# Settings, each fixed or read of a group of an optimizer: those of every class, then of each.
+SHARED = {
+    "learning_rate": _number("lr"),
+    "weight_decay": _number("weight_decay"),
+    "decay_form": lambda group: "decoupled" if group.get("decoupled_weight_decay") else "coupled",
+    "sign": lambda group: -1 if group["maximize"] else 1,
+}
+BETAS = {
+    "beta1": lambda group: float(group["betas"][0]),
+    "beta2": lambda group: float(group["betas"][1]),
+    "epsilon": _number("eps"),
+}
+ADAM = {"kind": "adam", **BETAS, "amsgrad": _flag("amsgrad")}
 SETTINGS = {
-    SGD: _sgd,
-    Adam: _adam,
-    AdamW: _adam,
-    NAdam: _nadam,
-    Adamax: _adamax,
-    Adagrad: _adagrad,
-    Adadelta: _adadelta,
-    RMSprop: _rmsprop,
+    SGD: {
+        "kind": "sgd",
+        "nesterov": _flag("nesterov"),
+        "momentum": _number("momentum"),
+        "dampening": _number("dampening"),
+    },
+    Adam: ADAM,
+    AdamW: ADAM,
+    NAdam: {"kind": "nadam", **BETAS, "momentum_decay": _number("momentum_decay")},
+    Adamax: {"kind": "adamax", **BETAS, "epsilon_placement": "inside the maximum"},
+    Adagrad: {
+        "kind": "adagrad",
+        "epsilon": _number("eps"),
+        "epsilon_placement": "outside the root",
+        "accumulator": _number("initial_accumulator_value"),
+        "rate_decay": _number("lr_decay"),
+    },
+    Adadelta: {"kind": "adadelta", "rho": _number("rho"), "epsilon": _number("eps")},
+    RMSprop: {
+        "kind": "rmsprop",
+        "rho": _number("alpha"),
+        "momentum": _number("momentum"),
+        "centered": _flag("centered"),
+        "epsilon": _number("eps"),
+        "epsilon_placement": "outside the root",
+    },
 }
 
 
@@ -165,42 +153,35 @@ class StepObserver:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """See what is done within the block."""
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(torch.autograd, "backward", self._backward(torch.autograd.backward)))
-            stack.enter_context(mock.patch.object(torch.autograd, "grad", self._grad(torch.autograd.grad)))
-            scaler = torch.amp.GradScaler
-            stack.enter_context(mock.patch.object(scaler, "scale", self._scale(scaler.scale)))
-            stack.callback(register_optimizer_step_pre_hook(self._on_update).remove)
+        with (
+            around(torch.autograd, "backward", self._backward),
+            around(torch.autograd, "grad", self._grad),
+            around(torch.amp.GradScaler, "scale", self._scale),
+            ExitStack() as hooks,
+        ):
+            hooks.callback(register_optimizer_step_pre_hook(self._on_update).remove)
             yield
 
-    def _backward(self, backward: Callable[..., None]) -> Callable[..., None]:
-        def differentiated(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            self._note([tensors] if isinstance(tensors, torch.Tensor) else list(tensors))
-            backward(tensors, *args, **kwargs)
-            if not self.is_applied:
-                self._keep(self._trained.values())
+    def _backward(self, backward: Callable[..., None], tensors: Any, *args: Any, **kwargs: Any) -> None:
+        self._note(tensors)
+        backward(tensors, *args, **kwargs)
+        if not self.is_applied:
+            self._keep(self._trained.values())
 
-        return differentiated
+    def _grad(self, grad: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        by = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+        if any(id(each) in self._trained for each in by):
+            self._note(outputs)
+        return grad(outputs, inputs, *args, **kwargs)
 
-    def _grad(self, grad: Callable[..., Any]) -> Callable[..., Any]:
-        def differentiated(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            by = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-            if any(id(each) in self._trained for each in by):
-                self._note([outputs] if isinstance(outputs, torch.Tensor) else list(outputs))
-            return grad(outputs, inputs, *args, **kwargs)
+    def _scale(self, scale: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
+        larger = scale(scaler, outputs)
+        if isinstance(outputs, torch.Tensor):
+            self._scaled[id(larger)] = larger, outputs
+        return larger
 
-        return differentiated
-
-    def _scale(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def scaled(scaler: Any, outputs: Any) -> Any:
-            larger = scale(scaler, outputs)
-            if isinstance(outputs, torch.Tensor):
-                self._scaled[id(larger)] = larger, outputs
-            return larger
-
-        return scaled
-
-    def _note(self, parts: list[torch.Tensor]) -> None:
+    def _note(self, differentiated: torch.Tensor | Sequence[torch.Tensor]) -> None:
+        parts = [differentiated] if isinstance(differentiated, torch.Tensor) else list(differentiated)
         total = parts[0] if len(parts) == 1 else sum(part.sum() for part in parts)
         loss = self._scaled.get(id(total), (total, total))[1]
         self.losses.append(loss.detach())

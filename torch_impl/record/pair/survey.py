@@ -4,6 +4,7 @@ Both sides start from these initial values. They are the model's own at the run'
 tables) and the modules' outputs are in float64.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from parity.core import precision as precisions
 from parity.data.pairs import PairData
 from parity.runtime import survey as files
 from parity.runtime.job import SurveyJob
-from parity.runtime.returned import Returned
-from parity.runtime.survey import Module, Seen, Survey, Weight
+from parity.runtime.survey import Module, Survey, Weight
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
 from torch_impl.record import calls, precision, tree, weights
@@ -33,8 +33,6 @@ from torch_impl.record.pair.sources import Sources
 from torch_impl.record.precision import promoted
 from torch_impl.record.weights import COUNTER, STATISTICS
 
-ROOM = 1 << 16
-
 
 def survey(job: SurveyJob) -> None:
     """Write the survey of torch's half into the job's folder.
@@ -45,15 +43,15 @@ def survey(job: SurveyJob) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     device = devices.find(job.case).logical[0]
     if job.seeds:
-        _draw(job, device)
+        files.keep(folder / files.DRAWN, _drawn(job, device))
         return
-    initial = Writer(folder / files.WEIGHTS, ROOM)
+    initial = files.writer(folder / files.WEIGHTS)
     _write_start(job, device, initial, folder)
     sources = Sources()
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         with sources.recorded():
             model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
-        _write_built(model, folder / files.EXACT)
+        files.keep(folder / files.EXACT, values.untrained(model))
         for name, buffer in values.constants(model).items():
             initial.add(name, weights.array(buffer))
         initial.close()
@@ -76,54 +74,40 @@ def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: 
     """
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [])
-    _write_built(model, folder / files.BUILT)
+    files.keep(folder / files.BUILT, values.untrained(model))
     assert isinstance(job.case.model, Pair)
     for name, array in values.started(model, job.case.seed, job.case.precision, job.case.model.ignore.torch):
         initial.add(name, array)
 
 
-def _write_built(model: nn.Module, file: Path) -> None:
-    """Keep what the builder gave to all that is neither trained nor a statistic."""
-    writer = Writer(file, ROOM)
-    for name, array in values.untrained(model):
-        writer.add(name, array)
-    writer.close()
-
-
-def _draw(job: SurveyJob, device: torch.device) -> None:
-    """Build the model with each seed, and keep what the builder gave to the job's tables."""
-    drawn = Writer(Path(job.folder) / files.DRAWN, ROOM)
+def _drawn(job: SurveyJob, device: torch.device) -> Iterator[tuple[str, np.ndarray]]:
+    """Build the model with each seed, and yield what the builder gave to the job's tables."""
     for number, seed in enumerate(job.seeds):
         case = replace(job.case, seed=seed)
         with precision.policy(case.precision):
             model = ready(case, case.precision, job.pair.search, device, [])
         for name, array in values.untrained(model):
             if not job.tables or name in job.tables:
-                drawn.add(f"{number}:{name}", array)
-    drawn.close()
+                yield f"{number}:{name}", array
 
 
-class _Pass:
+class _Pass(files.Pass):
     """One observed forward pass: modules in the order of their calls, with their inputs and outputs."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.called: dict[str, None] = {}
         self.arguments: dict[str, list[tuple[int, ...]]] = {}
-        self.outputs: list[Seen] = []
-        self.unnamed: list[str] = []
-        self.returned = Returned()
-        self._writer = Writer(folder / files.ACTIVATIONS, ROOM)
-        self._repeats: dict[str, int] = {}
 
     def run(self, model: nn.Module, case: Case, inputs: dict[str, torch.Tensor]) -> None:
         """Call the model, and record what its modules are given and return."""
         with calls.observed(tree.called(model), self._on_call, self._on_return):
             outputs = call(model, case.model, inputs)
         for name, output in named(case.model, outputs):
-            self._add(name, "", output)
+            self.add("", weights.array(output), name)
         self.unnamed = unnamed(case.model, outputs)
         self.returned = describe_returned(case.model, outputs)
-        self._writer.close()
+        self.close()
 
     def _on_call(self, call: Call) -> None:
         passed = tree.passed(call.module, call.args, call.kwargs)
@@ -132,18 +116,8 @@ class _Pass:
         self.called[call.path] = None
 
     def _on_return(self, call: Call, outputs: Any) -> None:
-        path = call.path
-        for output in flat(outputs) if path else ():
-            repeat = self._repeats.get(path, 0)
-            self._repeats[path] = repeat + 1
-            self._add(f"{path}#{repeat}" if repeat else path, path, output)
-
-    def _add(self, key: str, module: str, output: torch.Tensor) -> None:
-        array = weights.array(output)
-        if output.is_floating_point() or output.is_complex():
-            array = array.astype(np.float64)
-        self._writer.add(key, array)
-        self.outputs.append(Seen(key=key, module=module, shape=array.shape))
+        for output in flat(outputs) if call.path else ():
+            self.add(call.path, weights.array(output))
 
 
 def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:

@@ -61,7 +61,8 @@ class Weights(weights.Weights):
 
 def constants(model: nn.Module) -> Tensors:
     """Return all other buffers, such as masks and tables."""
-    return {name: buffer for name, buffer in model.named_buffers() if _role(name) not in (*STATISTICS, COUNTER)}
+    others = (*STATISTICS, COUNTER)
+    return {name: buffer for name, buffer in model.named_buffers() if name.rpartition(".")[2] not in others}
 
 
 def untrained(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
@@ -120,10 +121,6 @@ def load(model: nn.Module, initial: Mapping[str, Floats], survey: Path) -> None:
 def shape(tensor: torch.Tensor) -> tuple[int, ...]:
     """Return the shape of the tensor's array; a complex tensor has a further axis of size 2."""
     return (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
-
-
-def _role(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def python_state(model: nn.Module, further: Mapping[str, Any] = {}) -> PythonState:

@@ -1,0 +1,25 @@
+"""Functions that are replaced within a block of code, by others that get the original one."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+
+def around(owner: Any, name: str, function: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """Return a patch of a function, in place of which `function(original, *args, **kwargs)` is called."""
+    original = getattr(owner, name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(original, *args, **kwargs)
+
+    return mock.patch.object(owner, name, called)
+
+
+@contextmanager
+def applied(patches: Iterable[AbstractContextManager[Any]]) -> Iterator[None]:
+    """Apply patches within the block, or enter any other contexts, one after the other."""
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield

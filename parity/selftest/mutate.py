@@ -1,0 +1,106 @@
+"""Planting faults in a run of one side: the tools, and the faults in what both sides share.
+
+A side's faults are in the parts of its package `faults`: each has a table FAULTS, by name, and `numerics` another one,
+of those that are planted in float32 alone. A fault is a small change to what a run calls, undone when the run is over.
+"""
+
+import importlib
+import inspect
+from collections import ChainMap
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from parity.config import schema, shards
+from parity.config.shards import Indices
+from parity.core.arrays import Floats
+from parity.core.patches import applied, around
+from parity.data.batches import Batch, Dataset
+
+Patches = Callable[[], list[AbstractContextManager[Any]]]
+PARTS = ("numerics", "model", "training", "distribution")
+
+
+@contextmanager
+def planted(package: str, faults: str, at: str) -> Iterator[None]:
+    """Plant a side's faults, whose names are joined by "+", within the block, as far as they are for this precision."""
+    # Not before there are some: their modules import every strategy's.
+    parts = [importlib.import_module(f"{package}.faults.{part}") for part in (PARTS if faults else ())]
+    everywhere: ChainMap[str, Patches] = ChainMap(SHARED, *(part.FAULTS for part in parts))
+    in_float32: dict[str, Patches] = parts[0].FAULTS_IN_FLOAT32 if parts else {}
+
+    def patches() -> Iterator[AbstractContextManager[Any]]:
+        for name in filter(None, faults.split("+")):
+            if name not in in_float32:
+                yield from everywhere[name]()
+            elif at == "float32":
+                yield from in_float32[name]()
+
+    with applied(patches()):
+        yield
+
+
+def replaced(owner: Any, name: str, change: Callable[[Any], Any]) -> Patches:
+    """Replace an attribute by what `change` makes of it."""
+    return lambda: [mock.patch.object(owner, name, change(getattr(owner, name)))]
+
+
+def constant(kind: type, name: str, value: Any) -> Patches:
+    """Give the named argument another value whenever an instance of `kind` is made."""
+
+    def change(make: Callable[..., None]) -> Callable[..., None]:
+        def changed(self: Any, *args: Any, **kwargs: Any) -> None:
+            bound = inspect.signature(make).bind_partial(self, *args, **kwargs)
+            bound.arguments.pop(name, None)
+            make(*bound.args, **bound.kwargs, **{name: value})
+
+        return changed
+
+    return replaced(kind, "__init__", change)
+
+
+def loaded(weights: ModuleType, change: Callable[[str, Floats], Floats]) -> Patches:
+    """Load into the model what `change` makes of each parameter's name and initial value."""
+
+    def load(original: Callable[..., None], model: Any, values: dict[str, Floats]) -> None:
+        original(model, {name: change(name, value) for name, value in values.items()})
+
+    return lambda: [around(weights, "load", load)]
+
+
+def together(*several: Patches) -> Patches:
+    """Combine several faults into one."""
+    return lambda: [patch for patches in several for patch in patches()]
+
+
+def _mean_of_means(batch: Callable[..., Batch]) -> Callable[..., Batch]:
+    """Give every part of a batch the same share, whatever its size."""
+
+    def changed(self: Dataset, indices: Any, whole: int = 0) -> Batch:
+        return batch(self, indices, whole)._replace(share=1 / (self.case.replicas * self.case.accumulate))
+
+    return changed
+
+
+def _added_up(batch: Callable[..., Batch]) -> Callable[..., Batch]:
+    """Sum over the micro-batches instead of averaging."""
+    return lambda self, indices, whole=0: batch(self, indices)
+
+
+def _rotated(split: Callable[..., list[Indices]]) -> Callable[..., list[Indices]]:
+    """Give replica 1 the samples of replica 0."""
+
+    def changed(batch: Any, case: schema.Case) -> list[Indices]:
+        parts = split(batch, case)
+        return [parts[0], parts[0][: len(parts[1])], *parts[2:]] if len(parts) > 1 else parts
+
+    return changed
+
+
+SHARED: dict[str, Patches] = {
+    "batch.uneven": replaced(Dataset, "batch", _mean_of_means),
+    "accumulation.normalisation": replaced(Dataset, "batch", _added_up),
+    "shard.rotated": replaced(shards, "split", _rotated),
+}
