@@ -192,11 +192,8 @@ def _operands(node: cst.CSTNode, source: Source) -> list[tuple[bool, str]]:
     before = [each.value for each in names if source.span(each).end <= source.span(node).end]
     assigned = {name: source.assigned(name, function) for name in [*before, *given]}
     values = [name for name in [*reversed(before), *given] if name in given or assigned[name] is not None]
-    return sorted(((isinstance(assigned[name], cst.Name), name) for name in dict.fromkeys(values)), key=_not_alias)
-
-
-def _not_alias(operand: tuple[bool, str]) -> bool:
-    return not operand[0]
+    operands = [(isinstance(assigned[name], cst.Name), name) for name in dict.fromkeys(values)]
+    return sorted(operands, key=lambda operand: not operand[0])
 
 
 def _is_in_port(cause: Cause) -> bool:

@@ -160,20 +160,13 @@ TEMPLATES = {"torch": TORCH, "keras": KERAS}
 def written(side: str, script: Script) -> str:
     """Return the text of one side's script."""
     package, _, function = script.builder.partition(":")
-    arguments = ", ".join(f"{name}={code(value)}" for name, value in script.arguments.items())
-    return TEMPLATES[side].format(
-        title=f"{script.module} of {script.builder}, alone",
-        search=script.search,
-        package=package,
-        builder=f"{package}.{function}",
-        arguments=arguments,
-        module=script.module,
-        inputs=script.inputs,
-        leaf=script.leaf,
-        training=script.training,
-        seed=script.seed,
-        axes=script.axes,
-    )
+    facts = script._asdict() | {
+        "title": f"{script.module} of {script.builder}, alone",
+        "package": package,
+        "builder": f"{package}.{function}",
+        "arguments": ", ".join(f"{name}={code(value)}" for name, value in script.arguments.items()),
+    }
+    return TEMPLATES[side].format(**facts)
 
 
 class _Guilty:
