@@ -16,7 +16,7 @@ from pathlib import Path
 
 from parity import cli
 from parity.core.errors import BackendError, TraceError, UsageError
-from parity.core.wording import count
+from parity.core.wording import count, listed
 from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
@@ -82,10 +82,9 @@ def compared(
     """
     golden = {subject.case.name: _golden(folder, subject) for subject in chosen}
     if missing := [subject for subject in chosen if not golden[subject.case.name]]:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         words = " ".join([*(shlex.quote(flag) for subject in missing for flag in subject.flags), *flags])
         raise TraceError(
-            f"{folder} has no golden trace of {missing[0].case.name}{more}; "
+            f"{folder} has no golden trace of {listed([subject.case.name for subject in missing], 1)}; "
             f"record it with: python -m parity.compare --golden={folder} --update-golden {words}"
         )
 

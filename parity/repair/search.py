@@ -14,6 +14,7 @@ import msgspec
 
 from parity.config.pair import Pair
 from parity.core.errors import TraceError, UsageError
+from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates
@@ -159,13 +160,13 @@ class Repairing:
     def _note(self, wish: Wish, decision: Decision) -> None:
         """Keep what came of an edit."""
         edit, cause, accepted = wish.edit, wish.causes[0], decision.outcome != "refused"
-        more = f" and {len(wish.causes) - 1} more" if len(wish.causes) > 1 else ""
+        where = listed([each.where for each in wish.causes], 1)
         self.tried.append(
             TriedEdit(
                 file=edit.path.as_posix(),
                 line=edit.line,
                 cause=cause.id,
-                where=f"{cause.where}{more}",
+                where=where,
                 before=edit.source[0],
                 after=edit.source[1],
                 accepted=accepted,
@@ -174,7 +175,7 @@ class Repairing:
         )
         if accepted:
             values = f"torch {cause.torch}, keras {cause.keras}"
-            self.accepted.append(f"{edit.path.as_posix()}:{edit.line}: {cause.id} at {cause.where}{more}: {values}")
+            self.accepted.append(f"{edit.path.as_posix()}:{edit.line}: {cause.id} at {where}: {values}")
 
     def _left(self, state: State) -> list[str]:
         """Return a sentence on each cause that remains."""

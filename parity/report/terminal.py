@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
-from parity.core.wording import count
+from parity.core.wording import count, fitted, listed
 from parity.report import layouts, pairs, words
 from parity.report.console import Console
 from parity.report.words import extent_line, sides_in_words
@@ -42,14 +42,6 @@ SECONDS = 6  # of the seconds of both sides, e.g. 12+345
 LONGEST = 32  # of the names of cases that are not known beforehand
 SHORTEST = 8  # the column of tensor names is left out if it would be narrower
 MOST_LINES = 8  # layout differences that are printed at most
-
-
-def show(report: Report, file: TextIO) -> None:
-    """Print a whole report."""
-    printed = Printed(file, [case.case for case in report.cases])
-    for case in report.cases:
-        printed.add(case)
-    printed.end(report)
 
 
 class Printed:
@@ -183,7 +175,7 @@ def _row(case: CaseResult, room: int) -> list[str]:
     bits = [_bits(case.checks.get(kind)) for kind in KINDS]
     seconds = "+".join(f"{value:.0f}" for value in case.seconds.values())
     marks = _layout(case.checks.get("layout")), _single(case)
-    return [case.case, case.verdict, *bits, *marks, seconds, _fitted(_worst_name(case), room)]
+    return [case.case, case.verdict, *bits, *marks, seconds, fitted(_worst_name(case), room)]
 
 
 def _layout(check: object) -> str:
@@ -221,11 +213,6 @@ def _worst_name(case: CaseResult) -> str:
     return (worst and worst.worst_name) or ""
 
 
-def _fitted(name: str, width: int) -> str:
-    """Return a name, cut off at its beginning if it is too long: a module's path differs most at its end."""
-    return name if len(name) <= width else "…" + name[1 - width :]
-
-
 def _explain(case: CaseResult, console: Console) -> None:
     if case.verdict != "match":
         console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
@@ -255,8 +242,8 @@ def _causes(case: CaseResult, console: Console) -> None:
     for cause in case.causes:
         alike.setdefault((cause.id, sides_in_words(cause)), []).append(cause)
     for (name, sides), causes in alike.items():
-        more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
-        console.print(f"  cause: {name} at {causes[0].where}{more}{': ' if sides else ''}{sides}", style="bold")
+        where = listed([cause.where for cause in causes], 1)
+        console.print(f"  cause: {name} at {where}{': ' if sides else ''}{sides}", style="bold")
         console.fold(f"    {causes[0].evidence}")
         if causes[0].source not in causes[0].evidence:
             console.print(f"    keras's is made at {causes[0].source}")

@@ -5,6 +5,7 @@ import io
 from typing import Any
 
 import pytest
+from report_samples import print_report
 from rich.console import Console
 
 from parity.config import cases
@@ -36,7 +37,7 @@ def shown(*results: CaseResult, width: int = WIDE, monkeypatch: pytest.MonkeyPat
     if monkeypatch:
         monkeypatch.setattr(terminal, "PIPE_WIDTH", width)
     out = io.StringIO()
-    terminal.show(report, out)
+    print_report(report, out)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
