@@ -23,7 +23,7 @@ from parity.trace.manifest import Trace
 from parity.trace.tensorfile import blocks
 from parity.verdict.kernel import Spread
 from parity.verdict.rule import Rule, TensorVerdict
-from parity.verdict.steps import Step, is_whole
+from parity.verdict.steps import Step, StepTensor, is_whole
 from parity.verdict.stream import BLOCK
 
 LOSS = keys.key("loss", "loss")
@@ -42,26 +42,21 @@ class Collector:
         self.details = Details(needed=rule.needed, losses={name: [] for name in names})
         self._not_promoted: dict[str, dict[str, None]] = {}
 
-    def tensor(
-        self, step: int | None, replica: int, key: str, verdict: TensorVerdict, spread: Spread | None, files: Step
-    ) -> None:
+    def tensor(self, tensor: StepTensor, verdict: TensorVerdict, spread: Spread | None) -> None:
         """Add one tensor with its verdict; `spread` is None if it was not compared element by element."""
-        kind, name = keys.split(key)
+        step, replica, kind, name, files = tensor
         row = Compared(step=step, replica=replica, kind=kind, name=name, verdict=verdict.verdict, bits=verdict.bits)
         if spread:
             noise = max(spread.noise, self._roundoff * spread.scale)
             row.scale, row.difference, row.noise = map(_finite, (spread.scale, spread.difference, noise))
         elif kind != keys.UPDATE:
-            has = [side for side, file in zip(self.names, files.highs, strict=True) if key in file]
+            has = [side for side, file in zip(self.names, files.highs, strict=True) if tensor.key in file]
             row.alone = has[0] if len(has) == 1 else ""
         self.details.tensors.append(row)
         if kind == "activation" and step == 0:
-            self._note_promotion(name, files)
-
-    def _note_promotion(self, name: str, files: Step) -> None:
-        for side, is_narrow in zip(self.names, not_promoted(name, files), strict=True):
-            if is_narrow:
-                self._not_promoted.setdefault(side, {})[name] = None
+            for side, is_narrow in zip(self.names, not_promoted(name, files), strict=True):
+                if is_narrow:
+                    self._not_promoted.setdefault(side, {})[name] = None
 
     def losses(self, replicas: list[Step]) -> None:
         """Add each side's loss in a step, if both have it: the mean over replicas and elements."""

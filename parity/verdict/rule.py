@@ -6,6 +6,7 @@ runs: bits = log2(noise / difference).
 """
 
 import math
+from functools import partial
 from typing import Final, NamedTuple
 
 from parity.core.precision import HIGH, ROUNDOFF, SMALLEST, gap
@@ -96,13 +97,11 @@ class Rule:
         if kind in ("loss", "gradient"):
             self._backward = max(self._backward, spread.scale)
         is_moved = kind in MOVED or (kind == "gradient" and spread.scale <= ZERO * self._backward)
-        judged = [self._octave(whole, stored, most, is_moved, first)]
-        judged += [
-            self._octave(size, stored, most, is_moved, first)._replace(largest=size.scale) for size in spread.octaves
-        ]
+        verdict_on = partial(self._octave, stored=stored, most=most, is_moved=is_moved, first=first)
+        judged = [verdict_on(whole), *(verdict_on(size)._replace(largest=size.scale) for size in spread.octaves)]
         found = max(judged, key=lambda each: RANKING.index(each.verdict))
         if found.verdict == "match" and not is_moved and self._noise_hides(spread):
-            found = self._octave(whole._replace(noise=0.0), stored, most, is_moved, first)
+            found = verdict_on(whole._replace(noise=0.0))
             if spread.size < MANY or not first:
                 found = found._replace(verdict="inconclusive")
         if found.verdict == "subprecision":  # only the whole tensor can be an origin: none of its octaves has diverged
