@@ -251,10 +251,10 @@ def _report_error(program: str, error: Exception) -> int:
             return 3
 
 
-def whole(text: str) -> int:
-    """Parse a flag's value as an integer of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 0 or more")
+def whole(text: str, least: int = 0) -> int:
+    """Parse a flag's value as an integer of at least `least`."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of {least} or more")
     return int(text)
 
 
@@ -271,6 +271,4 @@ def seconds(text: str) -> float:
 
 def count(text: str) -> int:
     """Parse a flag's value as an integer of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 1 or more")
-    return int(text)
+    return whole(text, least=1)

@@ -11,29 +11,13 @@ from msgspec import Meta
 
 from parity.config import strategies
 from parity.config.base import Count, Fraction, Frozen, Positive, Rate
-from parity.config.models import LinearStack, ResidualBlock, SimpleBlock, Specimen, Transformer, TwoLinear
-from parity.config.pair import Pair
-
-__all__ = [
-    "SGD",
-    "UNUSED",
-    "Adam",
-    "AdamW",
-    "Case",
-    "Data",
-    "LinearStack",
-    "Loss",
-    "Model",
-    "Optimizer",
-    "Pair",
-    "Precision",
-    "ResidualBlock",
-    "Schedule",
-    "SimpleBlock",
-    "Specimen",
-    "Transformer",
-    "TwoLinear",
-]
+from parity.config.models import LinearStack as LinearStack
+from parity.config.models import ResidualBlock as ResidualBlock
+from parity.config.models import SimpleBlock as SimpleBlock
+from parity.config.models import Specimen as Specimen
+from parity.config.models import Transformer as Transformer
+from parity.config.models import TwoLinear as TwoLinear
+from parity.config.pair import Pair as Pair
 
 Precision = Literal["float32", "bfloat16", "float16"]
 Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer | Specimen | Pair
