@@ -127,17 +127,11 @@ def lacking(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     They stand in files below `root`, on the lines that the cause names. Another name of a value, as a residual is kept
     by one, is tried first as an operand. Nothing is yielded for causes that are something else.
     """
-    found = [each for line in _lines(cause) for each in _on_line(cause, line, root)]
+    # The likeliest first: a function is lacking where its result would be used, an operand where the other one is made.
+    lines = cause.lines[::-1] if cause.id == WIRING else cause.lines
+    found = [each for line in lines for each in _on_line(cause, line, root)]
     for is_alias in (True, False):
         yield from ((place, text) for alias, place, text in found if alias == is_alias)
-
-
-def _lines(cause: Cause) -> list[str]:
-    """Return the lines of the port, the likeliest first: a function is lacking where its result would be used.
-
-    A further operand may be lacking where the other one is made.
-    """
-    return cause.lines[::-1] if cause.id == WIRING else cause.lines
 
 
 def _on_line(cause: Cause, line: str, root: Path) -> Iterator[tuple[bool, Place, str]]:

@@ -3,7 +3,8 @@
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -19,7 +20,7 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 def made(owner: object) -> Made | None:
     """Return where the user's code makes `owner`, whose initialiser is running; None outside of the user's code."""
-    stack = list(_stack(sys._getframe(1)))
+    stack = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]  # the innermost first
     outer = list(itertools.dropwhile(partial(_is_inside, owner), stack))
     inner = [frame for frame in stack[: len(stack) - len(outer)] if _is_users(frame)]
     users = [frame for frame in outer if _is_users(frame)]
@@ -56,13 +57,6 @@ def arguments(kind: type) -> tuple[list[str], list[str]]:
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break
     return positional, list(dict.fromkeys(keywords))
-
-
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames, the innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _is_inside(owner: object, frame: FrameType) -> bool:

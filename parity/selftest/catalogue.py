@@ -53,19 +53,12 @@ _torch = functools.partial(row, ("torch",))
 _keras = functools.partial(row, ("keras",))
 
 INITIAL_PARAMETERS = (
-    _both("linear.weight", "the transposed weight is loaded", STACK, "parameter", "layers.0.weight", step=None),
-    _both("conv2d.weight", "height and width swapped", RESIDUAL, "parameter", "conv1.weight", step=None),
-    _keras("conv2d.flipped", "turned by 180 degrees", SPECIMEN, "parameter", "conv.weight", "conv2d.weight", step=None),
-    _keras("conv_transpose", "the channels swapped", SPECIMEN, "parameter", "up.weight", step=None),
-    _both(
-        "attention.packing",
-        "q, k, v in another order",
-        TRANSFORMER,
-        "parameter",
-        f"{ATTENDED}.in_proj_weight",
-        step=None,
-    ),
-    _keras("initialisation", "Keras's own initial weights", BLOCK, "parameter", "linear2.*", step=None),
+    _both("linear.weight", "the transposed weight is loaded", STACK, "parameter", "layers.0.weight"),
+    _both("conv2d.weight", "height and width swapped", RESIDUAL, "parameter", "conv1.weight"),
+    _keras("conv2d.flipped", "turned by 180 degrees", SPECIMEN, "parameter", "conv.weight", "conv2d.weight"),
+    _keras("conv_transpose", "the channels swapped", SPECIMEN, "parameter", "up.weight"),
+    _both("attention.packing", "q, k, v in another order", TRANSFORMER, "parameter", f"{ATTENDED}.in_proj_weight"),
+    _keras("initialisation", "Keras's own initial weights", BLOCK, "parameter", "linear2.*"),
 )
 
 LAYERS = (

@@ -77,10 +77,13 @@ def row(
     kind: str,
     place: str,
     cause: str | None = None,
-    step: int | None = 0,
+    step: int = 0,
     also: str = "",
 ) -> Row:
-    """Return the row of a fault that shows at the same place on all sides that have it."""
-    site = Site(at, kind, place, step)
+    """Return the row of a fault that shows at the same place on all sides that have it.
+
+    One that shows in a parameter is a fault of the initial parameters, which are recorded before the first step.
+    """
+    site = Site(at, kind, place, None if kind == "parameter" else step)
     torch, keras = (site if side in sides else None for side in SIDES)
     return Row(name, mistake, torch, keras, cause, also)
