@@ -135,7 +135,8 @@ class Case(Frozen, frozen=True):
         self._check_accumulation()
         if obstacle := self.distribution.options_obstacle:
             raise ValueError(obstacle)
-        self._check_loss()
+        if self.loss.reduction != "mean" and (what := self.distribution.loss_must_be_mean_because):
+            raise ValueError(f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'")
         self._check_model()
 
     def _check_options(self) -> None:
@@ -157,10 +158,6 @@ class Case(Frozen, frozen=True):
                 f"accumulate is {self.accumulate}, but data.batch is only {self.data.batch}; "
                 "a micro-batch needs at least one sample"
             )
-
-    def _check_loss(self) -> None:
-        if self.loss.reduction != "mean" and (what := self.distribution.loss_must_be_mean_because):
-            raise ValueError(f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'")
 
     def _check_model(self) -> None:
         if self.clip_norm and self.distribution.splits_model:

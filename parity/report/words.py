@@ -33,7 +33,8 @@ WORST: tuple[Verdict, ...] = ("diverged", "error", "inconclusive", "subprecision
 
 def headline(report: Report) -> str:
     """Return the verdict on all cases in one sentence."""
-    counts, sides = report.summary, both(report)
+    sides = "PyTorch and Keras" if set(report.environment) <= {"torch", "keras"} else "The two sides"
+    counts = report.summary
     compared = sum(counts.get(verdict, 0) for verdict in ("match", "subprecision", "inconclusive", "diverged"))
     if counts.get("diverged"):
         return f"{sides} do not compute the same in {_of(counts['diverged'], compared)}."
@@ -48,11 +49,6 @@ def headline(report: Report) -> str:
         differ = "1 differs" if small == 1 else f"{small} differ"
         return f"{sides} agree to float32's precision in {_all(compared)}; {differ} by less than float32 can show."
     return f"{sides} compute the same in {_all(compared)}."
-
-
-def both(report: Report) -> str:
-    """Return the names of both sides."""
-    return "PyTorch and Keras" if set(report.environment) <= {"torch", "keras"} else "The two sides"
 
 
 def when(first: Divergence) -> str:

@@ -61,7 +61,7 @@ class Collector:
     def losses(self, replicas: list[Step]) -> None:
         """Add each side's loss in a step, if both have it: the mean over replicas and elements."""
         for number, side in enumerate(self.names):
-            arrays = [replica.highs[number][LOSS] for replica in replicas if _has_loss(replica)]
+            arrays = [files.highs[number][LOSS] for files in replicas if all(LOSS in file for file in files.highs)]
             if any(array.size for array in arrays):
                 mean = np.mean([np.mean(array, dtype=np.float64) for array in arrays])
                 self.details.losses[side].append(_finite(float(mean)))
@@ -116,10 +116,6 @@ def _not_run(case: Case, reference: Trace) -> dict[str, str]:
     if not isinstance(case.model, Pair):
         reasons[BATCHES] = ONE_BATCH
     return reasons
-
-
-def _has_loss(replica: Step) -> bool:
-    return all(LOSS in file for file in replica.highs)
 
 
 def _finite(number: float) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args
 from markupsafe import Markup
 
 from parity.config import strategies as strategy_names
+from parity.details import Details
 from parity.report import pairs, words
 from parity.report.html import band, devices, losses, page, rows
 from parity.report.words import extent_line, not_compared, sides_of
@@ -87,8 +88,8 @@ def _case(case: CaseResult) -> dict[str, Any]:
     """Return what the template of a case shows."""
     layout = case.checks.get("layout")
     sides = layout.sides if isinstance(layout, LayoutCheck) else {}
-    details = case.details
-    numbers = rows.listed(details.tensors) if details else []
+    details = case.details or Details(needed=0.0)
+    numbers = rows.listed(details.tensors)
     return {
         "case": case,
         "mark": words.MARKS[case.verdict],
@@ -96,12 +97,12 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "sides_of": sides_of,
         "findings": words.findings(case),
         "checks": {kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
-        "band": band.plot(details, numbers) if details else "",
-        "losses": losses.plot(details.losses) if details else "",
-        "apart": losses.largest_difference(details.losses) if details else None,
-        "groups": rows.groups(details, numbers) if details else [],
+        "band": band.plot(details, numbers),
+        "losses": losses.plot(details.losses),
+        "apart": losses.largest_difference(details.losses),
+        "groups": rows.groups(details, numbers),
         "shown": len(numbers),
-        "left_out": rows.left_out(details.tensors) if details else 0,
+        "left_out": rows.left_out(details.tensors),
         "names": list(case.devices) or ["torch", "keras"],
         "layout": layout,
         "drawings": {side: devices.drawing(side, layout) for side, layout in sides.items()},
