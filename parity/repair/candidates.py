@@ -7,14 +7,12 @@ all that use it; the last is the argument itself.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import libcst as cst
 
 from parity.config.pair import UNNAMED, Pair
-from parity.core.errors import UsageError
 from parity.diagnose.arguments import Expression, Setting, changed, code, settings
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
@@ -22,7 +20,7 @@ from parity.pairs.prepare import place
 from parity.repair.edit import Edit, edit
 from parity.repair.in_code import GRADIENT, in_code, lacking
 from parity.repair.origins import Origins, Place, Scope, insertion
-from parity.repair.source import first_of, literal
+from parity.repair.source import first_of, literal, parsed
 from parity.results import Cause
 from parity.runtime import survey
 from parity.runtime.survey import Frame, Made, Survey
@@ -79,10 +77,8 @@ def _in_code(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     """Yield the places in the code that an experiment has changed, or that stop a gradient, with their new source."""
     stops = [None] if cause.id == GRADIENT and cause.source else []
     for change in [each for each in cause.changes if each.side == "keras" and each.source] or stops:
-        path = Path((change or cause).source.rpartition(":")[0]).absolute()
-        if path.is_relative_to(root):
-            with suppress(UsageError):
-                yield from in_code(cause, change, path)
+        if source := parsed(Path((change or cause).source.rpartition(":")[0]).absolute(), root):
+            yield from in_code(cause, change, source)
 
 
 def why_none(cause: Cause, port: Port) -> str:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import libcst as cst
 
-from parity.core.errors import UsageError
 from parity.diagnose.arguments import Setting
 from parity.repair.source import (
     NOTHING,
@@ -24,6 +23,7 @@ from parity.repair.source import (
     first_of,
     literal,
     parameters,
+    parsed,
     place_of,
     spread,
 )
@@ -80,7 +80,7 @@ class Origins:
     ):
         self.setting, self.root, self.pair = setting, root, pair
         self._builder, self._kwargs = builder, kwargs
-        self._sources: dict[Path, Source] = {}
+        self._sources: dict[Path, Source | None] = {}
         self._depth = 0
 
     def value(self, scope: Scope) -> list[Place]:
@@ -256,13 +256,9 @@ class Origins:
         return None
 
     def parsed(self, path: Path) -> Source | None:
-        if not path.is_relative_to(self.root) or path.suffix != ".py":
-            return None
+        """Return a file of the user's folder; None if it is no Python source, or cannot be parsed."""
         if path not in self._sources:
-            try:
-                self._sources[path] = Source(path)
-            except UsageError:
-                return None
+            self._sources[path] = parsed(path, self.root) if path.suffix == ".py" else None
         return self._sources[path]
 
     def is_old(self, value: Any) -> bool:

@@ -5,6 +5,7 @@ All positions are offsets in bytes, as Python's code objects have columns in byt
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -129,6 +130,13 @@ class Source:
                         return alias.evaluated_name, 0, ""
                     return self.text(node.module) if node.module else "", len(node.relative), alias.evaluated_name
         return None
+
+
+def parsed(path: Path, root: Path) -> Source | None:
+    """Return a file as source; None if it lies outside of the folder `root`, or cannot be parsed."""
+    with suppress(UsageError):
+        return Source(path) if path.is_relative_to(root) else None
+    return None
 
 
 def literal(node: cst.CSTNode) -> Any:
