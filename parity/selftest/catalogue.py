@@ -276,6 +276,7 @@ SPECIMEN_CASE = {"name": "specimen/single", "model": {"kind": "specimen"}, "data
 
 def resolve(fault: Fault) -> Case:
     """Return the case that a fault is planted on."""
-    if fault.case == SPECIMEN_CASE["name"]:
-        return cases.convert({**SPECIMEN_CASE, **fault.changes})
-    return cases.resolve(fault.case, fault.changes)
+    name, changes = fault.site.at
+    if name == SPECIMEN_CASE["name"]:
+        return cases.convert({**SPECIMEN_CASE, **changes})
+    return cases.resolve(name, changes)

@@ -14,33 +14,30 @@ Side = Literal["torch", "keras"]
 SIDES: tuple[Side, ...] = ("torch", "keras")
 
 
-class Fault(NamedTuple):
-    """A mutation by name (in faults/ of its side), the case that shows it, and what must be found.
-
-    `changes` are merged over the built-in case. `step`, `kind` and `place` (a glob over names) are those of the first
-    effect in execution order; the step is None for an effect before the first step. `cause` is the id of the cause,
-    "" if the catalogue of causes has none for it. `also` is the id of a cause that may be named as well, since it is
-    true too.
-    """
-
-    name: str
-    side: str  # torch or keras
-    case: str
-    changes: dict[str, Any]
-    step: int | None
-    kind: str
-    place: str
-    cause: str
-    also: str = ""
-
-
 class Site(NamedTuple):
-    """The case that a fault is planted on, and where its first effect is: see Fault."""
+    """The case that a fault is planted on, and where its first effect in execution order is.
+
+    `place` is a glob over names. `step` is None for an effect before the first step.
+    """
 
     at: At
     kind: str
     place: str
     step: int | None = 0
+
+
+class Fault(NamedTuple):
+    """A mutation by name (in faults/ of its side), where it shows, and what must be found.
+
+    `cause` is the id of the cause, "" if the catalogue of causes has none for it. `also` is the id of a cause that may
+    be named as well, since it is true too.
+    """
+
+    name: str
+    side: str  # torch or keras
+    site: Site
+    cause: str
+    also: str = ""
 
 
 class Row(NamedTuple):
@@ -62,11 +59,7 @@ class Row(NamedTuple):
         """Return the fault of each side that has it."""
         sites = ((side, getattr(self, side)) for side in SIDES)
         cause = self.name if self.cause is None else self.cause
-        return [
-            Fault(self.name, side, site.at.case, site.at.changes, site.step, site.kind, site.place, cause, self.also)
-            for side, site in sites
-            if site
-        ]
+        return [Fault(self.name, side, site, cause, self.also) for side, site in sites if site]
 
 
 def row(

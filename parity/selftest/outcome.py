@@ -50,8 +50,9 @@ class Outcome(NamedTuple):
     def placed(self) -> bool:
         """Return whether the first divergence is where the fault was planted, by step, kind and name."""
         assert self.fault
+        site = self.fault.site
         return any(
-            step == self.fault.step and kind == self.fault.kind and fnmatch.fnmatchcase(name, self.fault.place)
+            (step, kind) == (site.step, site.kind) and fnmatch.fnmatchcase(name, site.place)
             for step, kind, name in self.places
         )
 
