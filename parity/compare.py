@@ -206,7 +206,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
             return subject, result
 
         subjects = [*builtin, *own]
-        printed.expect([subject.case.name for subject in subjects])
+        printed.names = [subject.case.name for subject in subjects]
         with progress("comparing", len(subjects), "case", runner.doing, printed.console) as advance:
             for _, result in in_order(builtin, compared, AHEAD * runner.at_once):
                 yield result

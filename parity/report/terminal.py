@@ -47,27 +47,23 @@ MOST_LINES = 8  # layout differences that are printed at most
 class Printed:
     """A report that is printed while its cases are run: each row of the table as soon as it is known.
 
-    `names` are those of the cases, which the first column must hold. If the output cannot be written (a pipe whose
-    reader has left, a full device), the cases are still run, so that nothing finished is lost: `end` raises the error.
-    `layouts`: whether to print the device layouts.
+    `names`: those of the cases, which the first column must hold, to be set before one is printed. If the output cannot
+    be written (a pipe whose reader has left, a full device), the cases are still run, so that nothing finished is lost:
+    `end` raises the error. `layouts`: whether to print the device layouts.
     """
 
-    def __init__(self, file: TextIO, names: Sequence[str] = (), layouts: bool = True) -> None:
+    def __init__(self, file: TextIO, layouts: bool = True) -> None:
         self.console = Console(file, PIPE_WIDTH)
+        self.names: Sequence[str] = ()
         self._layouts = layouts
-        self._names = names
         self._widths: list[int] = []
         self._error: OSError | None = None
-
-    def expect(self, names: Sequence[str]) -> None:
-        """Note the names of the cases, before the first one is printed."""
-        self._names = names
 
     def add(self, case: CaseResult) -> None:
         """Print the row of a case, below the headings if it is the first."""
         headings = ("case", "verdict", *KINDS.values(), "lay", "sgl", "s", "worst")
         if not self._widths:
-            self._widths = _widths(self._names, self.console.width)
+            self._widths = _widths(self.names, self.console.width)
             self._print(self._line([Text(heading) for heading in headings], "bold"))
         row = [Text(cell) for cell in _row(case, self._widths[-1])]
         row[1].stylize(COLOURS[case.verdict])

@@ -25,7 +25,8 @@ TWO = Layout(
 
 def print_report(report: Report, file: TextIO) -> None:
     """Print a whole report as parity.compare does, row by row."""
-    printed = terminal.Printed(file, [case.case for case in report.cases])
+    printed = terminal.Printed(file)
+    printed.names = [case.case for case in report.cases]
     for case in report.cases:
         printed.add(case)
     printed.end(report)

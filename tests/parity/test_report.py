@@ -357,7 +357,7 @@ class Full(io.StringIO):
 def test_a_row_is_printed_as_soon_as_its_case_is_known() -> None:
     out = io.StringIO()
     printed = terminal.Printed(out)
-    printed.expect(["a/single", "a_longer_name/single"])
+    printed.names = ["a/single", "a_longer_name/single"]
     printed.add(case("a/single"))
     heading, first = out.getvalue().splitlines()
     printed.add(case("a_longer_name/single", verdict="diverged"))

@@ -111,41 +111,21 @@ def _case(case: CaseResult) -> dict[str, Any]:
     }
 
 
-class Fact(NamedTuple):
-    """A fact of the environment, with its value on each side ("" if it has none)."""
-
-    name: str
-    values: list[str]
-
-    @property
-    def differs(self) -> bool:
-        """Return whether both sides have the fact, with different values."""
-        return all(self.values) and len(set(self.values)) > 1
-
-
 def _facts(report: Report) -> dict[str, Any]:
+    """Return the facts of the environment: name, value on each side ("" if it has none), whether both sides' differ."""
     sides = report.environment
     names = dict.fromkeys(name for facts in sides.values() for name in facts)
-    facts = [Fact(name, [str(side.get(name, "")) for side in sides.values()]) for name in names]
+    rows = [(name, [str(side.get(name, "")) for side in sides.values()]) for name in names]
+    facts = [(name, values, all(values) and len(set(values)) > 1) for name, values in rows]
     return {"sides": list(sides), "facts": facts}
 
 
 class Entry(NamedTuple):
-    """A case in the table.
-
-    Attributes:
-        number: that of its section.
-        name: the case's.
-        variant: what follows the strategy in its name, "" if nothing does.
-        verdict: the case's.
-        alone: the side that was compared with itself alone, or "".
-    """
+    """A case in the table, with the number of its section, and what follows the strategy in its name, or ""."""
 
     number: int
-    name: str
+    case: CaseResult
     variant: str
-    verdict: str
-    alone: str = ""
 
 
 class Matrix(NamedTuple):
@@ -165,11 +145,10 @@ def matrix(cases: Sequence[CaseResult]) -> Matrix:
         model, _, rest = case.case.partition("/")
         strategy, _, variant = rest.partition("@")
         if not strategy or case.case.startswith(PAIR) or " " in rest:
-            others.append(Entry(number, case.case, case.case.removeprefix(PAIR), case.verdict))
+            others.append(Entry(number, case, case.case.removeprefix(PAIR)))
             continue
         strategies[strategy] = None
-        entry = Entry(number, case.case, variant, case.verdict, case.alone)
-        models.setdefault(model, {}).setdefault(strategy, []).append(entry)
+        models.setdefault(model, {}).setdefault(strategy, []).append(Entry(number, case, variant))
     known = get_args(strategy_names.Name)
     order = sorted(strategies, key=lambda name: known.index(name) if name in known else len(known))
     return Matrix(order, models, others)
