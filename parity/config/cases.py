@@ -9,7 +9,7 @@ import fnmatch
 import functools
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -43,8 +43,7 @@ def select(patterns: Sequence[str], overrides: Sequence[str] = (), **fields: Any
     None leaves a field as it is. Raises UsageError for a glob that matches nothing, an unknown field or a wrong type.
     """
     changes = [override(text) for text in overrides]
-    hint = f"--list prints the {len(names())} cases"
-    chosen = matching("case", patterns, names(), hint) if patterns else set(default())
+    chosen = {name for pattern in patterns for name in _matching(pattern)} if patterns else set(default())
     given = {key: value for key, value in fields.items() if value is not None}
     return [resolve(name, *changes, given) for name in names() if name in chosen]
 
@@ -124,14 +123,12 @@ def _same_kind(old: Table, new: Table) -> bool:
     return "kind" not in old or new.get("kind", old["kind"]) == old["kind"]
 
 
-def matching(noun: str, patterns: Sequence[str], known: Collection[str], hint: str) -> set[str]:
-    """Return the names (of a `noun` each) that any of the globs matches. Raises UsageError if one matches none."""
-    matches: set[str] = set()
-    for pattern in patterns:
-        fitting = fnmatch.filter(known, pattern)
-        if not fitting:
-            raise UsageError(f"no {noun} matches {pattern!r}{nearest(pattern, known)}; {hint}")
-        matches.update(fitting)
+def _matching(pattern: str) -> list[str]:
+    matches = fnmatch.filter(names(), pattern)
+    if not matches:
+        raise UsageError(
+            f"no case matches {pattern!r}{nearest(pattern, names())}; --list prints the {len(names())} cases"
+        )
     return matches
 
 

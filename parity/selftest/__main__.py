@@ -11,6 +11,7 @@ if __name__ == "__main__":
 
 import argparse
 import contextlib
+import fnmatch
 import shutil
 import sys
 import tempfile
@@ -25,9 +26,8 @@ from typing import NamedTuple
 import msgspec
 
 from parity import cli
-from parity.config import cases
 from parity.config.schema import Case
-from parity.core.errors import BackendError, UsageError
+from parity.core.errors import BackendError, UsageError, nearest
 from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.console import progress
@@ -115,8 +115,13 @@ def _chosen(patterns: Sequence[str]) -> list[Fault]:
     Raises UsageError for a glob that matches none.
     """
     names = {f"{fault.side}:{fault.name}": fault for fault in ALL}
-    hint = f"there are {len(names)} faults, named torch:NAME or keras:NAME"
-    matched = cases.matching("fault", patterns or ["*"], names, hint)
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise UsageError(
+                f"no fault matches {pattern!r}{nearest(pattern, names)}; there are {len(names)} faults, "
+                "named torch:NAME or keras:NAME"
+            )
+    matched = {name for pattern in patterns or ["*"] for name in fnmatch.filter(names, pattern)}
     return [fault for name, fault in names.items() if name in matched]
 
 
