@@ -14,7 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from absl.flags import argparse_flags
 
@@ -113,32 +113,26 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
 
 
-class Pairs(NamedTuple):
-    """The pairs that the flags name: `files` that can be used, and in `wrong` the errors of those that cannot."""
+def pair_files(args: argparse.Namespace, on: Devices) -> tuple[list[PairFile], list[PairError]]:
+    """Return the pairs that the flags name, with `--pair` or with `--torch` and `--keras`, and the errors of others.
 
-    files: list[PairFile]
-    wrong: list[PairError]
-
-
-def pair_files(args: argparse.Namespace, on: Devices) -> Pairs:
-    """Return the pairs that the flags name, with `--pair` or with `--torch` and `--keras`.
-
-    A file that is readable TOML but describes no valid pair is returned in `wrong`.
+    Those are files that are readable TOML but describe no valid pair.
     Raises UsageError for invalid flags, for two pairs of one name, and for a file that cannot be read.
     """
     fields = _fields(args, on)
-    pairs_found = Pairs([], [])
+    files: list[PairFile] = []
+    errors: list[PairError] = []
     for path in args.pair:
         try:
-            pairs_found.files.append(pairs.load(path, args.set, **fields))
+            files.append(pairs.load(path, args.set, **fields))
         except PairError as error:  # reported as this pair's result; the other pairs are still compared
-            pairs_found.wrong.append(error)
+            errors.append(error)
     if getattr(args, "torch", ""):
-        pairs_found.files.append(pairs.from_flags(args.torch, args.keras, args.input, **fields))
-    names = [file.case.name for file in pairs_found.files] + [error.case for error in pairs_found.wrong]
+        files.append(pairs.from_flags(args.torch, args.keras, args.input, **fields))
+    names = [*(file.case.name for file in files), *(error.case for error in errors)]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"received two pairs named {twice[0]!r}; give each pair a name of its own")
-    return pairs_found
+    return files, errors
 
 
 def devices(args: argparse.Namespace) -> Devices:
@@ -251,10 +245,10 @@ def _report_error(program: str, error: Exception) -> int:
             return 3
 
 
-def whole(text: str) -> int:
-    """Parse a flag's value as an integer of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 0 or more")
+def whole(text: str, least: int = 0) -> int:
+    """Parse a flag's value as an integer of at least `least`."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of {least} or more")
     return int(text)
 
 
@@ -271,6 +265,4 @@ def seconds(text: str) -> float:
 
 def count(text: str) -> int:
     """Parse a flag's value as an integer of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"received {text!r}, expected a whole number of 1 or more")
-    return int(text)
+    return whole(text, least=1)

@@ -64,7 +64,8 @@ def main(argv: Sequence[str], program: str = "parity.compare") -> int:
         _write(args, report)
         raise
     if args.update_golden:
-        golden.show_skipped(report)
+        for skipped in report.cases:
+            print(f"{skipped.case}  {skipped.verdict}: {skipped.reason}", flush=True)
         return report.status(args.strict) if report.summary.get("error") else 0
     try:
         _write(args, report)  # first: printing may fail, e.g. when the output pipe is closed
@@ -204,7 +205,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
             return subject, result
 
         subjects = [*builtin, *own]
-        printed.expect([subject.case.name for subject in subjects])
+        printed.names = [subject.case.name for subject in subjects]
         with progress("comparing", len(subjects), "case", runner.doing, printed.console) as advance:
             for _, result in in_order(builtin, compared, AHEAD * runner.at_once):
                 yield result

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from parity import cli
 from parity.core.errors import BackendError, TraceError, UsageError
-from parity.core.wording import count
+from parity.core.wording import count, listed
 from parity.diagnose.diagnosis import explained
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
@@ -61,12 +61,6 @@ def run(
         raise raised(f"{len(failures)} of {count(len(chosen) * len(runner.sides), 'recording')} failed")
 
 
-def show_skipped(report: Report) -> None:
-    """Print the cases whose golden traces were not recorded, each with its reason."""
-    for result in report.cases:
-        print(f"{result.case}  {result.verdict}: {result.reason}", flush=True)
-
-
 def compared(
     folder: Path,
     chosen: Sequence[Subject],
@@ -82,10 +76,9 @@ def compared(
     """
     golden = {subject.case.name: _golden(folder, subject) for subject in chosen}
     if missing := [subject for subject in chosen if not golden[subject.case.name]]:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         words = " ".join([*(shlex.quote(flag) for subject in missing for flag in subject.flags), *flags])
         raise TraceError(
-            f"{folder} has no golden trace of {missing[0].case.name}{more}; "
+            f"{folder} has no golden trace of {listed([subject.case.name for subject in missing], 1)}; "
             f"record it with: python -m parity.compare --golden={folder} --update-golden {words}"
         )
 
@@ -96,7 +89,7 @@ def compared(
         (subject, [side for side in subject.able(runner.sides) if side.name in golden[subject.case.name]])
         for subject in chosen
     ]
-    for subject, answers in _recordings(wanted, record, runner.at_once):
+    for subject, answers in in_order(wanted, partial(_answers, record), runner.at_once):
         name = subject.case.name
         for side, answer in answers.items():
             yield _compared(name, side, answer, golden[name][side], scratch / name / side, report)
@@ -115,7 +108,7 @@ def update(folder: Path, chosen: Sequence[Subject], runner: Runner) -> list[Answ
             return subject.recorded(side, Path(scratch) / subject.case.name)
 
         wanted = [(subject, subject.able(runner.sides)) for subject in chosen]
-        for subject, answers in _recordings(wanted, record, runner.at_once):
+        for subject, answers in in_order(wanted, partial(_answers, record), runner.at_once):
             for side, answer in answers.items():
                 name = f"{subject.case.name}/{side}"
                 if answer.status == "done":
@@ -142,25 +135,14 @@ def _golden(folder: Path, subject: Subject) -> dict[str, Trace]:
     return traces
 
 
-def _recordings(
-    wanted: Sequence[tuple[Subject, Sequence[Side]]], record: Record, at_once: int
-) -> Iterator[tuple[Subject, dict[str, Answer]]]:
-    """Run the wanted recordings, and yield each case with its answers by side."""
-
-    def answers(recordings: tuple[Subject, Sequence[Side]]) -> tuple[Subject, dict[str, Answer]]:
-        subject, sides = recordings
-        return subject, _answers(subject, sides, record)
-
-    return in_order(wanted, answers, at_once)
-
-
-def _answers(subject: Subject, sides: Sequence[Side], record: Record) -> dict[str, Answer]:
-    """Record the sides at the same time, but Keras only after torch where it reads torch's recording."""
+def _answers(record: Record, wanted: tuple[Subject, Sequence[Side]]) -> tuple[Subject, dict[str, Answer]]:
+    """Record sides of a case at the same time, but Keras only after torch where it reads torch's recording."""
+    subject, sides = wanted
     answers: dict[str, Future[Answer]] = {}
     for side in sides:
         before = answers.get("torch") if subject.keras_needs_torch else None
         answers[side.name] = begun(partial(_recorded_after, before, record, subject, side))
-    return {name: ended(answer) for name, answer in answers.items()}
+    return subject, {name: ended(answer) for name, answer in answers.items()}
 
 
 def _recorded_after(torch: "Future[Answer] | None", record: Record, subject: Subject, side: Side) -> Answer:

@@ -261,7 +261,7 @@ class Report(Result):
         if errors := {case.error for case in self.cases if case.verdict == "error"}:
             return 2 if errors == {"usage"} else 3
         failed = self.summary.get("diverged") or self.summary.get("inconclusive")
-        if failed or (strict and any(_not_strict(case) for case in self.cases)):
+        if failed or (strict and any(case.verdict == "subprecision" or case.findings for case in self.cases)):
             return 1
         compared = self.summary.get("match", 0) + self.summary.get("subprecision", 0)
         return 0 if compared else 2
@@ -285,7 +285,3 @@ def error_kind(answers: Iterable[Answer]) -> ErrorKind:
 def worst(verdicts: list[Verdict]) -> Verdict:
     """Return the worst of the verdicts; "match" if there are none."""
     return max(verdicts, key=RANKING.index, default="match")
-
-
-def _not_strict(case: CaseResult) -> bool:
-    return case.verdict == "subprecision" or bool(case.findings)

@@ -11,29 +11,13 @@ from msgspec import Meta
 
 from parity.config import strategies
 from parity.config.base import Count, Fraction, Frozen, Positive, Rate
-from parity.config.models import LinearStack, ResidualBlock, SimpleBlock, Specimen, Transformer, TwoLinear
-from parity.config.pair import Pair
-
-__all__ = [
-    "SGD",
-    "UNUSED",
-    "Adam",
-    "AdamW",
-    "Case",
-    "Data",
-    "LinearStack",
-    "Loss",
-    "Model",
-    "Optimizer",
-    "Pair",
-    "Precision",
-    "ResidualBlock",
-    "Schedule",
-    "SimpleBlock",
-    "Specimen",
-    "Transformer",
-    "TwoLinear",
-]
+from parity.config.models import LinearStack as LinearStack
+from parity.config.models import ResidualBlock as ResidualBlock
+from parity.config.models import SimpleBlock as SimpleBlock
+from parity.config.models import Specimen as Specimen
+from parity.config.models import Transformer as Transformer
+from parity.config.models import TwoLinear as TwoLinear
+from parity.config.pair import Pair as Pair
 
 Precision = Literal["float32", "bfloat16", "float16"]
 Model = LinearStack | SimpleBlock | TwoLinear | ResidualBlock | Transformer | Specimen | Pair
@@ -151,7 +135,8 @@ class Case(Frozen, frozen=True):
         self._check_accumulation()
         if obstacle := self.distribution.options_obstacle:
             raise ValueError(obstacle)
-        self._check_loss()
+        if self.loss.reduction != "mean" and (what := self.distribution.loss_must_be_mean_because):
+            raise ValueError(f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'")
         self._check_model()
 
     def _check_options(self) -> None:
@@ -173,10 +158,6 @@ class Case(Frozen, frozen=True):
                 f"accumulate is {self.accumulate}, but data.batch is only {self.data.batch}; "
                 "a micro-batch needs at least one sample"
             )
-
-    def _check_loss(self) -> None:
-        if self.loss.reduction != "mean" and (what := self.distribution.loss_must_be_mean_because):
-            raise ValueError(f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'")
 
     def _check_model(self) -> None:
         if self.clip_norm and self.distribution.splits_model:

@@ -82,24 +82,19 @@ def _xavier(seed: int, name: str, shape: Shape) -> Floats:
     return random.uniform(seed, name, shape, math.sqrt(6.0 / sum(shape)))
 
 
-def _linear(name: str, inputs: int, outputs: int) -> Iterator[Weight]:
+def _layer(name: str, shape: Shape, outputs: int, fan_in: int) -> Iterator[Weight]:
     """Yield weight and bias, both uniform within 1 / sqrt(fan_in), which kaiming_uniform_(a=sqrt(5)) amounts to."""
-    draw = _uniform(1.0 / math.sqrt(inputs))
-    yield Weight(f"{name}.weight", (outputs, inputs), draw)
+    draw = _uniform(1.0 / math.sqrt(fan_in))
+    yield Weight(f"{name}.weight", shape, draw)
     yield Weight(f"{name}.bias", (outputs,), draw)
+
+
+def _linear(name: str, inputs: int, outputs: int) -> Iterator[Weight]:
+    return _layer(name, (outputs, inputs), outputs, inputs)
 
 
 def _convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[Weight]:
-    draw = _uniform(1.0 / math.sqrt(inputs * kernel * kernel))
-    yield Weight(f"{name}.weight", (outputs, inputs, kernel, kernel), draw)
-    yield Weight(f"{name}.bias", (outputs,), draw)
-
-
-def _transposed_convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[Weight]:
-    """Yield weight and bias; PyTorch computes the fan-in from axis 1 of the weight, here the output channels."""
-    draw = _uniform(1.0 / math.sqrt(outputs * kernel * kernel))
-    yield Weight(f"{name}.weight", (inputs, outputs, kernel, kernel), draw)
-    yield Weight(f"{name}.bias", (outputs,), draw)
+    return _layer(name, (outputs, inputs, kernel, kernel), outputs, inputs * kernel * kernel)
 
 
 def _norm(name: str, size: int) -> Iterator[Weight]:
@@ -148,6 +143,7 @@ def _transformer_layer(name: str, model: schema.Transformer, attentions: list[st
 def _specimen(model: schema.Specimen) -> Iterator[Weight]:
     yield from _convolution("conv", 3, 8, 3)
     yield from _norm("group_norm", 8)
-    yield from _transposed_convolution("up", 8, 8, 2)
+    # PyTorch computes the fan-in from axis 1 of the weight, in a transposed convolution the output channels.
+    yield from _layer("up", (8, 8, 2, 2), 8, 8 * 2 * 2)
     yield from _linear("linear", 512, 512)
     yield from _linear("head", 512, model.classes)

@@ -20,7 +20,8 @@ class TraceError(UsageError):
     def __init__(self, message: str) -> None:
         if len(message) > LONGEST:
             message = f"{message[: LONGEST // 2]} ... {message[-LONGEST // 4 :]}"
-        super().__init__("".join(map(_printable, message)))
+        escaped = (each if each.isprintable() else each.encode("unicode_escape").decode() for each in message)
+        super().__init__("".join(escaped))
 
 
 class PairError(UsageError):
@@ -62,8 +63,3 @@ def _abbreviates(word: str, name: str) -> bool:
 def printable(text: str) -> str:
     """Return a text that UTF-8 can encode: lone surrogates, as in undecodable file names, are escaped."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def _printable(character: str) -> str:
-    """Return a character, escaped as in a Python string if it is not printable."""
-    return character if character.isprintable() else character.encode("unicode_escape").decode()

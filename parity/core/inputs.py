@@ -28,8 +28,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
         shape = tuple(self.shape)
         if self.dtype in FLOATS:
             return random.normal(seed, self.name, shape).astype(self.dtype)
-        bits = random.bits(seed, self.name, int(np.prod(shape))) >> np.uint64(11)
-        return (bits % np.uint64(self.limit)).astype(self.dtype).reshape(shape)
+        return random.integers(seed, self.name, shape, 0, self.limit).astype(self.dtype)
 
 
 def parse(text: str) -> Input:

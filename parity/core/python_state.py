@@ -77,7 +77,8 @@ class PythonState:
         def restore() -> None:
             now = dict(self._attributes(owner))
             for name in now.keys() - before.keys():
-                if isinstance(now[name], (*PLAIN, *CONTAINERS, tuple, np.ndarray)) or self._is_number(now[name]):
+                is_plain = isinstance(now[name], (*PLAIN, *CONTAINERS, tuple, np.ndarray))
+                if is_plain or self._framework.numbers(now[name]) is not None:
                     delattr(owner, name)
             for name, kept in before.items():
                 if now.get(name, self) is not (value := kept()):
@@ -90,9 +91,6 @@ class PythonState:
             is_hidden = name.startswith("__") or self._framework.is_own(name)
             if not (is_hidden or self._framework.is_part(value) or isinstance(value, (types.ModuleType, property))):
                 yield name, value
-
-    def _is_number(self, value: Any) -> bool:
-        return self._framework.numbers(value) is not None
 
     def _look(self, path: str, value: Any) -> None:
         if isinstance(value, PLAIN):

@@ -43,6 +43,12 @@ def bits(seed: int, name: str, size: int, start: int = 0) -> Bits:
     return _mix(_key(seed, name) + counter * GOLDEN)
 
 
+def integers(seed: int, name: str, shape: tuple[int, ...], first: int, stop: int) -> NDArray[np.int64]:
+    """Draw whole numbers from `first` up to but not including `stop`."""
+    drawn = (bits(seed, name, math.prod(shape)) >> np.uint64(11)) % np.uint64(stop - first)
+    return (drawn.astype(np.int64) + first).reshape(shape)
+
+
 def uniform(seed: int, name: str, shape: tuple[int, ...], bound: float) -> Floats:
     """Draw uniformly from (-bound, bound), in 2^24 equal steps."""
     steps = (bits(seed, name, math.prod(shape)) >> np.uint64(40)).astype(np.float64)

@@ -1,7 +1,6 @@
 """The inputs of a pair's models: drawn by name from the seeded source, or read from an .npz file."""
 
 import hashlib
-import math
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +63,7 @@ class PairData:
         if TARGET in self.pair.inputs:
             return self._values(TARGET, number)
         if ids:
-            return _integers(self.case.seed, f"target/{number}", shape[:-1], 0, shape[-1]).astype(np.int64)
+            return random.integers(self.case.seed, f"target/{number}", shape[:-1], 0, shape[-1])
         return self._rounded(random.normal(self.case.seed, f"target/{number}", shape))
 
     def sample_weight(self, number: int) -> Array | None:
@@ -91,15 +90,10 @@ class PairData:
         if given.dtype in FLOATS:
             return self._rounded(random.normal(seed, key, shape) * given.scale)
         first, stop = given.range or (0, 2)
-        return _integers(seed, key, shape, first, stop).astype(given.dtype)
+        return random.integers(seed, key, shape, first, stop).astype(given.dtype)
 
     def _rounded(self, values: Floats) -> Floats:
         return np.asarray(random.representable(values, self.case.precision))  # NumPy makes 0-d arrays numbers
-
-
-def _integers(seed: int, key: str, shape: tuple[int, ...], first: int, stop: int) -> Array:
-    bits = random.bits(seed, key, math.prod(shape)) >> np.uint64(11)
-    return ((bits % np.uint64(stop - first)).astype(np.int64) + first).reshape(shape)
 
 
 def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Array:

@@ -100,9 +100,8 @@ def _choose(case: schema.Case) -> Samples:
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     """Return whether a shape is the expected one, in which None stands for any size."""
-    if len(shape) != len(expected):
-        return False
-    return all(wanted in (None, size) for wanted, size in zip(expected, shape, strict=True))
+    sizes = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(wanted in (None, size) for size, wanted in sizes)
 
 
 def _shape(case: schema.Case) -> tuple[int, ...]:

@@ -19,18 +19,17 @@ def compare_layouts(names: tuple[str, str], reference: Trace, candidate: Trace) 
     """
     case, mapping = reference.case, candidate.manifest.mapping
     left_out = mapping.left_out if mapping else ()
-    left, right = (_without(trace.manifest.layout, left_out) for trace in (reference, candidate))
+    recorded = Sides(reference.manifest.layout, candidate.manifest.layout)
+    compared = Sides(*(_without(layout, left_out) for layout in recorded))
     declared = []
     # Declared differences are between the two frameworks: two traces of one backend have none.
     if (reference.backend, candidate.backend) == ("torch", "keras"):
         for rule in DECLARED:
-            if not isinstance(case.distribution, rule.strategies):
-                continue
-            if (aligned := rule.apply(case, Sides(left, right))) is not None:
-                left, right = aligned
+            aligned = rule.apply(case, compared) if isinstance(case.distribution, rule.strategies) else compared
+            if aligned != compared:
                 declared.append(f"{rule.aspect}: {rule.reason} ({rule.source})")
-    recorded = Sides(reference.manifest.layout, candidate.manifest.layout)
-    undeclared = differences(names, case, left, right, recorded)
+            compared = aligned
+    undeclared = differences(names, case, *compared, recorded)
     sides = dict(zip(names, recorded, strict=True))
     return LayoutCheck(
         verdict="diverged" if undeclared else "match", differences=undeclared, declared=declared, sides=sides

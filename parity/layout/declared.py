@@ -26,16 +26,13 @@ class Sides(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A declared difference for some strategies.
-
-    `apply` returns both layouts without the difference, or None if it does not occur in them.
-    """
+    """A declared difference for some strategies; `apply` returns both layouts without it, if it occurs in them."""
 
     strategies: tuple[type[BaseStrategy], ...]
     aspect: str
     reason: str
     source: str
-    apply: Callable[[Case, Sides], Sides | None]
+    apply: Callable[[Case, Sides], Sides]
 
 
 def _once(kept: dict[str, Devices], copied: dict[str, Devices], everywhere: Devices) -> dict[str, Devices]:
@@ -45,7 +42,7 @@ def _once(kept: dict[str, Devices], copied: dict[str, Devices], everywhere: Devi
     }
 
 
-def _copies(case: Case, sides: Sides) -> Sides | None:
+def _copies(case: Case, sides: Sides) -> Sides:
     """Align what nn.DataParallel holds on device 0 with MirroredStrategy's copies on each device."""
     torch, keras = sides
     everywhere = list(range(case.devices))
@@ -53,11 +50,10 @@ def _copies(case: Case, sides: Sides) -> Sides | None:
         aspect: _once(getattr(torch, aspect), getattr(keras, aspect), everywhere)
         for aspect in ("parameters", "optimizer_state")
     }
-    changed = replace(keras, **held)
-    return Sides(torch, changed) if changed != keras else None
+    return Sides(torch, replace(keras, **held))
 
 
-def _scattered(case: Case, sides: Sides) -> Sides | None:
+def _scattered(case: Case, sides: Sides) -> Sides:
     """Align nn.DataParallel's copies between device 0 and the others with MirroredStrategy's gradient reduction.
 
     It applies only if each device's gradients have the bytes of the reduction, and the gradients of the outputs those
@@ -73,7 +69,7 @@ def _scattered(case: Case, sides: Sides) -> Sides | None:
     inputs = [routes.pop(("input", 0, device), 0) for device in others]
     usual = set(gradients) == {reduced} and all(forward == backward for forward, backward in outputs)
     if not reduced or not usual or len(copies) != 1 or 0 in copies or 0 in inputs:
-        return None
+        return sides
     kept = [transfer for transfer in torch.transfers if (transfer.what, transfer.source, transfer.target) in routes]
     collectives = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
     return Sides(replace(torch, transfers=kept), replace(keras, collectives=collectives))
@@ -89,7 +85,7 @@ def _is_split(name: str) -> bool:
     return at is not None and parts[at : at + 2] != ["linear2", "bias"]
 
 
-def _repeated(case: Case, sides: Sides) -> Sides | None:
+def _repeated(case: Case, sides: Sides) -> Sides:
     """Align what every rank holds and computes in PyTorch with Keras's device 0, except for the split layers."""
     torch, keras = sides
     everywhere = list(range(case.devices))
@@ -99,30 +95,27 @@ def _repeated(case: Case, sides: Sides) -> Sides | None:
         whole = {name: devices for name, devices in recorded.items() if not _is_split(name)}
         return {**recorded, **_once(getattr(keras, aspect), whole, everywhere)}
 
-    changed = replace(torch, **{aspect: once(aspect) for aspect in MAPPINGS})
-    return Sides(changed, keras) if changed != torch else None
+    return Sides(replace(torch, **{aspect: once(aspect) for aspect in MAPPINGS}), keras)
 
 
-def _empty_parts(case: Case, sides: Sides) -> Sides | None:
+def _empty_parts(case: Case, sides: Sides) -> Sides:
     """Remove PyTorch's computation on ranks without a part of a narrow layer, which multiply by an empty matrix."""
     torch, keras = sides
     everywhere = list(range(case.devices))
 
-    def holding(aspect: str, name: str, devices: Devices) -> Devices:
-        block = name.rpartition(".")[0]
-        held = torch.parameters.get(f"{block}.linear1.weight" if block else "linear1.weight")
-        usual = _is_split(name) and devices == everywhere and getattr(keras, aspect).get(name) == held
-        return held if usual and held else devices
+    def holding(aspect: str) -> dict[str, Devices]:
+        recorded = dict(getattr(torch, aspect))
+        for name, devices in recorded.items():
+            block = name.rpartition(".")[0]
+            held = torch.parameters.get(f"{block}.linear1.weight" if block else "linear1.weight")
+            usual = _is_split(name) and devices == everywhere and getattr(keras, aspect).get(name) == held
+            recorded[name] = held if usual and held else devices
+        return recorded
 
-    changed = replace(
-        torch,
-        compute={name: holding("compute", name, devices) for name, devices in torch.compute.items()},
-        backward={name: holding("backward", name, devices) for name, devices in torch.backward.items()},
-    )
-    return Sides(changed, keras) if changed != torch else None
+    return Sides(replace(torch, compute=holding("compute"), backward=holding("backward")), keras)
 
 
-def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
+def _summed_at_device_0(case: Case, sides: Sides) -> Sides:
     """Align PyTorch's all_reduce of partial results with Keras's copies to device 0, where they are added.
 
     In Keras, each other device gets the inputs and the upstream gradient from device 0 and sends it partial outputs and
@@ -142,16 +135,16 @@ def _summed_at_device_0(case: Case, sides: Sides) -> Sides | None:
         upstream, returned = routes.pop(("gradient", 0, device), 0), routes.pop(("gradient", device, 0), 0)
         amounts.add((inputs, outputs, upstream, returned))
     if torch.transfers or not reduced or len(amounts) != 1:
-        return None
+        return sides
     ((inputs, outputs, upstream, returned),) = amounts
     if not inputs or outputs != upstream or reduced not in [outputs + returned * width for width in widths]:
-        return None
+        return sides
     kept = [transfer for transfer in keras.transfers if (transfer.what, transfer.source, transfer.target) in routes]
     others = {name: size for name, size in torch.collectives.items() if name != "all_reduce"}
     return Sides(replace(torch, collectives=others), replace(keras, transfers=kept))
 
 
-def _sent_once(case: Case, sides: Sides) -> Sides | None:
+def _sent_once(case: Case, sides: Sides) -> Sides:
     """Align the copies of the encoder's output, which the cross-attention of all decoder layers takes.
 
     In PyTorch, each attention copies a tensor to the device of its key or value projection: encoder_layers +
@@ -159,7 +152,7 @@ def _sent_once(case: Case, sides: Sides) -> Sides | None:
     encoder_layers + decoder_layers + 1 copies.
     """
     if not isinstance(case.model, Transformer):
-        return None
+        return sides
     torch, keras = sides
     layers, decoders = case.model.encoder_layers, case.model.decoder_layers
     whole, once = layers + 2 * decoders, layers + decoders + 1
@@ -177,17 +170,16 @@ def _sent_once(case: Case, sides: Sides) -> Sides | None:
         usual = dealt_out and size * once in [transfer.bytes * whole * width for width in widths]
         return replace(transfer, bytes=size) if usual else transfer
 
-    changed = replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers])
-    return Sides(torch, changed) if changed != keras else None
+    return Sides(torch, replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers]))
 
 
-def _cast_before_the_copy(case: Case, sides: Sides) -> Sides | None:
+def _cast_before_the_copy(case: Case, sides: Sides) -> Sides:
     """Align copies of tensors that are float32 in PyTorch and half precision in Keras.
 
     PyTorch then copies up to twice the bytes, and never fewer.
     """
     if case.precision == "float32":
-        return None
+        return sides
     torch, keras = sides
     sizes = {(transfer.what, transfer.source, transfer.target): transfer.bytes for transfer in torch.transfers}
 
@@ -195,8 +187,7 @@ def _cast_before_the_copy(case: Case, sides: Sides) -> Sides | None:
         size = sizes.get((transfer.what, transfer.source, transfer.target), 0)
         return replace(transfer, bytes=size) if transfer.bytes <= size <= 2 * transfer.bytes else transfer
 
-    changed = replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers])
-    return Sides(torch, changed) if changed != keras else None
+    return Sides(torch, replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers]))
 
 
 DECLARED: list[Declared] = [

@@ -7,14 +7,12 @@ all that use it; the last is the argument itself.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import libcst as cst
 
 from parity.config.pair import UNNAMED, Pair
-from parity.core.errors import UsageError
 from parity.diagnose.arguments import Expression, Setting, changed, code, settings
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
@@ -22,7 +20,7 @@ from parity.pairs.prepare import place
 from parity.repair.edit import Edit, edit
 from parity.repair.in_code import GRADIENT, in_code, lacking
 from parity.repair.origins import Origins, Place, Scope, insertion
-from parity.repair.source import argument, first_of, literal, spread
+from parity.repair.source import first_of, literal, parsed
 from parity.results import Cause
 from parity.runtime import survey
 from parity.runtime.survey import Frame, Made, Survey
@@ -45,10 +43,6 @@ class Port(NamedTuple):
         """Return the pair's settings."""
         assert isinstance(self.file.case.model, Pair)
         return self.file.case.model
-
-    def made(self, cause: Cause) -> Iterator[tuple[Made, list[Made]]]:
-        """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
-        return makers_of(cause, self.keras, self.context)
 
 
 def read(file: PairFile, root: Path, folder: Path) -> Port:
@@ -83,10 +77,8 @@ def _in_code(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     """Yield the places in the code that an experiment has changed, or that stop a gradient, with their new source."""
     stops = [None] if cause.id == GRADIENT and cause.source else []
     for change in [each for each in cause.changes if each.side == "keras" and each.source] or stops:
-        path = Path((change or cause).source.rpartition(":")[0]).absolute()
-        if path.is_relative_to(root):
-            with suppress(UsageError):
-                yield from in_code(cause, change, path)
+        if source := parsed(Path((change or cause).source.rpartition(":")[0]).absolute(), root):
+            yield from in_code(cause, change, source)
 
 
 def why_none(cause: Cause, port: Port) -> str:
@@ -121,7 +113,7 @@ def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
             for setting in (changed(change), *_unwrapped(changed(change))):
                 yield _Sought(setting, made, change.source)
     for setting in settings(cause):
-        yield _Sought(setting, list(port.made(cause)))
+        yield _Sought(setting, list(makers_of(cause, port.keras, port.context)))
 
 
 def _unwrapped(setting: Setting) -> Iterator[Setting]:
@@ -179,9 +171,8 @@ class Places(Origins):
         makers = chain[: len(made.initialisers) + 1]
         places: list[Place] = []
         for number, frame in enumerate(makers):
-            if (scope := self.scope_of(frame, chain[number + 1 :], owners)) and isinstance(scope.node, cst.Call):
-                last = number == len(makers) - 1
-                places += self._given(scope, scope.node, made.positional if last else [])
+            if scope := self.scope_of(frame, chain[number + 1 :], owners):
+                places += self._given(scope, made.positional if number == len(makers) - 1 else [])
         if places or not made.calls:
             return list(dict.fromkeys(places))
         return [place for frame in reversed(makers) for place in self._added(made, frame)]
@@ -194,7 +185,7 @@ class Places(Origins):
         places: list[Place] = []
         for node in source.on_line(number):
             if isinstance(node, cst.Call):
-                places += self._given(Scope(source, node), node, [])
+                places += self._given(Scope(source, node), [])
             elif isinstance(node, cst.BaseExpression) and self.is_old(literal(node)):
                 places.append(Place(path, source.span(node)))
         return list(dict.fromkeys(places))
@@ -202,28 +193,24 @@ class Places(Origins):
     def in_class(self, made: Made) -> Iterator[tuple[Place, str]]:
         """Yield the place of what an object's class assigns to its attribute of the setting's name, and its source."""
         scope = self.scope_of(made.calls[0], (), ()) if made.calls else None
-        if scope is None or not isinstance(scope.node, cst.Call):
+        if scope is None:
             return
-        source, kind = self.class_called(scope.node, scope.source)
+        source, kind = self.class_called(scope)
         methods = [each for each in kind.body.body if isinstance(each, cst.FunctionDef)] if kind else []
         for method, name, private in itertools.product(methods, self.setting.names, ("", "_")):
             if (value := source.assigned(f"{first_of(method)}.{private}{name}", method)) is not None:
                 yield Place(source.path, source.span(value)), source.text(value)
 
-    def _given(self, scope: Scope, call: cst.Call, names: Sequence[str]) -> list[Place]:
+    def _given(self, scope: Scope, names: Sequence[str]) -> list[Place]:
         """Return the places of the argument that a call gives; `names` are the parameters by position."""
         for name in self.setting.names:
-            given = argument(call, name, names.index(name) if name in names else None)
-            if given is not None:
-                return self.value(given, scope)
-            for mapping in spread(call):
-                if entry := self.entry(mapping, name, scope):
-                    return self.value(*entry)
+            if given := self.given(scope, name, names.index(name) if name in names else None):
+                return self.value(given)
         return []
 
     def _added(self, made: Made, frame: Frame) -> Iterator[Place]:
         """Yield the place of an argument that a call leaves out, if the class takes it."""
         name = next((name for name in self.setting.names if name in (*made.positional, *made.keywords)), None)
         scope = self.scope_of(frame, (), ())
-        if name and scope and isinstance(scope.node, cst.Call):
-            yield insertion(scope.source, scope.node, name)
+        if name and scope:
+            yield insertion(scope, name)

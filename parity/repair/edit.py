@@ -1,6 +1,7 @@
 """Edits of source: a new value in a file or in the pair's own, a copy of the folder with the edits, and their diff."""
 
 import difflib
+import io
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,18 +129,11 @@ def diff_of(root: Path, changed: Mapping[Path, bytes], reasons: Sequence[str]) -
     """Return the changes as a unified diff for `patch -p1` or `git apply`, with the reasons as comments at its head."""
     lines = [f"# {reason}\n" for reason in reasons]
     for path, content in sorted(changed.items()):
-        before, after = (list(_lines(text.decode())) for text in ((root / path).read_bytes(), content))
+        # As lines of a stream, which only a newline ends: str.splitlines would take a form feed for one as well.
+        before, after = (list(io.StringIO(text.decode())) for text in ((root / path).read_bytes(), content))
         names = f"a/{path.as_posix()}", f"b/{path.as_posix()}"
         lines += _marked(difflib.unified_diff(before, after, *names, n=CONTEXT))
     return "".join(lines)
-
-
-def _lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text with their ends; only a newline ends one."""
-    *whole, rest = text.split("\n")
-    yield from (f"{line}\n" for line in whole)
-    if rest:
-        yield rest
 
 
 def _marked(lines: Iterator[str]) -> Iterator[str]:

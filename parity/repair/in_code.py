@@ -10,12 +10,11 @@ from typing import Final
 
 import libcst as cst
 
-from parity.core.errors import UsageError
 from parity.diagnose.arguments import code
 from parity.diagnose.experiment.candidates import ACTIVATIONS, STOPS
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
 from parity.repair.origins import Place
-from parity.repair.source import NOTHING, Source, Span, literal, parameters
+from parity.repair.source import NOTHING, Source, Span, literal, parameters, parsed
 from parity.results import Cause, Changed
 
 OPERAND: Final = {FIRST: "left", SECOND: "right"}  # of a binary operation, the one that stays
@@ -38,21 +37,18 @@ ASKED: Final = {"gelu_exact": "approximate=False", "gelu_tanh": "approximate=Tru
 USES: Final = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Arg, cst.BinaryOperation, cst.Element)
 
 
-def in_code(cause: Cause, change: Changed | None, path: Path) -> Iterator[tuple[Place, str]]:
+def in_code(cause: Cause, change: Changed | None, source: Source) -> Iterator[tuple[Place, str]]:
     """Yield the places on a change's line of Keras's side, each with the source that is to stand there.
 
     Args:
         cause: the cause that the change explains.
         change: what an experiment has changed, or None to look for what stops a gradient on the cause's line.
-        path: the file.
-
-    Raises UsageError if the file cannot be parsed.
+        source: the file.
     """
-    source, number = Source(path), int((change or cause).source.rpartition(":")[2])
-    for node in source.on_line(number):
+    for node in source.on_line(int((change or cause).source.rpartition(":")[2])):
         span = source.span(node)
         if isinstance(node, cst.Call) and (kept := _kept(cause, change, node, source)):
-            yield Place(path, span), kept
+            yield Place(source.path, span), kept
         elif change and isinstance(node, cst.BinaryOperation):
             yield from _of_operation(node, change, source)
         elif change and isinstance(node, cst.Call):
@@ -127,28 +123,18 @@ def lacking(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     They stand in files below `root`, on the lines that the cause names. Another name of a value, as a residual is kept
     by one, is tried first as an operand. Nothing is yielded for causes that are something else.
     """
-    found = [each for line in _lines(cause) for each in _on_line(cause, line, root)]
+    # The likeliest first: a function is lacking where its result would be used, an operand where the other one is made.
+    lines = cause.lines[::-1] if cause.id == WIRING else cause.lines
+    found = [each for line in lines for each in _on_line(cause, line, root)]
     for is_alias in (True, False):
         yield from ((place, text) for alias, place, text in found if alias == is_alias)
-
-
-def _lines(cause: Cause) -> list[str]:
-    """Return the lines of the port, the likeliest first: a function is lacking where its result would be used.
-
-    A further operand may be lacking where the other one is made.
-    """
-    return cause.lines[::-1] if cause.id == WIRING else cause.lines
 
 
 def _on_line(cause: Cause, line: str, root: Path) -> Iterator[tuple[bool, Place, str]]:
     """Yield the expressions on a line, the outer ones first, with the new source, and whether that has an alias."""
     name, _, number = line.rpartition(":")
-    path = Path(name).absolute()
-    if not path.is_relative_to(root):
-        return
-    try:
-        source = Source(path)
-    except UsageError:
+    source = parsed(Path(name).absolute(), root)
+    if source is None:
         return
     used = [each for each in source.on_line(int(number)) if isinstance(each, cst.BaseExpression)]
     used = [each for each in used if _is_used(each, source)]
@@ -157,7 +143,7 @@ def _on_line(cause: Cause, line: str, root: Path) -> Iterator[tuple[bool, Place,
         text = source.text(node)
         is_simple = isinstance(node, (cst.Name, cst.Call, cst.Attribute, cst.Subscript))
         for is_alias, template in _templates(cause, node, source):
-            yield is_alias, Place(path, source.span(node)), template.format(text if is_simple else f"({text})")
+            yield is_alias, Place(source.path, source.span(node)), template.format(text if is_simple else f"({text})")
 
 
 def _templates(cause: Cause, node: cst.CSTNode, source: Source) -> list[tuple[bool, str]]:
@@ -192,11 +178,8 @@ def _operands(node: cst.CSTNode, source: Source) -> list[tuple[bool, str]]:
     before = [each.value for each in names if source.span(each).end <= source.span(node).end]
     assigned = {name: source.assigned(name, function) for name in [*before, *given]}
     values = [name for name in [*reversed(before), *given] if name in given or assigned[name] is not None]
-    return sorted(((isinstance(assigned[name], cst.Name), name) for name in dict.fromkeys(values)), key=_not_alias)
-
-
-def _not_alias(operand: tuple[bool, str]) -> bool:
-    return not operand[0]
+    operands = [(isinstance(assigned[name], cst.Name), name) for name in dict.fromkeys(values)]
+    return sorted(operands, key=lambda operand: not operand[0])
 
 
 def _is_in_port(cause: Cause) -> bool:

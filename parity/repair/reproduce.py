@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -49,9 +49,9 @@ def reproduce(file: PairFile, result: CaseResult, folder: Path, target: Path, py
 def _written(guilty: "_Guilty", target: Path, pythons: Mapping[str, str]) -> Iterator[str]:
     """Write everything, and yield the output of each script."""
     np.savez(target / ARRAYS, **guilty.arrays())  # type: ignore[arg-type]
-    for side, script in guilty.scripts().items():
+    for side in TEMPLATES:
         path = target / f"{side}_module.py"
-        path.write_text(written(side, script))
+        path.write_text(guilty.script(side))
         command = [pythons.get(side) or sys.executable, path.name]
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
         ended = subprocess.run(
@@ -61,31 +61,8 @@ def _written(guilty: "_Guilty", target: Path, pythons: Mapping[str, str]) -> Ite
         yield from (f"{path}: {line}" for line in said.splitlines())
 
 
-class Script(NamedTuple):
-    """What a script needs to know.
-
-    Attributes:
-        builder: the user's function, "module:function", and `arguments` what it is called with.
-        search: the folders that the function's module is imported from.
-        module: the path of the module in the model, as the side's own names have it.
-        inputs: the number of tensors that it is given.
-        leaf: which of the tensors that it returns is compared.
-        training: whether it is called in training mode.
-        seed: the seed of what the builder draws.
-        axes: for Keras, the order of axes that makes its output torch's.
-    """
-
-    builder: str
-    arguments: dict[str, Any]
-    search: list[str]
-    module: str
-    inputs: int
-    leaf: int
-    training: bool
-    seed: int
-    axes: list[int]
-
-
+# In both: `inputs` is the number of tensors that the module is given, `leaf` says which of those that it returns is
+# compared, and `axes` is the order of axes that makes the output of Keras's layer torch's.
 TORCH = '''\
 """{title}, with the input and the weights that were recorded in arrays.npz."""
 
@@ -155,25 +132,6 @@ for side in ("torch", "keras"):
     print(f"largest difference from what {{side}}'s module returned: {{difference:.3g}}")
 '''
 TEMPLATES = {"torch": TORCH, "keras": KERAS}
-
-
-def written(side: str, script: Script) -> str:
-    """Return the text of one side's script."""
-    package, _, function = script.builder.partition(":")
-    arguments = ", ".join(f"{name}={code(value)}" for name, value in script.arguments.items())
-    return TEMPLATES[side].format(
-        title=f"{script.module} of {script.builder}, alone",
-        search=script.search,
-        package=package,
-        builder=f"{package}.{function}",
-        arguments=arguments,
-        module=script.module,
-        inputs=script.inputs,
-        leaf=script.leaf,
-        training=script.training,
-        seed=script.seed,
-        axes=script.axes,
-    )
 
 
 class _Guilty:
@@ -258,20 +216,22 @@ class _Guilty:
                     if name.startswith(f"{self.layer}/"):
                         yield name.removeprefix(f"{self.layer}/"), array
 
-    def scripts(self) -> dict[str, Script]:
-        """Return the script of each side."""
-        count = len(self.inputs)
-        expected = len(self.surveys["keras"].arguments.get(self.layer, [])) or count
-        return {
-            "torch": self._script("torch", self.module, count, []),
-            "keras": self._script("keras", self.layer, min(count, expected), self.match.axes),
-        }
-
-    def _script(self, side: str, module: str, inputs: int, axes: list[int]) -> Script:
+    def script(self, side: str) -> str:
+        """Return the text of one side's script."""
+        builder, count = getattr(self.pair, side), len(self.inputs)
+        package, _, function = builder.partition(":")
         arguments: dict[str, Any] = self.pair.kwargs | getattr(self.pair, f"{side}_kwargs")
-        builder = getattr(self.pair, side)
-        training = self.pair.train is not None and self.step < self.file.case.steps
-        number = self.match.keras.partition("#")[2] if side == "keras" else self.leaf
-        return Script(
-            builder, arguments, self.file.search, module, inputs, int(number or 0), training, self.file.case.seed, axes
+        module, _, leaf = getattr(self.match, side).partition("#")
+        return TEMPLATES[side].format(
+            title=f"{module} of {builder}, alone",
+            search=self.file.search,
+            package=package,
+            builder=f"{package}.{function}",
+            arguments=", ".join(f"{name}={code(value)}" for name, value in arguments.items()),
+            module=module,
+            inputs=min(count, len(self.surveys[side].arguments.get(module, [])) or count),
+            leaf=leaf or 0,
+            training=self.pair.train is not None and self.step < self.file.case.steps,
+            seed=self.file.case.seed,
+            axes=self.match.axes,
         )

@@ -14,6 +14,7 @@ import msgspec
 
 from parity.config.pair import Pair
 from parity.core.errors import TraceError, UsageError
+from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates
@@ -93,12 +94,15 @@ class Repairing:
         """Return for each cause the first edit that was not refused, each edit once."""
         causes: dict[Edit, list[Cause]] = {}
         for cause in state.result.causes if state.port else ():
-            edits = candidates.edits(cause, state.port) if state.port else []
-            edits = [each for each in edits if _identity(each, cause) not in self._refused]
-            edits.sort(key=lambda each: _identity(each, cause) in self._uncertain)
+            edits = sorted(self._edits(state, cause), key=lambda each: _identity(each, cause) in self._uncertain)
             if edits:
                 causes.setdefault(edits[0], []).append(cause)
         return [Wish(edit, tuple(each)) for edit, each in causes.items()]
+
+    def _edits(self, state: State, cause: Cause) -> list[Edit]:
+        """Return the edits that may remove a cause and were not refused."""
+        edits = candidates.edits(cause, state.port) if state.port else []
+        return [each for each in edits if _identity(each, cause) not in self._refused]
 
     def _improved(self, state: State, wishes: list[Wish]) -> State:
         """Return the state with the edits that are accepted: all together, or else one of them."""
@@ -112,7 +116,8 @@ class Repairing:
             if trial is None and self._trials >= MOST_TRIALS:
                 return state
             after, decision = trial or (state, Decision("refused", "its changes overlap"))
-            if decision.outcome == "uncertain" and not identities <= self._uncertain and self._has_others(state, wish):
+            better = (edit for cause in wish.causes for edit in self._edits(state, cause) if edit != wish.edit)
+            if decision.outcome == "uncertain" and not identities <= self._uncertain and any(better):
                 self._uncertain |= identities  # accepted only if no other edit is better
                 continue
             self._note(wish, decision)
@@ -120,15 +125,6 @@ class Repairing:
                 return after
             self._refused |= identities
         return state
-
-    def _has_others(self, state: State, wish: Wish) -> bool:
-        """Return whether there is another edit for the causes of a wish that was not refused."""
-        assert state.port
-        return any(
-            each != wish.edit and _identity(each, cause) not in self._refused
-            for cause in wish.causes
-            for each in candidates.edits(cause, state.port)
-        )
 
     def _try(self, state: State, wishes: list[Wish]) -> tuple[State, Decision] | None:
         """Compare the pair with some edits; None if they cannot be made together, or there were too many trials."""
@@ -164,13 +160,13 @@ class Repairing:
     def _note(self, wish: Wish, decision: Decision) -> None:
         """Keep what came of an edit."""
         edit, cause, accepted = wish.edit, wish.causes[0], decision.outcome != "refused"
-        more = f" and {len(wish.causes) - 1} more" if len(wish.causes) > 1 else ""
+        where = listed([each.where for each in wish.causes], 1)
         self.tried.append(
             TriedEdit(
                 file=edit.path.as_posix(),
                 line=edit.line,
                 cause=cause.id,
-                where=f"{cause.where}{more}",
+                where=where,
                 before=edit.source[0],
                 after=edit.source[1],
                 accepted=accepted,
@@ -179,18 +175,20 @@ class Repairing:
         )
         if accepted:
             values = f"torch {cause.torch}, keras {cause.keras}"
-            self.accepted.append(f"{edit.path.as_posix()}:{edit.line}: {cause.id} at {cause.where}{more}: {values}")
+            self.accepted.append(f"{edit.path.as_posix()}:{edit.line}: {cause.id} at {where}: {values}")
 
     def _left(self, state: State) -> list[str]:
         """Return a sentence on each cause that remains."""
         if self._trials >= MOST_TRIALS:
             return [f"the search ended after {MOST_TRIALS} comparisons"]
+        if not state.port:
+            return []
         refused = {(edit.cause, edit.where.partition(" ")[0]) for edit in self.tried if not edit.accepted}
-        left = []
-        for cause in state.result.causes if state.port else []:
-            why = "all edits were refused" if key(cause) in refused else candidates.why_none(cause, state.port)  # type: ignore[arg-type]
-            left.append(f"{cause.id} at {cause.where}: {why}")
-        return list(dict.fromkeys(left))
+        left: dict[str, None] = {}  # each sentence once
+        for cause in state.result.causes:
+            why = "all edits were refused" if key(cause) in refused else candidates.why_none(cause, state.port)
+            left[f"{cause.id} at {cause.where}: {why}"] = None
+        return list(left)
 
 
 def _identity(edit: Edit, cause: Cause) -> Identity:

@@ -5,6 +5,7 @@ All positions are offsets in bytes, as Python's code objects have columns in byt
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,6 @@ from parity.runtime.survey import Frame
 
 NOTHING: Final = object()  # what `literal` returns for an expression that is none
 Function = cst.FunctionDef | cst.Lambda
-_FUNCTIONS = (cst.FunctionDef, cst.Lambda)
 
 
 class Span(NamedTuple):
@@ -86,9 +86,8 @@ class Source:
         """Return whether a function gets an object as its first argument, which calls do not show."""
         if isinstance(function, cst.Lambda):
             return False
-        outer = next((each for each in self.parents(function) if isinstance(each, (cst.ClassDef, *_FUNCTIONS))), None)
         static = any(self.text(each.decorator) == "staticmethod" for each in function.decorators)
-        return isinstance(outer, cst.ClassDef) and not static
+        return isinstance(self.scope(function), cst.ClassDef) and not static
 
     def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the nodes around a node, the innermost first."""
@@ -108,7 +107,7 @@ class Source:
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Return the function or class that a node directly belongs to; None for the module."""
-        return next((each for each in self.parents(node) if isinstance(each, (cst.ClassDef, *_FUNCTIONS))), None)
+        return next((each for each in self.parents(node) if isinstance(each, cst.ClassDef | Function)), None)
 
     def method(self, kind: cst.ClassDef, name: str) -> cst.FunctionDef | None:
         """Return a method of a class by its name."""
@@ -123,16 +122,21 @@ class Source:
     def imported(self, name: str) -> tuple[str, int, str] | None:
         """Return the module that a name comes from, the number of its dots, and its name there ("": it is a module)."""
         for node in self.nodes:
-            if isinstance(node, cst.ImportFrom) and not isinstance(node.names, cst.ImportStar):
+            if isinstance(node, (cst.Import, cst.ImportFrom)) and not isinstance(node.names, cst.ImportStar):
                 for alias in node.names:
-                    if (alias.evaluated_alias or alias.evaluated_name) == name:
-                        module = self.text(node.module) if node.module else ""
-                        return module, len(node.relative), alias.evaluated_name
-            if isinstance(node, cst.Import):
-                for alias in node.names:
-                    if (alias.evaluated_alias or alias.evaluated_name) == name:
+                    if (alias.evaluated_alias or alias.evaluated_name) != name:
+                        continue
+                    if isinstance(node, cst.Import):
                         return alias.evaluated_name, 0, ""
+                    return self.text(node.module) if node.module else "", len(node.relative), alias.evaluated_name
         return None
+
+
+def parsed(path: Path, root: Path) -> Source | None:
+    """Return a file as source; None if it lies outside of the folder `root`, or cannot be parsed."""
+    with suppress(UsageError):
+        return Source(path) if path.is_relative_to(root) else None
+    return None
 
 
 def literal(node: cst.CSTNode) -> Any:
@@ -147,11 +151,6 @@ def parameters(function: Function) -> list[cst.Param]:
     """Return the parameters that can be passed by position, and then those that need their names."""
     given = function.params
     return [*given.posonly_params, *given.params, *given.kwonly_params]
-
-
-def positional(function: Function) -> int:
-    """Return how many parameters can be passed by position."""
-    return len(function.params.posonly_params) + len(function.params.params)
 
 
 def argument(call: cst.Call, name: str, place: int | None) -> cst.BaseExpression | None:
@@ -191,7 +190,7 @@ def expressions(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
 
 def place_of(source: Source, function: Function, name: str) -> int | None:
     """Return the place of a parameter among a call's arguments; None if it can be passed by name alone."""
-    names = [each.name.value for each in parameters(function)[: positional(function)]]
+    names = [each.name.value for each in (*function.params.posonly_params, *function.params.params)]
     return names.index(name) - source.is_method(function) if name in names else None
 
 

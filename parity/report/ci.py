@@ -6,7 +6,7 @@ SARIF has what is known of a file and line, as code scanning shows it.
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from parity import __version__
 from parity.report import terminal, words
 from parity.report.words import sides_in_words
-from parity.results import CaseResult, Report
+from parity.results import CaseResult, Cause, Report
 
 State = Literal["passed", "failure", "error", "skipped"]
 STATES: dict[str, State] = {"diverged": "failure", "inconclusive": "failure", "error": "error", "skipped": "skipped"}
@@ -101,7 +101,7 @@ class Remark(NamedTuple):
 
 def remarks_of_causes(report: Report) -> list[Remark]:
     """Return the named causes whose line in the port is known."""
-    return [remark for case in report.cases for remark in _remarks_of(case)]
+    return [_remark(case, cause) for case in report.cases for cause in case.causes if cause.source]
 
 
 def sarif(remarks: Sequence[Remark]) -> str:
@@ -113,13 +113,11 @@ def sarif(remarks: Sequence[Remark]) -> str:
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _remarks_of(case: CaseResult) -> Iterator[Remark]:
+def _remark(case: CaseResult, cause: Cause) -> Remark:
+    sides = sides_in_words(cause)
+    said = f"{case.case}: {cause.where}: {sides}" if sides else f"{case.case}: {cause.where}"
     level: Level = "error" if case.verdict == "diverged" else "warning"
-    for cause in case.causes:
-        if cause.source:
-            sides = sides_in_words(cause)
-            said = f"{case.case}: {cause.where}: {sides}" if sides else f"{case.case}: {cause.where}"
-            yield Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source)
+    return Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source)
 
 
 def _place(source: str) -> tuple[str, int] | None:

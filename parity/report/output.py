@@ -40,7 +40,10 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name}={path}: expected the name of a file")
         if others := [other for other, same in paths.items() if other != name and Path(same) == Path(path)]:
             raise UsageError(f"--{name}={path}: --{others[0]} names the same file; give each a file of its own")
-        _check_file(f"--{name}", path)
+        existed = Path(path).exists()
+        _put(f"--{name}", path, b"", "ab")
+        if not existed:  # leave no empty file behind that looks like a report
+            Path(path).unlink()
 
 
 def write(args: argparse.Namespace, document: msgspec.Struct | dict[str, Any], makers: Makers) -> None:
@@ -54,29 +57,17 @@ def write(args: argparse.Namespace, document: msgspec.Struct | dict[str, Any], m
         if name != "json":
             _put(f"--{name}", path, printable(makers[name]()).encode())
     if summary := os.environ.get(SUMMARY):
-        _append(summary, makers["markdown"]())
+        text = printable(makers["markdown"]()).encode()
+        try:
+            _put(SUMMARY, summary, text, "ab")
+        except UsageError as error:  # nobody has asked this program for it, so that a failure only prints a line
+            process.tell(f"no summary: {error}")
 
 
 def _paths(args: argparse.Namespace) -> dict[str, str]:
     """Return the files that the flags name, by the names of the flags."""
     named = {name: getattr(args, name, None) for name in ("json", *FORMATS)}
     return {name: path for name, path in named.items() if path is not None and (name, path) != ("json", "-")}
-
-
-def _append(path: str, text: str) -> None:
-    """Append to the summary; nobody has asked this program for it, so that a failure only prints a line."""
-    try:
-        _put(SUMMARY, path, printable(text).encode(), "ab")
-    except UsageError as error:
-        process.tell(f"no summary: {error}")
-
-
-def _check_file(flag: str, path: str) -> None:
-    """Check that the file of a flag can be written, before the work begins. Raises UsageError."""
-    existed = Path(path).exists()
-    _put(flag, path, b"", "ab")
-    if not existed:  # leave no empty file behind that looks like a report
-        Path(path).unlink()
 
 
 def _put(flag: str, path: str, content: bytes, mode: Literal["wb", "ab"] = "wb") -> None:

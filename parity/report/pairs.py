@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from parity.core.wording import agree, count
+from parity.core.wording import agree, count, listed
 from parity.pairs.weights import show as weights
 from parity.report.console import Console
 from parity.results import RANKING, CaseResult, Cause, Coverage, Matched, Repair, TriedEdit, Variation
@@ -24,8 +24,8 @@ def show(case: CaseResult, console: Console) -> None:
     remarks = list(lines(case))
     if remarks:
         console.print(f"\n{case.case}:")
-    for line in (f"  {remark}" for remark in remarks):
-        console.fold(line)
+    for remark in remarks:
+        console.fold(f"  {remark}")
     suggest(case, console)
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
@@ -60,8 +60,8 @@ def lines(case: CaseResult) -> Iterator[str]:
 
 
 def _matched(matched: Matched) -> Iterator[str]:
-    ways = ", ".join(f"{count} by {way}" for way, count in matched.by.items())
-    yield f"{count(matched.matched, 'activation')} matched{f' ({ways})' if ways else ''}"
+    rules = ", ".join(f"{number} by {rule}" for rule, number in matched.by.items())
+    yield f"{count(matched.matched, 'activation')} matched{f' ({rules})' if rules else ''}"
     for side, keys in (("torch", matched.torch_alone), ("keras", matched.keras_alone)):
         if keys:
             yield f"{len(keys)} only in {side}: {_few(keys)}"
@@ -113,7 +113,7 @@ def _reasons(left: list[Variation]) -> str:
     by_reason: dict[str, list[str]] = {}
     for variation in left:
         by_reason.setdefault(variation.skipped, []).append(variation.name)
-    return "; ".join(f"{_few_names(names)}: {reason}" for reason, names in by_reason.items())
+    return "; ".join(f"{listed(names, FEW_NAMES)}: {reason}" for reason, names in by_reason.items())
 
 
 def _coverage(coverage: Coverage) -> str:
@@ -123,13 +123,8 @@ def _coverage(coverage: Coverage) -> str:
     for branch in coverage.branches:
         if not branch.reached:
             missed.setdefault(branch.branch, []).append(branch.where)
-    places = ", ".join(f"{kind} at {_few_names(where)}" for kind, where in missed.items())
+    places = ", ".join(f"{kind} at {listed(where, FEW_NAMES)}" for kind, where in missed.items())
     return f"{line}; not reached: {places}" if missed else line
-
-
-def _few_names(names: list[str]) -> str:
-    more = f" and {len(names) - FEW_NAMES} more" if len(names) > FEW_NAMES else ""
-    return f"{', '.join(names[:FEW_NAMES])}{more}"
 
 
 def show_repairs(case: CaseResult, console: Console) -> None:

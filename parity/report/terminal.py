@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
-from parity.core.wording import count
+from parity.core.wording import count, fitted, listed
 from parity.report import layouts, pairs, words
 from parity.report.console import Console
 from parity.report.words import extent_line, sides_in_words
@@ -44,38 +44,26 @@ SHORTEST = 8  # the column of tensor names is left out if it would be narrower
 MOST_LINES = 8  # layout differences that are printed at most
 
 
-def show(report: Report, file: TextIO) -> None:
-    """Print a whole report."""
-    printed = Printed(file, [case.case for case in report.cases])
-    for case in report.cases:
-        printed.add(case)
-    printed.end(report)
-
-
 class Printed:
     """A report that is printed while its cases are run: each row of the table as soon as it is known.
 
-    `names` are those of the cases, which the first column must hold. If the output cannot be written (a pipe whose
-    reader has left, a full device), the cases are still run, so that nothing finished is lost: `end` raises the error.
-    `layouts`: whether to print the device layouts.
+    `names`: those of the cases, which the first column must hold, to be set before one is printed. If the output cannot
+    be written (a pipe whose reader has left, a full device), the cases are still run, so that nothing finished is lost:
+    `end` raises the error. `layouts`: whether to print the device layouts.
     """
 
-    def __init__(self, file: TextIO, names: Sequence[str] = (), layouts: bool = True) -> None:
+    def __init__(self, file: TextIO, layouts: bool = True) -> None:
         self.console = Console(file, PIPE_WIDTH)
+        self.names: Sequence[str] = ()
         self._layouts = layouts
-        self._names = names
         self._widths: list[int] = []
         self._error: OSError | None = None
-
-    def expect(self, names: Sequence[str]) -> None:
-        """Note the names of the cases, before the first one is printed."""
-        self._names = names
 
     def add(self, case: CaseResult) -> None:
         """Print the row of a case, below the headings if it is the first."""
         headings = ("case", "verdict", *KINDS.values(), "lay", "sgl", "s", "worst")
         if not self._widths:
-            self._widths = _widths(self._names, self.console.width)
+            self._widths = _widths(self.names, self.console.width)
             self._print(self._line([Text(heading) for heading in headings], "bold"))
         row = [Text(cell) for cell in _row(case, self._widths[-1])]
         row[1].stylize(COLOURS[case.verdict])
@@ -183,7 +171,7 @@ def _row(case: CaseResult, room: int) -> list[str]:
     bits = [_bits(case.checks.get(kind)) for kind in KINDS]
     seconds = "+".join(f"{value:.0f}" for value in case.seconds.values())
     marks = _layout(case.checks.get("layout")), _single(case)
-    return [case.case, case.verdict, *bits, *marks, seconds, _fitted(_worst_name(case), room)]
+    return [case.case, case.verdict, *bits, *marks, seconds, fitted(_worst_name(case), room)]
 
 
 def _layout(check: object) -> str:
@@ -221,11 +209,6 @@ def _worst_name(case: CaseResult) -> str:
     return (worst and worst.worst_name) or ""
 
 
-def _fitted(name: str, width: int) -> str:
-    """Return a name, cut off at its beginning if it is too long: a module's path differs most at its end."""
-    return name if len(name) <= width else "…" + name[1 - width :]
-
-
 def _explain(case: CaseResult, console: Console) -> None:
     if case.verdict != "match":
         console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
@@ -255,8 +238,8 @@ def _causes(case: CaseResult, console: Console) -> None:
     for cause in case.causes:
         alike.setdefault((cause.id, sides_in_words(cause)), []).append(cause)
     for (name, sides), causes in alike.items():
-        more = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
-        console.print(f"  cause: {name} at {causes[0].where}{more}{': ' if sides else ''}{sides}", style="bold")
+        where = listed([cause.where for cause in causes], 1)
+        console.print(f"  cause: {name} at {where}{': ' if sides else ''}{sides}", style="bold")
         console.fold(f"    {causes[0].evidence}")
         if causes[0].source not in causes[0].evidence:
             console.print(f"    keras's is made at {causes[0].source}")

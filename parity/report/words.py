@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from parity.config.pair import INTERNAL_ERROR, UNKNOWN
+from parity.config.pair import UNNAMED
 from parity.core.wording import count
-from parity.details import Extent, Verdict
+from parity.details import Verdict
 from parity.results import CaseResult, Cause, Divergence, Finding, Report
 from parity.trace.keys import STAY_ROUNDED, Words, in_words, key
 from parity.verdict.low_runs import NOISE
@@ -33,7 +33,8 @@ WORST: tuple[Verdict, ...] = ("diverged", "error", "inconclusive", "subprecision
 
 def headline(report: Report) -> str:
     """Return the verdict on all cases in one sentence."""
-    counts, sides = report.summary, both(report)
+    sides = "PyTorch and Keras" if set(report.environment) <= {"torch", "keras"} else "The two sides"
+    counts = report.summary
     compared = sum(counts.get(verdict, 0) for verdict in ("match", "subprecision", "inconclusive", "diverged"))
     if counts.get("diverged"):
         return f"{sides} do not compute the same in {_of(counts['diverged'], compared)}."
@@ -45,15 +46,9 @@ def headline(report: Report) -> str:
     if not compared:
         return "Nothing was compared."
     if small := counts.get("subprecision"):
-        return (
-            f"{sides} agree to float32's precision in {_all(compared)}; {_differ(small)} by less than float32 can show."
-        )
+        differ = "1 differs" if small == 1 else f"{small} differ"
+        return f"{sides} agree to float32's precision in {_all(compared)}; {differ} by less than float32 can show."
     return f"{sides} compute the same in {_all(compared)}."
-
-
-def both(report: Report) -> str:
-    """Return the names of both sides."""
-    return "PyTorch and Keras" if set(report.environment) <= {"torch", "keras"} else "The two sides"
 
 
 def when(first: Divergence) -> str:
@@ -91,18 +86,15 @@ def main_case(cases: Sequence[CaseResult]) -> CaseResult | None:
 
 def next_step(case: CaseResult | None, report: Report) -> str:
     """Return the next thing to do."""
+    if case is None and report.summary.get("match"):
+        return "Nothing has to be done: keep this comparison as a test."
     if case is None:
-        compared = report.summary.get("match")
-        return (
-            "Nothing has to be done: keep this comparison as a test."
-            if compared
-            else "Choose cases that these devices can run."
-        )
+        return "Choose cases that these devices can run."
     if case.verdict == "error":
         return "Mend what the message says, then run the case again."
     if case.verdict == "subprecision" and case.suggestions:
         return f"{case.suggestions[0].why}. Accept the difference with --accept; it fails only with --strict."
-    cause = _first_named(case.causes)
+    cause = next((cause for cause in case.causes if cause.id not in UNNAMED), None)
     if cause is not None:
         return f"{_change(cause)}{_or_accept(case)}"
     if case.verdict == "inconclusive":
@@ -112,10 +104,6 @@ def next_step(case: CaseResult | None, report: Report) -> str:
     own = case.case.startswith("pair/")
     tool = ", or run it with --reproduce=DIR, which writes the module alone as a script for each side" if own else ""
     return f"No known cause explains it: compare the two implementations{where}{tool}."
-
-
-def _first_named(causes: Iterable[Cause]) -> Cause | None:
-    return next((cause for cause in causes if cause.id not in (UNKNOWN, INTERNAL_ERROR)), None)
 
 
 def _change(cause: Cause) -> str:
@@ -140,10 +128,6 @@ def _all(number: int) -> str:
     return f"all {number} cases that were compared" if number > 1 else "the one case that was compared"
 
 
-def _differ(number: int) -> str:
-    return "1 differs" if number == 1 else f"{number} differ"
-
-
 def sides_of(cause: Cause) -> dict[str, str]:
     """Return what each side does, by its name; nothing if nothing is known of either.
 
@@ -163,11 +147,12 @@ def extent_line(report: Report) -> str:
     extents = [case.extent for case in report.cases if case.extent]
     if not extents:
         return ""
+    alone, not_promoted = _by_side(each.alone for each in extents), _by_side(each.not_promoted for each in extents)
     modes = Counter(mode for extent in extents for mode in extent.not_run)
     parts = [
         f"compared: {_least('parameters', report)}, {_least('activations', report)}",
-        *_alone(extents),
-        *_not_promoted(extents),
+        *(f"{count(number, 'tensor')} only in {side}" for side, number in alone.items()),
+        *(f"{count(number, 'module')} of {side} not in float64" for side, number in not_promoted.items()),
         *(f"{mode} not run in {count(number, 'case')}" for mode, number in modes.items()),
     ]
     return "; ".join(parts)
@@ -183,20 +168,12 @@ def _least(of: str, report: Report) -> str:
     return f"{least:g}% of the {of}" if least == 100 else f"at least {least:g}% of the {of} ({case})"
 
 
-def _alone(extents: list[Extent]) -> Iterator[str]:
+def _by_side(tables: Iterable[dict[str, list[str]]]) -> Counter[str]:
+    """Return how many names all tables together have for each side."""
     counts: Counter[str] = Counter()
-    for extent in extents:
-        counts.update({side: len(names) for side, names in extent.alone.items()})
-    for side, number in counts.items():
-        yield f"{count(number, 'tensor')} only in {side}"
-
-
-def _not_promoted(extents: list[Extent]) -> Iterator[str]:
-    counts: Counter[str] = Counter()
-    for extent in extents:
-        counts.update({side: len(names) for side, names in extent.not_promoted.items()})
-    for side, number in counts.items():
-        yield f"{count(number, 'module')} of {side} not in float64"
+    for names_by_side in tables:
+        counts.update({side: len(names) for side, names in names_by_side.items()})
+    return counts
 
 
 def not_compared(case: CaseResult) -> list[str]:

@@ -78,10 +78,14 @@ class Backend:
             self._stop(group)
             raise
         except (BackendError, OSError) as error:
+            hint = ""
             if isinstance(error, HungError) and isinstance(job, DoctorJob):
-                self._dump_stacks(group)
+                for child in self._groups[group]:
+                    child.dump()  # it writes to its log where it hangs
+                time.sleep(DUMP)
+            elif isinstance(error, HungError):
+                hint = LONGER
             self._stop(group)
-            hint = LONGER if isinstance(error, HungError) and not isinstance(job, DoctorJob) else ""
             return Answer(status="error", message=f"{error}{hint}")
 
     def serves(self, job: Work) -> bool:
@@ -102,7 +106,7 @@ class Backend:
             shares = may_share(self.name, self.kind, group.ranks)
             shared["PARITY_SHARES"] = "yes" if shares else ""
             server = self._servers[shares]
-            server.start(shared, self.folder / f"{self.name}.log", max(self.patience, START))
+            server.start(shared, self.folder / f"{self.name}.log", self.start)
             with self._starting:
                 if self._closed:
                     raise BackendError(f"{self.name}: {ENDING}")
@@ -131,12 +135,6 @@ class Backend:
             name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
             log = self.folder / f"{name.replace(' ', '-')}.log"
             children.append(server.fork(name, shared | own, log))
-
-    def _dump_stacks(self, group: Group) -> None:
-        """Make the processes write to their logs where they hang."""
-        for child in self._groups[group]:
-            child.dump()
-        time.sleep(DUMP)
 
     def _stop(self, group: Group) -> None:
         self._owners.pop(group, None)

@@ -242,14 +242,13 @@ def answers(
     while waiting:
         left = max(deadline - time.monotonic(), 0)
         ready = select.select(waiting, [], [], min(left, patience / LOOKS))[0]
-        if not ready and (now := progress()) != latest:
-            deadline, latest = time.monotonic() + patience, now
-            continue
-        if not ready and left > 0:
-            continue
         if not ready:
-            silent = ", ".join(child.name for child in waiting)
-            raise HungError(f"{silent}: no answer within {patience:g} s{waiting[0].last_lines()}")
+            if (now := progress()) != latest:
+                deadline, latest = time.monotonic() + patience, now
+            elif not left:
+                silent = ", ".join(child.name for child in waiting)
+                raise HungError(f"{silent}: no answer within {patience:g} s{waiting[0].last_lines()}")
+            continue
         if len(waiting) > 1:
             # When a rank dies, the others report lost connections, perhaps before its end is noticed. Wait a moment,
             # and read the answers of dead processes first, so that the error names the cause.

@@ -6,7 +6,7 @@ merges the parts into the manifest. A `Program` is what is run where nothing is 
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -27,6 +27,8 @@ from parity.trace.mapping import PairContext
 from parity.trace.recorder import Recorder, Repeat
 
 POLL = 0.005  # seconds between checks for the other ranks' parts
+# The manifest's fields that map files to facts, with the attributes in which a recorder has these facts of its files.
+BY_FILE = {"files": "files", "aliases": "aliases", "same": "references", "digests": "digests"}
 
 
 class Rank(NamedTuple):
@@ -91,11 +93,7 @@ class Part(msgspec.Struct, frozen=True):
     classes: dict[str, str]
     lifted: list[str]
     training: manifest.Training
-    files: dict[str, list[str]]
-    aliases: dict[str, dict[str, str]]
-    same: dict[str, list[str]]
-    digests: dict[str, str]
-    moved: dict[str, dict[str, float]]
+    by_file: dict[str, dict[str, Any]]  # by the fields that map files to facts
 
 
 def record(job: Job, side: Side) -> None:
@@ -103,12 +101,13 @@ def record(job: Job, side: Side) -> None:
     folder, rank = Path(job.folder), side.rank()
     folder.mkdir(parents=True, exist_ok=True)
     manifest.discard(folder, rank.number)
-    dataset = _dataset(job)
+    dataset: Any = PairData(job.case, job.pair.search) if job.pair else Dataset(job.case)
     part = _record(job, side, rank, dataset)
     if rank.number:
         manifest.write_part(folder, rank.number, part)
         return
     parts = [part, *(_wait(folder, other) for other in range(1, rank.of))]
+    by_file: dict[str, Any] = {field: _merged(each.by_file[field] for each in parts) for field in part.by_file}
     facts = manifest.Manifest(
         case=job.case,
         backend=side.NAME,
@@ -117,19 +116,19 @@ def record(job: Job, side: Side) -> None:
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
         layout=layout.merge([part.layout for part in parts], job.case.distribution.is_staged),
         replicas=replicas(job.case, rank.of),
-        modules={name: kind for part in parts for name, kind in part.modules.items()},
-        classes={name: kind for part in parts for name, kind in part.classes.items()},
+        modules=_merged(part.modules for part in parts),
+        classes=_merged(part.classes for part in parts),
         mapping=job.pair.mapping if job.pair else None,
         matching=job.pair.matching if job.pair else None,
         lifted=[computation for part in parts for computation in part.lifted],
         training=part.training,
-        files={name: keys for part in parts for name, keys in part.files.items()},
-        aliases={name: keys for part in parts for name, keys in part.aliases.items()},
-        same={name: keys for part in parts for name, keys in part.same.items()},
-        digests={name: digest for part in parts for name, digest in part.digests.items()},
-        moved={name: keys for part in parts for name, keys in part.moved.items()},
+        **by_file,
     )
     manifest.write(folder, facts)
+
+
+def _merged(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for table in tables for name, value in table.items()}
 
 
 def replicas(case: Case, ranks: int) -> list[list[int]]:
@@ -143,18 +142,10 @@ def replicas(case: Case, ranks: int) -> list[list[int]]:
     return [list(range(replica * size, (replica + 1) * size)) for replica in range(case.replicas)]
 
 
-def _dataset(job: Job) -> Any:
-    return PairData(job.case, job.pair.search) if job.pair else Dataset(job.case)
-
-
-def _initial(job: Job) -> Mapping[str, Floats]:
-    """Return the initial parameters; for a pair they are those of torch's model, from its survey."""
-    return survey.Initial(Path(job.pair.survey)) if job.pair else weights.initial(job.case)
-
-
 def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
     """Record the job's runs on this rank, and return its part of the manifest."""
-    initial = _initial(job)
+    # Those of a pair are torch's, from its survey.
+    initial: Mapping[str, Floats] = survey.Initial(Path(job.pair.survey)) if job.pair else weights.initial(job.case)
     part = None
     for run in job.runs:
         start, data = initial, dataset
@@ -168,33 +159,28 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
         recording = recorders(job, f"{run}/rank-", rank, data)
         account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault, job.pair))
         part = part or Part(
-            *account[:2], account.classes, [], account.training, files={}, aliases={}, same={}, digests={}, moved={}
+            *account[:2], account.classes, [], account.training, by_file={field: {} for field in (*BY_FILE, "moved")}
         )
         if run == "high":
             part = msgspec.structs.replace(part, training=account.training)
         part.lifted.extend(computation for computation in account.lifted if computation not in part.lifted)
-        for recorder in recording.values():
-            name = f"{run}/{recorder.folder.name}"
-            part.files.update({f"{name}/{stem}": keys for stem, keys in recorder.files.items()})
-            part.aliases.update({f"{name}/{stem}": keys for stem, keys in recorder.aliases.items()})
-            part.same.update({f"{name}/{stem}": keys for stem, keys in recorder.references.items()})
-            part.digests.update({f"{name}/{stem}": digest for stem, digest in recorder.digests.items()})
-        if run == "high" and "witness" in job.runs:
-            part.moved.update(_repeat(job, side, initial, dataset, recording))
+        for field, attribute in BY_FILE.items():
+            part.by_file[field] |= _by_file(run, recording, attribute)
+        if run == "high" and "witness" in job.runs:  # run it again, and keep what is not bitwise equal
+            repeats: dict[int, Recorder] = {replica: Repeat(before) for replica, before in recording.items()}
+            side.run(Run(job.case, precision.HIGH, initial, dataset, repeats, False, job.fault, job.pair))
+            part.by_file["moved"] |= _by_file(run, repeats, "moved")
     assert part  # a job names a run
     return part
 
 
-def _repeat(
-    job: Job, side: Side, initial: Mapping[str, Floats], dataset: Any, recorded: Mapping[int, Recorder]
-) -> dict[str, dict[str, float]]:
-    """Repeat the high run; return, by file, the tensors that are not bitwise equal, with their largest difference."""
-    repeats = {replica: Repeat(before) for replica, before in recorded.items()}
-    side.run(Run(job.case, precision.HIGH, initial, dataset, dict(repeats), False, job.fault, job.pair))
-    moved = {}
-    for repeat in repeats.values():
-        moved.update({f"high/{repeat.folder.name}/{stem}": keys for stem, keys in repeat.moved.items()})
-    return moved
+def _by_file(run: str, recording: Mapping[int, Recorder], attribute: str) -> dict[str, Any]:
+    """Return what the recorders of a run have as an attribute, by file."""
+    return {
+        f"{run}/{recorder.folder.name}/{stem}": facts
+        for recorder in recording.values()
+        for stem, facts in getattr(recorder, attribute).items()
+    }
 
 
 def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorder]:

@@ -95,9 +95,7 @@ def rank_variables(backend: str, ranks: int, folder: Path) -> list[dict[str, str
     """Return the environment variables of each of `ranks` processes; a single process needs none."""
     if ranks == 1:
         return [{}]
-    if backend == "keras":
-        return _tensorflow(ranks)
-    return _torch(ranks, folder)
+    return _tensorflow(ranks) if backend == "keras" else _torch(ranks, folder)
 
 
 def _torch(ranks: int, folder: Path) -> list[dict[str, str]]:

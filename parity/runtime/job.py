@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -32,25 +31,38 @@ class Group(NamedTuple):
     devices: int
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
-    """A job that records the named runs of a case into a folder.
-
-    `fault`: the names of faults to plant, joined by +. `pair`: set for a pair.
-    """
+class _CaseJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a case or pair, whose results are written into a folder."""
 
     case: Case
-    runs: list[str]
     folder: str
-    fault: str = ""
-    pair: PairContext | None = None
 
     def group(self, backend: str) -> Group:
         """Return the processes in which the backend runs the job."""
         return Group(self.case.distribution.processes(backend), self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """Return how many bytes the ranks have recorded; they grow steadily, as tensors are written when computed."""
-        return _written(Path(self.folder))
+        """Return a number that grows while the job advances: the bytes of all files in the folder, plus their number.
+
+        It grows steadily, as tensors are written when computed. An empty file counts too.
+        """
+        total = 0
+        for parent, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(OSError):  # the process that writes there may have renamed or removed it
+                    total += 1 + os.stat(os.path.join(parent, name)).st_size
+        return total
+
+
+class Job(_CaseJob, frozen=True, kw_only=True, tag="record"):
+    """A job that records the named runs of a case into a folder.
+
+    `fault`: the names of faults to plant, joined by +. `pair`: set for a pair.
+    """
+
+    runs: list[str]
+    fault: str = ""
+    pair: PairContext | None = None
 
 
 class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
@@ -87,7 +99,7 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
         return len(os.listdir(self.folder))
 
 
-class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
+class SurveyJob(_CaseJob, frozen=True, kw_only=True, tag="survey"):
     """A job that writes the survey of one side's model of a pair into a folder (parity.runtime.survey).
 
     A Keras model gets torch's weights first, as far as `pair.mapping` maps them. `unused`: also find the weights that
@@ -97,62 +109,32 @@ class SurveyJob(msgspec.Struct, frozen=True, kw_only=True, tag="survey"):
     empty) is kept as its builder made it.
     """
 
-    case: Case
-    folder: str
     pair: PairContext
     unused: bool = False
     seeds: list[int] = []
     tables: list[str] = []
 
-    def group(self, backend: str) -> Group:
-        """Return the processes in which the backend runs the job: always one."""
-        return Group(1, self.case.devices if backend == "keras" else 0)
 
-    def progress(self) -> int:
-        """Return how many bytes of activations and weights are written."""
-        return _written(Path(self.folder))
-
-
-class VaryJob(msgspec.Struct, frozen=True, kw_only=True, tag="vary"):
+class VaryJob(_CaseJob, frozen=True, kw_only=True, tag="vary"):
     """A job that calls one side's model of a pair on variations of its inputs (parity.pairs.vary).
 
     Each of the named runs is recorded into the folder. `given_only`: call it only on the inputs that the user gave, to
     see which branches of the model they reach.
     """
 
-    case: Case
     runs: list[str]
-    folder: str
     pair: PairContext
     given_only: bool = False
 
-    def group(self, backend: str) -> Group:
-        """Return the processes in which the backend runs the job: always one."""
-        return Group(1, self.case.devices if backend == "keras" else 0)
 
-    def progress(self) -> int:
-        """Return how many calls have been recorded."""
-        return sum(1 for _ in Path(self.folder).rglob("*.safetensors"))
-
-
-class ExperimentJob(msgspec.Struct, frozen=True, kw_only=True, tag="experiment"):
+class ExperimentJob(_CaseJob, frozen=True, kw_only=True, tag="experiment"):
     """A job that calls modules of one side's model of a pair with other settings (parity.diagnose.experiment)."""
 
-    case: Case
-    folder: str
     pair: PairContext
     questions: list[Question]
 
-    def group(self, backend: str) -> Group:
-        """Return the processes in which the backend runs the job: always one."""
-        return Group(1, self.case.devices if backend == "keras" else 0)
 
-    def progress(self) -> int:
-        """Return how many bytes of answers are written."""
-        return _written(Path(self.folder))
-
-
-class BenchJob(msgspec.Struct, frozen=True, kw_only=True, tag="bench"):
+class BenchJob(_CaseJob, frozen=True, kw_only=True, tag="bench"):
     """A job that trains a model without recording it, in bursts of steps that are timed (parity.bench).
 
     Every burst is a job of its own, and all of them go to the same processes: the first, with `number` 0, builds the
@@ -160,34 +142,14 @@ class BenchJob(msgspec.Struct, frozen=True, kw_only=True, tag="bench"):
     burst. `parts`: time the parts of each step as well, which slows it down.
     """
 
-    case: Case
-    folder: str
     mode: Mode = "eager"
     pair: PairContext | None = None
     number: int = 0
     steps: int = 1
     parts: bool = False
 
-    def group(self, backend: str) -> Group:
-        """Return the processes in which the backend runs the job."""
-        return Group(self.case.distribution.processes(backend), self.case.devices if backend == "keras" else 0)
-
-    def progress(self) -> int:
-        """Return how many bursts the ranks have ended."""
-        return len(os.listdir(self.folder))
-
 
 Work = Job | DoctorJob | SurveyJob | VaryJob | ExperimentJob | BenchJob
-
-
-def _written(folder: Path) -> int:
-    """Return the size in bytes of all files below a folder, plus their number, so that an empty file counts too."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):  # the process that writes there may have renamed or removed it
-                total += 1 + os.stat(os.path.join(parent, name)).st_size
-    return total
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,12 +77,6 @@ class Plan:
             for task in self.needs(number):
                 task.users.add(number)
 
-    @property
-    def tasks(self) -> list[Task]:
-        """Return all tasks in the order in which they begin: those of one case after those of another."""
-        needed = {id(task): task for number in range(len(self.own)) for task in reversed(self.needs(number))}
-        return list(needed.values())
-
     def needs(self, number: int) -> list[Task]:
         """Return the tasks that a case needs: its own, and its baseline's, which begins first."""
         return [task for task in (self.own[number], self.baselines[number]) if task]

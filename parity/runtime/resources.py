@@ -51,11 +51,8 @@ def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
     if devices.kind == "cpu" or not (strategy.splits_model or strategy.has_dtensors):
         return ""
     count = gpus(pythons)
-    return (
-        f"{case.strategy} needs {wording.count(devices.number, 'GPU')}, this machine has {count}"
-        if count < devices.number
-        else ""
-    )
+    needs = f"{case.strategy} needs {wording.count(devices.number, 'GPU')}, this machine has {count}"
+    return needs if count < devices.number else ""
 
 
 def available(pythons: dict[str, str]) -> Devices:

@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
+from parity.core.wording import listed
 
 Path = tuple[str, ...]  # the keys, fields and indices that lead to a leaf, outermost first
 MOST = 8  # keys that a message lists; the rest is counted
@@ -98,7 +99,7 @@ def in_order(keys: Sequence[Path], outputs: list[Leaf]) -> list[Leaf]:
     only_torch, only_keras = [key for key in keys if key not in own], [key for key in own if key not in keys]
     if only_torch or only_keras:
         alone = [
-            f"only {side} has {_listed(paths)}"
+            f"only {side} has {listed([repr('.'.join(path)) for path in paths], MOST)}"
             for side, paths in (("torch's", only_torch), ("Keras's", only_keras))
             if paths
         ]
@@ -117,8 +118,3 @@ def in_order(keys: Sequence[Path], outputs: list[Leaf]) -> list[Leaf]:
 def sentences(side: str, result: Returned) -> list[str]:
     """Return sentences for the report on the outputs that were left out; `side` is "torch" or "Keras"."""
     return [f"{side}'s output {path!r} of type {kind} was not compared" for path, kind in result.left_out.items()]
-
-
-def _listed(paths: list[Path]) -> str:
-    more = f" and {len(paths) - MOST} more" if len(paths) > MOST else ""
-    return ", ".join(repr(".".join(path)) for path in paths[:MOST]) + more

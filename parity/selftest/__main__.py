@@ -17,11 +17,11 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import msgspec
 
@@ -69,6 +69,7 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
     args = parser.parse_args(argv)
     output.check(args)
     faults, clean = _chosen(args.fault), _clean(args.clean, args.seed)
+    table = sys.stderr if args.json == "-" else sys.stdout
     outcomes: list[Outcome] = []
     tested = Selftest(outcomes, {}, cli.command_line(program, argv))
     try:
@@ -77,12 +78,12 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
     except BaseException as error:  # by a signal too: the outcomes so far are not lost
         _write(args, tested._replace(error=str(error) or type(error).__name__))
         if isinstance(error, BackendError) and outcomes:
-            report.show(outcomes, {}, _file(args))
+            report.show(outcomes, {}, table)
         raise
     try:
         _write(args, tested._replace(objections=objections))
     finally:
-        report.show(outcomes, objections, _file(args))
+        report.show(outcomes, objections, table)
     return report.status(outcomes)
 
 
@@ -92,19 +93,20 @@ def _collect(args: argparse.Namespace, faults: list[Fault], clean: list[Case], o
         pythons = cli.pythons(args).items()
         backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
         recordings = _Recordings(faults, clean, Path(scratch))
-        with Runner(backends) as runner, contextlib.closing(recordings.outcomes(runner)) as outcomes_so_far:
-            for outcome in _shown(outcomes_so_far, len(faults) + len(recordings.cases), runner):
+        total = len(faults) + len(recordings.cases)
+        with (
+            Runner(backends) as runner,
+            contextlib.closing(recordings.outcomes(runner)) as outcomes_so_far,
+            progress("testing", total, "run", runner.doing) as advance,
+        ):
+            for outcome in outcomes_so_far:
                 outcomes.append(outcome)  # one at a time: those that are known are kept where the run is stopped
+                advance()
 
 
 def _write(args: argparse.Namespace, tested: Selftest) -> None:
     """Write all files that the flags name. Raises UsageError."""
     output.write(args, report.document(tested), report.makers(tested))
-
-
-def _file(args: argparse.Namespace) -> TextIO:
-    """Return the stream for the table: stdout, unless that is for the JSON."""
-    return sys.stderr if args.json == "-" else sys.stdout
 
 
 def _chosen(patterns: Sequence[str]) -> list[Fault]:
@@ -197,14 +199,6 @@ class _Recordings:
 def _sides(case: int, fault: Fault | None) -> list[Recording]:
     """Return the recordings of both sides that are compared; at most one of them has the fault."""
     return [Recording(case, side, fault.name if fault and fault.side == side else "") for side in ("torch", "keras")]
-
-
-def _shown(outcomes: Iterator[Outcome], total: int, runner: Runner) -> Iterator[Outcome]:
-    """Pass outcomes on, and show the progress on a terminal."""
-    with progress("testing", total, "run", runner.doing) as advance:
-        for outcome in outcomes:
-            yield outcome
-            advance()
 
 
 if __name__ == "__main__":

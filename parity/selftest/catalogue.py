@@ -9,39 +9,39 @@ import functools
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.selftest.fault import (
-    ACCUMULATE,
-    ADAM,
-    ADAMW,
-    ALL_REDUCE,
-    AS_MANY_SAMPLES,
-    BLOCK,
-    BRANCHES,
-    CAUSAL,
-    CLASSES,
-    CLIP,
-    DDP,
-    DDP_CLIP,
-    DROPOUT,
-    DROPOUT_DDP,
-    MANY_WORDS,
-    REGRESSION,
-    RESIDUAL,
-    RESIDUAL_DDP,
-    SATURATED,
-    SCHEDULE,
-    SIDES,
-    SPECIMEN,
-    STACK,
-    STAGES,
-    TRANSFORMER,
-    TWO_STEPS,
-    UNEVEN,
-    Fault,
-    Row,
-    Site,
-    row,
-)
+from parity.selftest.fault import SIDES, At, Fault, Row, Site, row
+
+SMALL = {
+    "vocabulary": 100, "d_model": 32, "feed_forward": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0,
+}  # fmt: skip
+PATCHES = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 8}}
+
+STACK = At("linear_stack/single", {"model": {"width": 64, "layers": 3}})
+BLOCK = At("simple_block/single")
+ADAM = At("simple_block/single@adam")
+ADAMW = At("simple_block/single@adamw")
+CLIP = At("simple_block/single@clip")
+SCHEDULE = At("simple_block/single@schedule")
+ACCUMULATE = At("simple_block/single@accumulate", {"data": {"batch": 30}})  # equal micro-batches
+TWO_STEPS = At("simple_block/single", {"steps": 2})
+DDP = At("simple_block/ddp")
+DDP_CLIP = At("simple_block/ddp@clip")
+UNEVEN = At("simple_block/ddp@uneven")
+ALL_REDUCE = At("simple_block/all_reduce", {"steps": 4})  # the last of which is in the second epoch
+REGRESSION = At("two_linear/single")
+CLASSES = At("two_linear/single@cross_entropy")
+AS_MANY_SAMPLES = At("two_linear/single@cross_entropy", {"data": {"batch": 10}})  # as classes
+SATURATED = At("two_linear/single@cross_entropy", {"weight_scale": {"linear1.weight": 50.0, "linear2.weight": 50.0}})
+STAGES = At("two_linear/send_recv")
+RESIDUAL = At("residual_block/single", PATCHES)
+RESIDUAL_DDP = At("residual_block/ddp", PATCHES | {"steps": 2})
+BRANCHES = At("residual_block/branch_parallel", PATCHES)
+TRANSFORMER = At("transformer/single", {"model": SMALL, "data": {"batch": 4}})
+DROPOUT = At("transformer/single", {"model": SMALL | {"dropout": 0.1}, "data": {"batch": 4}, "steps": 2})
+DROPOUT_DDP = At("transformer/ddp", DROPOUT.changes)
+MANY_WORDS = At("transformer/single", {"model": SMALL | {"vocabulary": 1000}, "data": {"batch": 4}})
+CAUSAL = At("transformer/single", {"model": SMALL | {"causal": True}, "data": {"batch": 4}})
+SPECIMEN = At("specimen/single")
 
 ENCODER = "transformer.encoder.layers.0"
 ATTENDED = f"{ENCODER}.self_attn"
@@ -53,19 +53,12 @@ _torch = functools.partial(row, ("torch",))
 _keras = functools.partial(row, ("keras",))
 
 INITIAL_PARAMETERS = (
-    _both("linear.weight", "the transposed weight is loaded", STACK, "parameter", "layers.0.weight", step=None),
-    _both("conv2d.weight", "height and width swapped", RESIDUAL, "parameter", "conv1.weight", step=None),
-    _keras("conv2d.flipped", "turned by 180 degrees", SPECIMEN, "parameter", "conv.weight", "conv2d.weight", step=None),
-    _keras("conv_transpose", "the channels swapped", SPECIMEN, "parameter", "up.weight", step=None),
-    _both(
-        "attention.packing",
-        "q, k, v in another order",
-        TRANSFORMER,
-        "parameter",
-        f"{ATTENDED}.in_proj_weight",
-        step=None,
-    ),
-    _keras("initialisation", "Keras's own initial weights", BLOCK, "parameter", "linear2.*", step=None),
+    _both("linear.weight", "the transposed weight is loaded", STACK, "parameter", "layers.0.weight"),
+    _both("conv2d.weight", "height and width swapped", RESIDUAL, "parameter", "conv1.weight"),
+    _keras("conv2d.flipped", "turned by 180 degrees", SPECIMEN, "parameter", "conv.weight", "conv2d.weight"),
+    _keras("conv_transpose", "the channels swapped", SPECIMEN, "parameter", "up.weight"),
+    _both("attention.packing", "q, k, v in another order", TRANSFORMER, "parameter", f"{ATTENDED}.in_proj_weight"),
+    _keras("initialisation", "Keras's own initial weights", BLOCK, "parameter", "linear2.*"),
 )
 
 LAYERS = (
@@ -283,6 +276,7 @@ SPECIMEN_CASE = {"name": "specimen/single", "model": {"kind": "specimen"}, "data
 
 def resolve(fault: Fault) -> Case:
     """Return the case that a fault is planted on."""
-    if fault.case == SPECIMEN_CASE["name"]:
-        return cases.convert({**SPECIMEN_CASE, **fault.changes})
-    return cases.resolve(fault.case, fault.changes)
+    name, changes = fault.site.at
+    if name == SPECIMEN_CASE["name"]:
+        return cases.convert({**SPECIMEN_CASE, **changes})
+    return cases.resolve(name, changes)

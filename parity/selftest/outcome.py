@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 
-UNKNOWN = "unknown"
 Pairs = Sequence[tuple[Array, Array]]
 TOLERANCE = 1e-5
 
@@ -50,8 +50,9 @@ class Outcome(NamedTuple):
     def placed(self) -> bool:
         """Return whether the first divergence is where the fault was planted, by step, kind and name."""
         assert self.fault
+        site = self.fault.site
         return any(
-            step == self.fault.step and kind == self.fault.kind and fnmatch.fnmatchcase(name, self.fault.place)
+            (step, kind) == (site.step, site.kind) and fnmatch.fnmatchcase(name, site.place)
             for step, kind, name in self.places
         )
 
@@ -101,14 +102,12 @@ def ask_other_checks(outputs: Sequence[Pairs], python: str) -> dict[str, list[bo
 
     Raises BackendError.
     """
-    objections_by_check = {"np.allclose": [not all(_allclose(*pair) for pair in pairs) for pairs in outputs]}
+    allclose = partial(np.allclose, rtol=TOLERANCE, atol=TOLERANCE)
+    agreed = ([torch.shape == keras.shape and allclose(torch, keras) for torch, keras in pairs] for pairs in outputs)
+    objections_by_check = {"np.allclose": [not all(pairs) for pairs in agreed]}
     for name, objections in _in_a_process(outputs, python or sys.executable).items():
         objections_by_check[name] = [run in objections for run in range(len(outputs))]
     return objections_by_check
-
-
-def _allclose(torch: Array, keras: Array) -> bool:
-    return torch.shape == keras.shape and np.allclose(torch, keras, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]:

@@ -7,7 +7,6 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from parity.core import wording
 from parity.core.wording import agree, count
 from parity.report import ci, markdown
 from parity.report.console import Console
@@ -39,7 +38,7 @@ def status(outcomes: Sequence[Outcome]) -> int:
 def show(outcomes: Sequence[Outcome], objections: dict[str, list[bool]], file: TextIO) -> None:
     """Print a row for each fault, what went wrong, and the sums.
 
-    `said` holds, by check, whether it objects to each outcome.
+    `objections` holds, by check, whether it objects to each outcome.
     """
     console = Console(file, PIPE_WIDTH)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
@@ -72,15 +71,13 @@ def _sums(
     The same is printed of the other checks, which only catch.
     """
     clean = [number for number, outcome in enumerate(outcomes) if not outcome.fault]
-    counts = {name: sum(getattr(outcomes[n], name) for n in faults) for name in ("caught", "placed", "named")}
-    summary = ", ".join(f"{count} {name}" for name, count in counts.items())
-    console.print(f"{wording.count(len(faults), 'fault')}: {summary}")
-    console.print(
-        f"{wording.count(len(clean), 'clean run')}: {wording.count(len(false_alarms(outcomes)), 'false alarm')}"
-    )
+    sums = {name: sum(getattr(outcomes[n], name) for n in faults) for name in ("caught", "placed", "named")}
+    summary = ", ".join(f"{number} {name}" for name, number in sums.items())
+    console.print(f"{count(len(faults), 'fault')}: {summary}")
+    console.print(f"{count(len(clean), 'clean run')}: {count(len(false_alarms(outcomes)), 'false alarm')}")
     for name, objections in objections_by_check.items():
         caught, alarms = (sum(objections[n] for n in numbers) for numbers in (faults, clean))
-        console.print(f"{name} on the outputs: {caught} caught, {wording.count(alarms, 'false alarm')}", style="dim")
+        console.print(f"{name} on the outputs: {caught} caught, {count(alarms, 'false alarm')}", style="dim")
 
 
 def false_alarms(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -107,8 +104,9 @@ def _complain(outcome: Outcome, console: Console) -> None:
         console.print(f"{label(outcome)}: not caught on {outcome.case.name}: {result.verdict} {result.reason}")
         return
     if not outcome.placed:
+        site = fault.site
         places = "; ".join(f"step {step}, {kind}, {name}" for step, kind, name in outcome.places)
-        console.print(f"{label(outcome)}: planted at step {fault.step}, {fault.kind}, {fault.place}; found at {places}")
+        console.print(f"{label(outcome)}: planted at step {site.step}, {site.kind}, {site.place}; found at {places}")
     if not outcome.named:
         expected, named = fault.cause or "none in the catalogue", ", ".join(sorted(outcome.causes)) or "none"
         console.print(f"{label(outcome)}: expected the cause {expected}; named: {named}")

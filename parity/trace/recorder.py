@@ -161,8 +161,7 @@ class Repeat(Recorder):
 
     def alias(self, kind: str, name: str, key: str) -> None:
         """Count a tensor that is the same object as one that `add` has compared already."""
-        if self.wants(kind):
-            self._next_key(kind, name)
+        self.same(kind, name)
 
     def same(self, kind: str, name: str) -> None:
         """Count a tensor that rank 0 compares."""

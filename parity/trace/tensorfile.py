@@ -15,7 +15,7 @@ import mmap
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -184,15 +184,10 @@ class TensorFile(Mapping[str, Array]):
         return digest.hexdigest()
 
 
-class _Header(NamedTuple):
-    start: int
-    entries: dict[str, Entry]
+def _header(path: Path, content: mmap.mmap) -> tuple[int, dict[str, Entry]]:
+    """Return where the tensors begin, and the header's entries. Raises TraceError.
 
-
-def _header(path: Path, content: mmap.mmap) -> _Header:
-    """Read the header, and check that dtypes are known and that the tensors fill the file without gaps.
-
-    Raises TraceError.
+    That is if a dtype is not known, or if the tensors do not fill the file without gaps.
     """
     length = int.from_bytes(content[:8], "little")
     start = 8 + length
@@ -213,7 +208,7 @@ def _header(path: Path, content: mmap.mmap) -> _Header:
         end = entry.data_offsets[1]
     if start + end != len(content):
         raise TraceError(f"{path}: truncated: received {count(len(content), 'byte')}, expected {start + end}")
-    return _Header(start, entries)
+    return start, entries
 
 
 def _possible(entry: Entry) -> bool:

@@ -23,7 +23,7 @@ from parity.trace.manifest import Trace
 from parity.trace.tensorfile import blocks
 from parity.verdict.kernel import Spread
 from parity.verdict.rule import Rule, TensorVerdict
-from parity.verdict.steps import Step, is_whole
+from parity.verdict.steps import Step, StepTensor, is_whole
 from parity.verdict.stream import BLOCK
 
 LOSS = keys.key("loss", "loss")
@@ -42,31 +42,26 @@ class Collector:
         self.details = Details(needed=rule.needed, losses={name: [] for name in names})
         self._not_promoted: dict[str, dict[str, None]] = {}
 
-    def tensor(
-        self, step: int | None, replica: int, key: str, verdict: TensorVerdict, spread: Spread | None, files: Step
-    ) -> None:
+    def tensor(self, tensor: StepTensor, verdict: TensorVerdict, spread: Spread | None) -> None:
         """Add one tensor with its verdict; `spread` is None if it was not compared element by element."""
-        kind, name = keys.split(key)
+        step, replica, kind, name, files = tensor
         row = Compared(step=step, replica=replica, kind=kind, name=name, verdict=verdict.verdict, bits=verdict.bits)
         if spread:
             noise = max(spread.noise, self._roundoff * spread.scale)
             row.scale, row.difference, row.noise = map(_finite, (spread.scale, spread.difference, noise))
         elif kind != keys.UPDATE:
-            has = [side for side, file in zip(self.names, files.highs, strict=True) if key in file]
+            has = [side for side, file in zip(self.names, files.highs, strict=True) if tensor.key in file]
             row.alone = has[0] if len(has) == 1 else ""
         self.details.tensors.append(row)
         if kind == "activation" and step == 0:
-            self._note_promotion(name, files)
-
-    def _note_promotion(self, name: str, files: Step) -> None:
-        for side, is_narrow in zip(self.names, not_promoted(name, files), strict=True):
-            if is_narrow:
-                self._not_promoted.setdefault(side, {})[name] = None
+            for side, is_narrow in zip(self.names, not_promoted(name, files), strict=True):
+                if is_narrow:
+                    self._not_promoted.setdefault(side, {})[name] = None
 
     def losses(self, replicas: list[Step]) -> None:
         """Add each side's loss in a step, if both have it: the mean over replicas and elements."""
         for number, side in enumerate(self.names):
-            arrays = [replica.highs[number][LOSS] for replica in replicas if _has_loss(replica)]
+            arrays = [files.highs[number][LOSS] for files in replicas if all(LOSS in file for file in files.highs)]
             if any(array.size for array in arrays):
                 mean = np.mean([np.mean(array, dtype=np.float64) for array in arrays])
                 self.details.losses[side].append(_finite(float(mean)))
@@ -121,10 +116,6 @@ def _not_run(case: Case, reference: Trace) -> dict[str, str]:
     if not isinstance(case.model, Pair):
         reasons[BATCHES] = ONE_BATCH
     return reasons
-
-
-def _has_loss(replica: Step) -> bool:
-    return all(LOSS in file for file in replica.highs)
 
 
 def _finite(number: float) -> float | None:

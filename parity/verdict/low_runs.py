@@ -111,16 +111,16 @@ class LowRuns:
         do not depend on the values; or if they do, because all digits are lost, they are the same on both sides.
         """
         found = []
-        for side, other, excess in zip(sides, sides[::-1], self.rule.excess(spread, stored), strict=True):
-            kind = systematic(*map(_sampled, (side.high, side.low, other.low))) if excess.bits > NOISIER else None
+        for side, other, (bits, furthest) in zip(sides, sides[::-1], self.rule.excess(spread, stored), strict=True):
+            kind = systematic(*map(_sampled, (side.high, side.low, other.low))) if bits > NOISIER else None
             if kind == "one":
                 self._note(side.name, key)
-                found.append(Noise(side.name, key, excess.bits, "rounding explains", systematic=True))
-            elif kind == "both" and excess.bits > FAR_NOISIER:
-                found.append(Noise(side.name, key, excess.bits, "rounding explains, like the other's", told_only=True))
-            elif excess.furthest > FAR_NOISIER and excess.bits < excess.furthest and self._few(side, other, spread):
+                found.append(Noise(side.name, key, bits, "rounding explains", systematic=True))
+            elif kind == "both" and bits > FAR_NOISIER:
+                found.append(Noise(side.name, key, bits, "rounding explains, like the other's", told_only=True))
+            elif furthest > FAR_NOISIER and bits < furthest and self._few(side, other, spread):
                 than = "rounding explains in few numbers"
-                found.append(Noise(side.name, key, excess.furthest, than, told_only=True))
+                found.append(Noise(side.name, key, furthest, than, told_only=True))
         return found
 
     def _few(self, side: Low, other: Low, spread: Spread) -> bool:

@@ -6,6 +6,7 @@ runs: bits = log2(noise / difference).
 """
 
 import math
+from functools import partial
 from typing import Final, NamedTuple
 
 from parity.core.precision import HIGH, ROUNDOFF, SMALLEST, gap
@@ -49,13 +50,6 @@ class TensorVerdict(NamedTuple):
     largest: float = math.inf
 
 
-class Excess(NamedTuple):
-    """Bits by which a low run is noisier than rounding explains: in the L2 norm, and in the element furthest off."""
-
-    bits: float
-    furthest: float
-
-
 class Rule:
     """Gives the tensors of one case their verdicts, in execution order.
 
@@ -96,13 +90,11 @@ class Rule:
         if kind in ("loss", "gradient"):
             self._backward = max(self._backward, spread.scale)
         is_moved = kind in MOVED or (kind == "gradient" and spread.scale <= ZERO * self._backward)
-        judged = [self._octave(whole, stored, most, is_moved, first)]
-        judged += [
-            self._octave(size, stored, most, is_moved, first)._replace(largest=size.scale) for size in spread.octaves
-        ]
+        verdict_on = partial(self._octave, stored=stored, most=most, is_moved=is_moved, first=first)
+        judged = [verdict_on(whole), *(verdict_on(size)._replace(largest=size.scale) for size in spread.octaves)]
         found = max(judged, key=lambda each: RANKING.index(each.verdict))
         if found.verdict == "match" and not is_moved and self._noise_hides(spread):
-            found = self._octave(whole._replace(noise=0.0), stored, most, is_moved, first)
+            found = verdict_on(whole._replace(noise=0.0))
             if spread.size < MANY or not first:
                 found = found._replace(verdict="inconclusive")
         if found.verdict == "subprecision":  # only the whole tensor can be an origin: none of its octaves has diverged
@@ -180,14 +172,17 @@ class Rule:
             return f"{apart}, but one rounding in the initial values moves the reference itself as far"
         return f"{apart}: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.needed} needed"
 
-    def excess(self, spread: Spread, stored: float = 0.0) -> list[Excess]:
-        """Return by how much each side's low run is noisier than rounding at the run precision explains."""
+    def excess(self, spread: Spread, stored: float = 0.0) -> list[tuple[float, float]]:
+        """Return by how many bits each side's low run is noisier than rounding at the run precision explains.
+
+        The first number is that of the L2 norm, the second that of the element furthest off.
+        """
         floor, norm = self._floor(spread, stored), math.sqrt(spread.size) or 1.0
         sides = (
             (spread.reference_error, spread.reference_furthest),
             (spread.candidate_error, spread.candidate_furthest),
         )
-        return [Excess(_log2(error / norm / floor), _log2(furthest / floor)) for error, furthest in sides]
+        return [(_log2(error / norm / floor), _log2(furthest / floor)) for error, furthest in sides]
 
     def noisier(self, spread: Spread, stored: float = 0.0) -> float:
         """Return by how many bits the candidate's low run is noisier than the reference's; negative if less."""

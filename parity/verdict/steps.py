@@ -101,12 +101,25 @@ class Step(NamedTuple):
         return "" if high.shape == low.shape else f"the low runs have the shape {low.shape}, the others {high.shape}"
 
 
+class StepTensor(NamedTuple):
+    """One tensor of a replica's step, or the update of a parameter, in all runs."""
+
+    step: int | None
+    replica: int
+    kind: str
+    name: str
+    files: Step
+
+    @property
+    def key(self) -> str:
+        return keys.key(self.kind, self.name)
+
+
 def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list[Step]]]:
     """Yield every step that either trace has, with a `Step` for each replica; None is the state before the first."""
     witness = reference if "witness" in reference.manifest.runs else None
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
-    stems = {stem: None for trace in (reference, candidate) for stem in trace.stems("high")}
-    for stem in stems:
+    for stem in dict.fromkeys([*reference.stems("high"), *candidate.stems("high")]):
         yield (
             keys.step_of(stem),
             [

@@ -19,7 +19,7 @@ from parity.verdict.evidence import Evidence
 from parity.verdict.kernel import Runs, Spread
 from parity.verdict.low_runs import LowRuns
 from parity.verdict.rule import VISIBLE, WITNESS, Rule, TensorVerdict
-from parity.verdict.steps import Step, is_whole, steps
+from parity.verdict.steps import Step, StepTensor, is_whole, steps
 
 FIRST = ("input", "activation", "loss", "gradient")  # the kinds of the forward and backward pass
 DIVERGED = TensorVerdict("diverged", None, by_bits=False)
@@ -133,7 +133,6 @@ class _Comparison:
         self.first: dict[Verdict, Divergence] = {}
         self.unequal: list[Unequal] = []
         self.recorded: tuple[int | None, list[Step]] = (None, [])
-        self._replica = 0
         self._drift: float | None = None  # by how much rounding moves the current step's gradients, relatively
 
     def step(self, step: int | None, replicas: list[Step]) -> None:
@@ -146,18 +145,18 @@ class _Comparison:
         for replica, key in order:
             # Tensors that are bitwise equal in all replicas, such as parameters after a reduction, are compared once.
             if replica == 0 or not replicas[replica].repeats(key, replicas[0]):
-                self._replica = replica
-                self._tensor(step, key, replicas[replica])
+                self._tensor(StepTensor(step, replica, *keys.split(key), replicas[replica]))
         if any(key.startswith("parameter/") for key in replicas[0].reference_high):
             self.recorded = step, replicas
 
-    def _tensor(self, step: int | None, key: str, files: Step) -> None:
-        kind, name = keys.split(key)
+    def _tensor(self, tensor: StepTensor) -> None:
+        step, replica, kind, _, files = tensor
+        key = tensor.key
         if mismatch := files.mismatch(key, self.names):
-            self._note(step, kind, name, DIVERGED, mismatch, files)
+            self._note(tensor, DIVERGED, mismatch)
             return
         if is_whole(files.reference_high[key]) or is_whole(files.candidate_high[key]):
-            self._judge_whole(step, kind, name, files)
+            self._judge_whole(tensor)
             return
         self.evidence.saw(step, key, files)
         spread = kernel.measure(files.runs(key), self.rule.low)
@@ -165,16 +164,15 @@ class _Comparison:
             self.rule.excuses = False
             self.evidence.not_reproducible(step, key, files.moved[key])
         recorded, before = self.recorded
-        if kind == "parameter" and before and before[self._replica].holds(key, files.reference_high[key].shape):
-            update = kernel.measure(files.changes(key, before[self._replica]), self.rule.low)
+        if kind == "parameter" and before and before[replica].holds(key, files.reference_high[key].shape):
+            changes = files.changes(key, before[replica])
             # Each step since then has rounded the parameter once when it stored it.
             stored = spread.scale * max((step or 0) - (recorded or 0), 1)
-            self._judge(step, keys.UPDATE, name, update, files, files.changes(key, before[self._replica]), stored)
-        self._judge(step, kind, name, spread, files, files.runs(key))
+            self._judge(tensor._replace(kind=keys.UPDATE), kernel.measure(changes, self.rule.low), changes, stored)
+        self._judge(tensor, spread, files.runs(key))
 
-    def _judge(
-        self, step: int | None, kind: str, name: str, spread: Spread, files: Step, runs: Runs, stored: float = 0.0
-    ) -> None:
+    def _judge(self, tensor: StepTensor, spread: Spread, runs: Runs, stored: float = 0.0) -> None:
+        step, kind = tensor.step, tensor.kind
         first = step == 0 and kind in FIRST
         low = self._judges_low_runs and step == 0 and kind in (*FIRST, "buffer", keys.UPDATE)
         verdict, reason = self.rule.high(spread, stored, kind, first), ""
@@ -182,13 +180,13 @@ class _Comparison:
         if lost and lost.verdict == worst([lost.verdict, verdict.verdict]) != verdict.verdict:
             verdict, reason = TensorVerdict(lost.verdict, None, by_bits=False), lost.reason
         elif verdict.verdict == "match" and low:
-            if reason := self.low_runs.check(keys.key(kind, name), spread, runs, stored):
+            if reason := self.low_runs.check(tensor.key, spread, runs, stored):
                 verdict = verdict._replace(verdict="diverged")
-        elif verdict.verdict != "match" and step and (self.evidence.low_exploded or self._parted(spread, files)):
+        elif verdict.verdict != "match" and step and (self.evidence.low_exploded or self._parted(spread, tensor.files)):
             verdict, reason = verdict._replace(verdict="inconclusive"), self.evidence.low_exploded
         if verdict.verdict != "match" and not reason:
             reason = self.rule.reason(spread, verdict)
-        self._note(step, kind, name, verdict, reason, files, spread)
+        self._note(tensor, verdict, reason, spread)
 
     def _parted(self, spread: Spread, files: Step) -> bool:
         """Return whether the two trainings have drifted apart by rounding alone, as far as this tensor differs.
@@ -201,25 +199,17 @@ class _Comparison:
             self._drift = float(np.median([each.witness / each.scale for each in found if each.scale] or [0.0]))
         return VISIBLE < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
 
-    def _judge_whole(self, step: int | None, kind: str, name: str, files: Step) -> None:
+    def _judge_whole(self, tensor: StepTensor) -> None:
         """Compare integers and booleans, which must be equal in the high runs and in the low runs."""
-        key, reason = keys.key(kind, name), ""
+        reason, files = "", tensor.files
         for run, (reference, candidate) in (("float64", files.highs), (self.rule.low, files.lows)):
-            if not reason and not equal(reference[key], candidate[key]):
+            if not reason and not equal(reference[tensor.key], candidate[tensor.key]):
                 reason = f"whole numbers differ, of the {run} runs"
-        self._note(step, kind, name, DIVERGED if reason else MATCH, reason, files)
+        self._note(tensor, DIVERGED if reason else MATCH, reason)
 
-    def _note(
-        self,
-        step: int | None,
-        kind: str,
-        name: str,
-        verdict: TensorVerdict,
-        reason: str,
-        files: Step,
-        spread: Spread | None = None,
-    ) -> None:
-        self.collector.tensor(step, self._replica, keys.key(kind, name), verdict, spread, files)
+    def _note(self, tensor: StepTensor, verdict: TensorVerdict, reason: str, spread: Spread | None = None) -> None:
+        step, replica, kind, name, files = tensor
+        self.collector.tensor(tensor, verdict, spread)
         check = self.checks.setdefault(kind, Check())
         check.compared += 1
         check.verdict = worst([check.verdict, verdict.verdict])
@@ -232,9 +222,9 @@ class _Comparison:
         self.evidence.judged(kind, verdict)
         if verdict.verdict == "match":
             return
-        self.unequal.append(Unequal(step, self._replica, kind, name, verdict.verdict))
+        self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict))
         if verdict.verdict not in self.first:
-            place = Divergence(step=step, kind=kind, name=name, replica=self._replica, bits=bits, reason=reason)
+            place = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
             self.first[verdict.verdict] = self._described(place, files, verdict.largest)
 
     def _described(self, place: Divergence, files: Step, largest: float) -> Divergence:

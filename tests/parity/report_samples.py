@@ -1,13 +1,14 @@
 """Reports for the tests of pages and other formats: real comparisons of the numpy network, and names with markup."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from synthetic import honest, record, small_case
 from verdicts import times
 
 from parity.details import Compared, Counterpart, Details, Extent, share
 from parity.diagnose.diagnosis import explained
+from parity.report import terminal
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, LayoutCheck, Report, Side, Suggestion
 from parity.trace.layout import Layout, Transfer
 
@@ -20,6 +21,15 @@ TWO = Layout(
     transfers=[Transfer(what="activation", source=0, target=1, bytes=2048)],
     collectives={"all_reduce": 800},
 )
+
+
+def print_report(report: Report, file: TextIO) -> None:
+    """Print a whole report as parity.compare does, row by row."""
+    printed = terminal.Printed(file)
+    printed.names = [case.case for case in report.cases]
+    for case in report.cases:
+        printed.add(case)
+    printed.end(report)
 
 
 def compared(folder: Path, factor: float = 1.0, **changes: Any) -> CaseResult:

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from report_samples import print_report
 from synthetic import Fault, NumpySide, broken, by_hand, honest
 
 from parity import compare, golden
 from parity.core.errors import BackendError, TraceError
 from parity.pairs import file as files
 from parity.pairs.prepare import place
-from parity.report import terminal
 from parity.results import CaseResult, Report
 from parity.runtime import drive
 from parity.runtime.job import Answer, Job
@@ -124,7 +124,7 @@ def test_what_changed_is_said(program: Program, tmp_path: Path) -> None:
     assert (torch["changed"], keras["changed"]) == ({"torch": ["1.0", "1.1"]}, {})
     report = Report(cases=[CaseResult(case="a", verdict="match", changed=torch["changed"])])
     with (tmp_path / "text").open("w") as file:
-        terminal.show(report, file)
+        print_report(report, file)
     assert "changed since the golden traces of 1 case: torch 1.0 → 1.1" in (tmp_path / "text").read_text()
 
 

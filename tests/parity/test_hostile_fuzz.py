@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from report_samples import print_report
 from synthetic import record, small_case
 
 from parity.config.pair import INTERNAL_ERROR
 from parity.core.errors import TraceError
 from parity.diagnose.diagnosis import explained
-from parity.report import terminal
 from parity.results import Report
 from parity.trace.keys import MANIFEST
 from parity.trace.manifest import Trace
@@ -56,7 +56,7 @@ def compared(good: Path, bad: Path) -> str:
         except TraceError as error:
             assert str(error).isprintable()
             continue
-        terminal.show(report, text)
+        print_report(report, text)
     assert ESCAPE not in text.getvalue()
     return text.getvalue()
 

@@ -67,7 +67,7 @@ def test_a_case_of_one_side_says_so() -> None:
     case = CaseResult(case="simple_block/fsdp", verdict="match", devices={"torch": ["CPU"]})
     case.against_single = {"torch": Against(), "keras": Against(skipped="it has none")}
     (entry,) = matrix([case]).models["simple_block"]["fsdp"]
-    assert (entry.verdict, entry.alone) == ("match", "torch")
+    assert (entry.case.verdict, entry.case.alone) == ("match", "torch")
 
 
 def test_the_matrix_has_a_cell_for_each_case() -> None:
@@ -75,7 +75,7 @@ def test_the_matrix_has_a_cell_for_each_case() -> None:
     made = matrix([CaseResult(case=name, verdict="match") for name in names])
     assert made.strategies == ["single", "ddp", "own"]
     assert [entry.variant for entry in made.models["m"]["single"]] == ["", "adam"]
-    assert [entry.name for entry in made.others] == ["pair/mine", "m/single (torch)"]
+    assert [entry.case.case for entry in made.others] == ["pair/mine", "m/single (torch)"]
 
 
 def y_of(drawing: str, style: str) -> list[float]:

@@ -19,6 +19,12 @@ def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any)
     return Plan([case(name, **changes) for name in names], folder, keep)
 
 
+def tasks(plan: Plan) -> list[Task]:
+    """All tasks in the order in which they begin: those of one case after those of another."""
+    needed = {id(task): task for number in range(len(plan.own)) for task in reversed(plan.needs(number))}
+    return list(needed.values())
+
+
 # Baselines
 
 
@@ -90,8 +96,8 @@ def test_the_options_of_a_strategy_do_not_reach_its_baseline() -> None:
 )
 def test_cases_share_a_training(names: list[str], trainings: int, tmp_path: Path) -> None:
     plan = planned(tmp_path, *names)
-    assert len(plan.tasks) == len({task.folder for task in plan.tasks}) == trainings
-    assert {id(task) for n in range(len(names)) for task in plan.needs(n)} == {id(task) for task in plan.tasks}
+    assert len(tasks(plan)) == len({task.folder for task in tasks(plan)}) == trainings
+    assert {id(task) for n in range(len(names)) for task in plan.needs(n)} == {id(task) for task in tasks(plan)}
 
 
 def test_a_chosen_case_is_the_baseline_of_another(tmp_path: Path) -> None:
@@ -108,7 +114,7 @@ def test_cases_that_differ_in_their_name_alone_have_a_training_each(order: tuple
     names = ["simple_block/single", "simple_block/single@fit", "simple_block/ddp"]
     plan = planned(tmp_path, *(names[n] for n in order), fit=False)
     one, other, spread = map(order.index, range(3))
-    assert len(plan.tasks) == len({task.folder for task in plan.tasks}) == 3
+    assert len(tasks(plan)) == len({task.folder for task in tasks(plan)}) == 3
     assert [task.case.name for task in plan.own] == [names[n] for n in order]
     assert (plan.baselines[one], plan.baselines[other]) == (None, None)
     assert plan.baselines[spread] in (plan.own[one], plan.own[other])
@@ -122,7 +128,7 @@ def test_cases_that_differ_in_their_name_alone_have_a_training_each(order: tuple
 def test_what_is_kept_has_both_of_two_equal_trainings(tmp_path: Path) -> None:
     names = "simple_block/single", "simple_block/single@fit", "simple_block/ddp"
     plan = planned(tmp_path / "scratch", *names, keep=tmp_path / "keep", fit=False)
-    for task in plan.tasks:
+    for task in tasks(plan):
         made(task)
     for number in range(3):
         for task in plan.needs(number):
@@ -133,24 +139,24 @@ def test_what_is_kept_has_both_of_two_equal_trainings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"steps": 2}, {"devices": 3}, {"precision": "float16"}])
 def test_a_baseline_is_trained_as_its_case_is(changes: dict[str, Any], tmp_path: Path) -> None:
     chosen = [case("simple_block/ddp", **changes), case("simple_block/ddp")]
-    assert len(Plan(chosen, tmp_path, None).tasks) == 4
+    assert len(tasks(Plan(chosen, tmp_path, None))) == 4
     plan = Plan([chosen[0], case("simple_block/round_robin", **changes)], tmp_path, None)
     assert plan.baselines[0] is plan.baselines[1] is not None
-    assert len(plan.tasks) == 3
+    assert len(tasks(plan)) == 3
     plan = Plan([chosen[0], case("simple_block/single", **changes)], tmp_path, None)
     assert plan.baselines[0] is plan.own[1]
-    assert len(plan.tasks) == 2
+    assert len(tasks(plan)) == 2
 
 
 @pytest.mark.parametrize("pattern", ["simple_block/*", "linear_stack/*", "*"])
 def test_a_baseline_comes_before_its_first_user_and_no_earlier_than_needed(pattern: str, tmp_path: Path) -> None:
     chosen = list(reversed(cases.select([pattern])))
     plan = Plan(chosen, tmp_path, None)
-    place = {id(task): number for number, task in enumerate(plan.tasks)}
+    place = {id(task): number for number, task in enumerate(tasks(plan))}
     pairs = [(own, single) for own, single in zip(plan.own, plan.baselines, strict=True) if single]
     assert pairs
     assert all(place[id(single)] < place[id(own)] for own, single in pairs if min(own.users) == min(single.users))
-    firsts = [min(task.users) for task in plan.tasks]
+    firsts = [min(task.users) for task in tasks(plan)]
     assert firsts == sorted(firsts)  # when the tasks up to a case's own are done, the case can be judged
 
 
@@ -165,7 +171,7 @@ def made(task: Task) -> Path:
 
 def test_a_training_is_deleted_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     plan = planned(tmp_path, "simple_block/ddp", "simple_block/round_robin")
-    folders = {id(task): made(task) for task in plan.tasks}
+    folders = {id(task): made(task) for task in tasks(plan)}
     left = []
     for number in (1, 0):
         for task in plan.needs(number):
@@ -186,7 +192,7 @@ def test_a_training_that_no_case_has_released_is_there(tmp_path: Path) -> None:
 def test_what_is_to_be_kept_is_kept_and_a_baseline_of_nobody_s_choice_is_not(tmp_path: Path) -> None:
     keep = tmp_path / "keep"
     plan = planned(tmp_path / "scratch", "simple_block/ddp", "two_linear/ddp", "two_linear/single", keep=keep)
-    folders = [made(task) for task in plan.tasks]
+    folders = [made(task) for task in tasks(plan)]
     for number in range(3):
         for task in plan.needs(number):
             task.release(number)
@@ -197,5 +203,5 @@ def test_what_is_to_be_kept_is_kept_and_a_baseline_of_nobody_s_choice_is_not(tmp
 
 def test_without_keeping_all_folders_are_below_the_scratch_folder(tmp_path: Path) -> None:
     plan = Plan(cases.select([]), tmp_path, None)
-    assert all(task.folder.is_relative_to(tmp_path) and not task.kept for task in plan.tasks)
-    assert len({task.folder for task in plan.tasks}) == len(plan.tasks)
+    assert all(task.folder.is_relative_to(tmp_path) and not task.kept for task in tasks(plan))
+    assert len({task.folder for task in tasks(plan)}) == len(tasks(plan))

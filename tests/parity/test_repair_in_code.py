@@ -7,6 +7,7 @@ from causes_made import changed, made
 from msgspec.structs import replace
 
 from parity.repair.in_code import in_code
+from parity.repair.source import Source
 from parity.results import Changed
 
 LINES = """from keras import ops
@@ -54,7 +55,7 @@ def change(kind: str, before: str, after: str, owner: str = "call", line: int = 
 def test_the_line_is_changed(cause: str, change: Changed | None, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "port.py"
     path.write_text(LINES)
-    (place, text), *others = in_code(made(cause, source="port.py:4"), change, path)
+    (place, text), *others = in_code(made(cause, source="port.py:4"), change, Source(path))
     assert not others
     edited = LINES.encode()[: place.span.start] + text.encode() + LINES.encode()[place.span.end :]
     assert expected in edited.decode().splitlines()
@@ -64,7 +65,7 @@ def test_a_constant_that_is_computed_may_stand_on_either_side(tmp_path: Path) ->
     path = tmp_path / "port.py"
     path.write_text(LINES)
     constant = replace(change("constant", "2.8", "", "true_divide", 9), after=3.0)
-    places = list(in_code(made("code.constant"), constant, path))
+    places = list(in_code(made("code.constant"), constant, Source(path)))
     texts = [LINES.encode()[place.span.start : place.span.end].decode() for place, _ in places]
     assert texts == ["math.sqrt(8)", "z"] and {new for _, new in places} == {"3.0"}
 
@@ -75,4 +76,4 @@ def test_a_constant_that_is_computed_may_stand_on_either_side(tmp_path: Path) ->
 )
 def test_what_does_not_stand_there_is_left(change: Changed, tmp_path: Path) -> None:
     (tmp_path / "port.py").write_text(LINES)
-    assert not list(in_code(made("code.constant"), change, tmp_path / "port.py"))
+    assert not list(in_code(made("code.constant"), change, Source(tmp_path / "port.py")))

@@ -5,6 +5,7 @@ import io
 from typing import Any
 
 import pytest
+from report_samples import print_report
 from rich.console import Console
 
 from parity.config import cases
@@ -36,7 +37,7 @@ def shown(*results: CaseResult, width: int = WIDE, monkeypatch: pytest.MonkeyPat
     if monkeypatch:
         monkeypatch.setattr(terminal, "PIPE_WIDTH", width)
     out = io.StringIO()
-    terminal.show(report, out)
+    print_report(report, out)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -356,7 +357,7 @@ class Full(io.StringIO):
 def test_a_row_is_printed_as_soon_as_its_case_is_known() -> None:
     out = io.StringIO()
     printed = terminal.Printed(out)
-    printed.expect(["a/single", "a_longer_name/single"])
+    printed.names = ["a/single", "a_longer_name/single"]
     printed.add(case("a/single"))
     heading, first = out.getvalue().splitlines()
     printed.add(case("a_longer_name/single", verdict="diverged"))

@@ -7,6 +7,7 @@ bits that a match needs: what lies above it is more than rounding explains.
 
 import itertools
 import math
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
@@ -91,25 +92,18 @@ def _thinned(points: Sequence[svg.Point]) -> list[svg.Point]:
     columns: dict[int, list[svg.Point]] = {}
     for point in points:
         columns.setdefault(round(point[0]), []).append(point)
-    ends = ((min(column, key=_height), max(column, key=_height)) for column in columns.values())
+    height = operator.itemgetter(1)
+    ends = ((min(column, key=height), max(column, key=height)) for column in columns.values())
     return [point for pair in ends for point in dict.fromkeys(sorted(pair))]
-
-
-def _height(point: svg.Point) -> float:
-    return point[1]
 
 
 def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Markup]:
     points = [(place.x, EQUAL if place.difference is None else _y(place.difference)) for place in places]
-    yield svg.dots([point for point, place in zip(points, places, strict=True) if _is_match(place.row)], "same")
-    for number, (point, place) in enumerate(zip(points, places, strict=True)):
+    matches = [place.row.verdict == "match" for place in places]
+    yield svg.dots(itertools.compress(points, matches), "same")
+    for number, (point, place, is_match) in enumerate(zip(points, places, matches, strict=True)):
         if number in listed:
-            failed = not _is_match(place.row)
-            yield svg.marked(*point, "apart" if failed else "name", _title(place.row), cross=failed)
-
-
-def _is_match(row: Compared) -> bool:
-    return row.verdict == "match"
+            yield svg.marked(*point, "name" if is_match else "apart", _title(place.row), cross=not is_match)
 
 
 def _title(row: Compared) -> str:

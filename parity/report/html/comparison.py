@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args
 from markupsafe import Markup
 
 from parity.config import strategies as strategy_names
+from parity.details import Details
 from parity.report import pairs, words
 from parity.report.html import band, devices, losses, page, rows
 from parity.report.words import extent_line, not_compared, sides_of
@@ -87,8 +88,8 @@ def _case(case: CaseResult) -> dict[str, Any]:
     """Return what the template of a case shows."""
     layout = case.checks.get("layout")
     sides = layout.sides if isinstance(layout, LayoutCheck) else {}
-    details = case.details
-    numbers = rows.listed(details.tensors) if details else []
+    details = case.details or Details(needed=0.0)
+    numbers = rows.listed(details.tensors)
     return {
         "case": case,
         "mark": words.MARKS[case.verdict],
@@ -96,12 +97,12 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "sides_of": sides_of,
         "findings": words.findings(case),
         "checks": {kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
-        "band": band.plot(details, numbers) if details else "",
-        "losses": losses.plot(details.losses) if details else "",
-        "apart": losses.largest_difference(details.losses) if details else None,
-        "groups": rows.groups(details, numbers) if details else [],
+        "band": band.plot(details, numbers),
+        "losses": losses.plot(details.losses),
+        "apart": losses.largest_difference(details.losses),
+        "groups": rows.groups(details, numbers),
         "shown": len(numbers),
-        "left_out": rows.left_out(details.tensors) if details else 0,
+        "left_out": rows.left_out(details.tensors),
         "names": list(case.devices) or ["torch", "keras"],
         "layout": layout,
         "drawings": {side: devices.drawing(side, layout) for side, layout in sides.items()},
@@ -110,41 +111,21 @@ def _case(case: CaseResult) -> dict[str, Any]:
     }
 
 
-class Fact(NamedTuple):
-    """A fact of the environment, with its value on each side ("" if it has none)."""
-
-    name: str
-    values: list[str]
-
-    @property
-    def differs(self) -> bool:
-        """Return whether both sides have the fact, with different values."""
-        return all(self.values) and len(set(self.values)) > 1
-
-
 def _facts(report: Report) -> dict[str, Any]:
+    """Return the facts of the environment: name, value on each side ("" if it has none), whether both sides' differ."""
     sides = report.environment
     names = dict.fromkeys(name for facts in sides.values() for name in facts)
-    facts = [Fact(name, [str(side.get(name, "")) for side in sides.values()]) for name in names]
+    rows = [(name, [str(side.get(name, "")) for side in sides.values()]) for name in names]
+    facts = [(name, values, all(values) and len(set(values)) > 1) for name, values in rows]
     return {"sides": list(sides), "facts": facts}
 
 
 class Entry(NamedTuple):
-    """A case in the table.
-
-    Attributes:
-        number: that of its section.
-        name: the case's.
-        variant: what follows the strategy in its name, "" if nothing does.
-        verdict: the case's.
-        alone: the side that was compared with itself alone, or "".
-    """
+    """A case in the table, with the number of its section, and what follows the strategy in its name, or ""."""
 
     number: int
-    name: str
+    case: CaseResult
     variant: str
-    verdict: str
-    alone: str = ""
 
 
 class Matrix(NamedTuple):
@@ -164,11 +145,10 @@ def matrix(cases: Sequence[CaseResult]) -> Matrix:
         model, _, rest = case.case.partition("/")
         strategy, _, variant = rest.partition("@")
         if not strategy or case.case.startswith(PAIR) or " " in rest:
-            others.append(Entry(number, case.case, case.case.removeprefix(PAIR), case.verdict))
+            others.append(Entry(number, case, case.case.removeprefix(PAIR)))
             continue
         strategies[strategy] = None
-        entry = Entry(number, case.case, variant, case.verdict, case.alone)
-        models.setdefault(model, {}).setdefault(strategy, []).append(entry)
+        models.setdefault(model, {}).setdefault(strategy, []).append(Entry(number, case, variant))
     known = get_args(strategy_names.Name)
     order = sorted(strategies, key=lambda name: known.index(name) if name in known else len(known))
     return Matrix(order, models, others)

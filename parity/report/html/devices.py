@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from parity.core.wording import count
+from parity.core.wording import count, fitted
 from parity.report.html import svg
 from parity.trace.layout import Layout
 
@@ -47,10 +47,9 @@ def folded(names: Sequence[str], most: int) -> list[str]:
     for depth in range(deepest + 1, 0, -1):
         counts = Counter(".".join(name.split(".")[:depth]) for name in names)
         if len(counts) <= most:
-            return [name if count == 1 else f"{name} ({count})" for name, count in counts.items()]
-    beginnings = list(counts.items()) if names else []
-    shown = [name if count == 1 else f"{name} ({count})" for name, count in beginnings[: most - 1]]
-    return [*shown, f"and {len(beginnings) - len(shown)} more"] if beginnings else []
+            break
+    lines = [name if count == 1 else f"{name} ({count})" for name, count in counts.items()]
+    return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more"]
 
 
 class _Arrow(NamedTuple):
@@ -92,7 +91,7 @@ def _box(number: int, lines: Sequence[str], bottom: float) -> Iterator[Markup]:
     yield svg.rectangle(x, EDGE, BOX, bottom - EDGE, "device", radius=6)
     for place, words in enumerate(lines):
         style = "title" if place == 0 else "tick" if place == 1 else "module"
-        yield svg.text(x + 10, EDGE + LINE * (place + 1), _fitted(words), style)
+        yield svg.text(x + 10, EDGE + LINE * (place + 1), fitted(words, LONGEST), style)
 
 
 def _lanes(arrows: Sequence[_Arrow], top: float, width: float) -> Iterator[Markup]:
@@ -104,8 +103,3 @@ def _lanes(arrows: Sequence[_Arrow], top: float, width: float) -> Iterator[Marku
         yield svg.arrow((start, y), (end, y), "collective" if both else "arrow", both)
         half = EDGE + CHARACTER * len(words) / 2
         yield svg.text(min(max((start + end) / 2, half), width - half), y - 6, words, "tick", "middle")
-
-
-def _fitted(words: str) -> str:
-    """Return a text cut at its beginning: a module's path differs most at its end."""
-    return words if len(words) <= LONGEST else "…" + words[1 - LONGEST :]

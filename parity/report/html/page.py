@@ -8,7 +8,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -66,10 +66,10 @@ def part(template: str, **context: Any) -> Markup:
 @cache
 def _environment() -> jinja2.Environment:
     filters: Mapping[str, Any] = {
-        "bits": _bits,
+        "bits": partial(_number, "z.1f"),
+        "exact": partial(_number, "z.17g"),
+        "short": partial(_number, "z.6g"),
         "power": _power,
-        "exact": _exact,
-        "short": _short,
         "readable": _readable,
         "seconds": _seconds,
         "counted": count,
@@ -97,20 +97,12 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _bits(value: float | None) -> str:
-    return NONE if value is None else f"{value:z.1f}"
+def _number(form: str, value: float | None) -> str:
+    return NONE if value is None else format(value, form)
 
 
 def _power(value: float | None) -> str:
     return NONE if value is None else "0" if value == 0 else f"{value:.1e}"
-
-
-def _exact(value: float | None) -> str:
-    return NONE if value is None else f"{value:z.17g}"
-
-
-def _short(value: float | None) -> str:
-    return NONE if value is None else f"{value:z.6g}"
 
 
 def _readable(value: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from parity.details import Compared, Counterpart, Details
+from parity.details import Compared, Details
 
 AROUND = 2  # tensors before and after one that is no match
 MOST = 300  # tensors of one case that are shown because they are no match
@@ -57,7 +57,8 @@ def left_out(tensors: Sequence[Compared]) -> int:
 
 def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
     """Return the tensors of these numbers and those that stand alone on a side, by module, in execution order."""
-    rows = [*_rows(details, numbers), *_alone(details.counterparts)]
+    alone = (each for each in details.counterparts if not (each.torch and each.keras))
+    rows = [*_rows(details, numbers), *(Row("alone", each.torch, each.keras, "", None) for each in alone)]
     if len(rows) <= FEW:
         return [Group("all modules", rows)] if rows else []
     deepest = max(map(len, map(_path, rows)))
@@ -92,12 +93,6 @@ def _plain(tensor: Compared) -> str:
     if tensor.kind == "optimizer_state":
         return tensor.name.rpartition(".")[0]
     return tensor.name.partition("@")[0]
-
-
-def _alone(counterparts: Iterable[Counterpart]) -> Iterator[Row]:
-    for each in counterparts:
-        if not (each.torch and each.keras):
-            yield Row("alone", each.torch, each.keras, "", None)
 
 
 def _folded(rows: Sequence[Row], parts: int) -> list[Group]:
