@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Occurrence, Tensor
+from parity.doctor.evidence.common import Code, Occurrence, Place, Tensor
 from parity.doctor.evidence.model import Module, Weight
 from parity.doctor.evidence.ops import Call
 from parity.doctor.evidence.training import Event
@@ -17,9 +17,15 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str) -> Finding:
-    """Return a finding, with arguments in the order in which a report shows them."""
-    return Finding(id=name, severity=severity, where=where, source=source, message=message, fix=fix)
+def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str | Code) -> Finding:
+    """Return a finding, with arguments in the order in which a report shows them; `fix` may be the user's own line."""
+    text = fix.fix if isinstance(fix, Code) else fix
+    return Finding(id=name, severity=severity, where=where, source=source, message=message, fix=text)
+
+
+def finding_at(severity: Severity, name: str, place: Place, message: str, fix: str | Code) -> Finding:
+    """Return a finding about what happened at a place."""
+    return make_finding(severity, name, place.module, place.source, message, fix)
 
 
 def is_host(device: str) -> bool:
@@ -60,6 +66,11 @@ def source_of(evidence: Evidence, name: str) -> str:
             return source
         name = name.rpartition(".")[0]
     return module(evidence, MODEL).source
+
+
+def made_at(evidence: Evidence, weight: Weight) -> str:
+    """Return the line that gave a weight its type or device, or else the one that created its module."""
+    return weight.tensor.made or source_of(evidence, weight.module)
 
 
 def root_call(step: Step) -> Call | None:
@@ -135,10 +146,8 @@ def grouped_by_module(names: Collection[str], evidence: Evidence) -> list[Module
     for weight in trained:
         if weight.name in names:
             whole = _outermost(weight.module, names, trained)
-            group = groups.setdefault(
-                whole or weight.module or MODEL, ModuleParameters(whole or weight.module or MODEL, [], bool(whole))
-            )
-            group.names.append(weight.name)
+            module = whole or weight.module or MODEL
+            groups.setdefault(module, ModuleParameters(module, [], bool(whole))).names.append(weight.name)
     return list(groups.values())
 
 

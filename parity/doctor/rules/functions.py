@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, last, make_finding, number
+from parity.doctor.rules.facts import by_line, finding_at, last, make_finding, number
 
 EAGER = {
     "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
@@ -45,7 +45,7 @@ def eager(evidence: Evidence) -> Iterator[Finding]:
             f"{words.repeated(number(parts))}"
         )
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
-        yield make_finding("warning", "function.eager", part.place.module, part.place.source, message, fix)
+        yield finding_at("warning", "function.eager", part.place, message, fix)
 
 
 def compiled(evidence: Evidence) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def compiled(evidence: Evidence) -> Iterator[Finding]:
             f"The model is compiled again in each step: {lost}its training function is traced again. "
             f"Compile it once, before the first step.{words.repeated(number(calls))}"
         )
-        fix = calls[0].mended.fix if calls[0].mended else "if not model.compiled: model.compile(optimizer, loss)"
+        fix = calls[0].mended or "if not model.compiled: model.compile(optimizer, loss)"
         severity: Severity = "error" if calls[0].resets else "warning"
         yield make_finding(severity, "function.compiled", "", calls[0].place.source, message, fix)
 
@@ -69,7 +69,7 @@ def predicted(evidence: Evidence) -> Iterator[Finding]:
             "data pipeline and callbacks, which takes longer than the batch itself. predict_on_batch(x) returns the "
             f"same without them, model(x, training=False) as a tensor.{words.repeated(number(calls))}"
         )
-        fix = calls[0].mended.fix if calls[0].mended else "y = model(x, training=False)"
+        fix = calls[0].mended or "y = model(x, training=False)"
         yield make_finding("warning", "function.predict", "", calls[0].place.source, message, fix)
 
 
@@ -82,6 +82,5 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
             f"{'that time' if value.clock else 'what was drawn then'}, which is the same in all steps."
         )
         generic = "now = tf.timestamp()" if value.clock else "noise = tf.random.normal(tf.shape(x))"
-        fix = value.mended.fix if value.mended else generic
         severity: Severity = "warning" if value.clock else "error"
-        yield make_finding(severity, "function.frozen", "", value.place.source, message, fix)
+        yield make_finding(severity, "function.frozen", "", value.place.source, message, value.mended or generic)

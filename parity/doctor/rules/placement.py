@@ -7,7 +7,18 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Weight
 from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, gpus, is_host, last, make_finding, number, parameters, source_of, spread
+from parity.doctor.rules.facts import (
+    by_line,
+    finding_at,
+    gpus,
+    is_host,
+    last,
+    make_finding,
+    number,
+    parameters,
+    source_of,
+    spread,
+)
 from parity.trace.keys import MODEL
 
 UNEVEN = 3  # ratio of the largest share of parameters to the smallest that counts as uneven
@@ -19,27 +30,20 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     bytes_by_device = bytes_on(parameters(evidence))
     modules = {weight.module for weight in parameters(evidence)}
     devices = gpus(evidence)
-    if (
-        len(devices) < 2
-        or len(bytes_by_device) != 1
-        or is_host(*bytes_by_device)
-        or len(modules) < 2
-        or spread(evidence)
-        or _others_compute(evidence)
-    ):
+    if len(devices) < 2 or len(bytes_by_device) != 1 or len(modules) < 2:
         return
     (only,) = bytes_by_device
+    if is_host(only) or spread(evidence) or _others_compute(evidence):
+        return
     shares = ", ".join(f"{device} {words.size(bytes_by_device.get(device, 0))}" for device in devices)
     number = words.count(len(modules), "module")
     message = f"All {number} with parameters are on {only}, though there are {len(devices)} GPUs: {shares}."
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
     source = parts[0].source if parts else source_of(evidence, MODEL)
     severity: Severity = "warning" if _meant_to_spread(evidence) else "note"
-    if severity == "note" and not evidence.asked:
-        return
-    yield make_finding(
-        severity, "placement.one_device", MODEL, source, message, _distributed(evidence.side, len(devices))
-    )
+    fix = _distributed(evidence.side, len(devices))
+    if severity == "warning" or evidence.asked:
+        yield make_finding(severity, "placement.one_device", MODEL, source, message, fix)
 
 
 def shared_gpu(ranks: Sequence[Evidence]) -> Iterator[Finding]:
@@ -67,7 +71,7 @@ def shared_gpu(ranks: Sequence[Evidence]) -> Iterator[Finding]:
 def _others_compute(evidence: Evidence) -> bool:
     """Return whether modules without parameters run on other GPUs."""
     ran = {output.device for step in evidence.steps for call in step.calls for output in call.outputs}
-    return len(ran - {device for device in ran if is_host(device)}) > 1
+    return sum(not is_host(device) for device in ran) > 1
 
 
 def _meant_to_spread(evidence: Evidence) -> bool:
@@ -95,10 +99,7 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
     # A program that moves the whole model to one GPU and a branch to another does not try to distribute it.
     if len(bytes_by_device) < 2 or spread(evidence) or any(move.whole for move in evidence.moves):
         return
-    most, least = (
-        max(bytes_by_device, key=bytes_by_device.__getitem__),
-        min(bytes_by_device, key=bytes_by_device.__getitem__),
-    )
+    most, least = (choose(bytes_by_device, key=bytes_by_device.__getitem__) for choose in (max, min))
     if bytes_by_device[most] <= UNEVEN * bytes_by_device[least] or not _avoidable(weights, len(bytes_by_device)):
         return
     shares = ", ".join(f"{device} {words.size(bytes_by_device[device])}" for device in sorted(bytes_by_device))
@@ -107,10 +108,7 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
     )
     biggest = max((w for w in weights if w.tensor.device == most), key=lambda weight: weight.tensor.bytes)
     source = next((move.source for move in evidence.moves if move.device == most), source_of(evidence, biggest.module))
-    name = words.code(biggest.module)
-    fix = (
-        f'{name}.to("{least}")' if evidence.side == "torch" else f'with tf.device("{least}"): {name}.build(input_shape)'
-    )
+    fix = words.placed(evidence.side, words.code(biggest.module), least)
     yield make_finding("warning", "placement.lopsided", MODEL, source, message, fix)
 
 
@@ -151,7 +149,7 @@ def soft(evidence: Evidence) -> Iterator[Finding]:
                 f"{asked} as asked: {why}, and TensorFlow does not report that."
             )
             fix = f'with tf.device("{op.ran}"): x = layer(x)' if missing else NOT_SOFT
-            yield make_finding("warning", "placement.soft", op.place.module, op.place.source, message, fix)
+            yield finding_at("warning", "placement.soft", op.place, message, fix)
 
 
 def bytes_on(weights: list[Weight]) -> Counter[str]:

@@ -31,14 +31,14 @@ def groups(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> l
 
 def held_elsewhere(evidence: Evidence, ranks: Sequence[Evidence]) -> set[str]:
     """Return the parameters that an optimizer of another rank updates, which began with the same values there."""
-    own, names = comparable(evidence), set()
-    for other in ranks if own else ():
-        steps = comparable(other)
-        held = {name for step in other.steps for optimizer in step.optimizers for name in optimizer.parameters}
-        shared = held & set(own[0].used) & set(steps[0].used if steps else ())
-        names |= {
-            name for name in shared if other is not evidence and identical([own[0].used[name], steps[0].used[name]])
-        }
+    names: set[str] = set()
+    own = comparable(evidence)
+    for peer in ranks:
+        if own and peer is not evidence and (theirs := comparable(peer)):
+            held = {name for step in peer.steps for optimizer in step.optimizers for name in optimizer.parameters}
+            used = (own[0].used, theirs[0].used)
+            shared = held.intersection(*used)
+            names |= {name for name in shared if identical([numbers[name] for numbers in used])}
     return names
 
 
@@ -77,13 +77,13 @@ def shared(
     ]
 
 
-def _around(name: str, others: list[str]) -> set[str]:
-    """Return those of other parameters that are in the innermost module around a parameter that has any of them."""
+def _around(name: str, candidates: list[str]) -> set[str]:
+    """Return those of some parameters that are in the innermost module around a parameter that has any of them."""
     module = name
     while module != MODEL:
         module = module.rpartition(".")[0] or MODEL
-        if found := {other for other in others if below(module, other)}:
-            return found
+        if inside := {candidate for candidate in candidates if below(module, candidate)}:
+            return inside
     return set()
 
 

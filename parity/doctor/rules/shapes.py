@@ -8,7 +8,7 @@ from parity.doctor.evidence.ops import Broadcast, Call
 from parity.doctor.evidence.training import LossCall
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, is_input, make_finding, module, number, root_call, source_of
+from parity.doctor.rules.facts import by_line, finding_at, is_input, make_finding, module, number, root_call, source_of
 
 ELEMENTWISE = ("mse", "l1", "huber", "mae", "absolute", "squared")
 # The layer whose constructor takes batch_first, for modules that are built from such a layer.
@@ -89,8 +89,7 @@ def _all_pairs(
     )
     name = words.variable(column, "target" if words.variable(row, "") == "" and column is right else "output")
     fix = f"{name} = {name}.squeeze(-1)" if evidence.side == "torch" else f"{name} = tf.squeeze({name}, -1)"
-    squeezed, source = seen[0].squeezed, seen[0].place.source
-    return make_finding("error", "shape.loss_broadcast", "", source, message, squeezed.fix if squeezed else fix)
+    return make_finding("error", "shape.loss_broadcast", "", seen[0].place.source, message, seen[0].squeezed or fix)
 
 
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
@@ -104,8 +103,7 @@ def class_axis(evidence: Evidence) -> Iterator[Finding]:
                 f"{words.repeated(number(calls))}"
             )
             generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
-            fix = call.transposed.fix if call.transposed else generic
-            yield make_finding("warning", "shape.class_axis", call.place.module, call.place.source, message, fix)
+            yield finding_at("warning", "shape.class_axis", call.place, message, call.transposed or generic)
 
 
 def _has_classes_last(call: LossCall) -> bool:

@@ -6,7 +6,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ops import Copy
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, grouped, is_host, is_input, last, make_finding, number
+from parity.doctor.rules.facts import by_line, finding_at, grouped, is_host, is_input, last, make_finding, number
 
 STRIDED = 64 * 1024  # bytes from which it matters whether a batch is contiguous
 PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned memory
@@ -26,13 +26,13 @@ def copied_again(evidence: Evidence) -> Iterator[Finding]:
     """Report inputs that are copied to the same device more than once in a step."""
     copies = [copy for copy in last(evidence).copies if copy.what in ("to", "implicit") and is_input(copy.tensor)]
     by_route = grouped(copies, lambda copy: (copy.tensor.origin, copy.target))
-    repeated = [group for group in by_route if _again(group)]
-    for groups in grouped(repeated, lambda group: (_again(group)[0].place.module, _again(group)[0].place.source)):
-        first = _again(groups[0])[0]
+    repeated = [(again[0], group) for group in by_route if (again := _again(group))]
+    for routes in grouped(repeated, lambda pair: (pair[0].place.module, pair[0].place.source)):
+        first = routes[0][0]
         name = words.variable(first.tensor)
         fix = f"{words.moved(evidence.side, name, first.target)}  # once, before the model is called"
-        message = " ".join(map(_copied, groups))
-        yield make_finding("warning", "input.copied_again", first.place.module, first.place.source, message, fix)
+        message = " ".join(_copied(group) for _, group in routes)
+        yield finding_at("warning", "input.copied_again", first.place, message, fix)
 
 
 def _again(copies: list[Copy]) -> list[Copy]:
@@ -61,7 +61,7 @@ def not_contiguous(evidence: Evidence) -> Iterator[Finding]:
         )
         name = words.variable(first.tensor)
         fix = f"{name} = {name}.contiguous()  # in the data loader's workers"
-        yield make_finding("warning", "input.not_contiguous", first.place.module, first.place.source, message, fix)
+        yield finding_at("warning", "input.not_contiguous", first.place, message, fix)
 
 
 def not_pinned(evidence: Evidence) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def not_pinned(evidence: Evidence) -> Iterator[Finding]:
             f"{words.repeated(number(copies))}"
         )
         fix = "loader = DataLoader(dataset, pin_memory=True)  # and .to(device, non_blocking=True)"
-        yield make_finding("note", "input.not_pinned", first.place.module, first.place.source, message, fix)
+        yield finding_at("note", "input.not_pinned", first.place, message, fix)
 
 
 def _sent(evidence: Evidence) -> list[Copy]:
@@ -132,8 +132,8 @@ def waits(evidence: Evidence) -> Iterator[Finding]:
             f"{words.often(number(copies))} ({words.size(sum(copy.bytes for copy in copies))}): the host waits for "
             f"{devices}{_share(evidence, copies)}."
         )
-        fix = first.mended.fix if first.mended else _fix(evidence, first)
-        yield make_finding("warning", f"sync.{first.what}", first.place.module, first.place.source, message, fix)
+        fix = first.mended or _fix(evidence, first)
+        yield finding_at("warning", f"sync.{first.what}", first.place, message, fix)
 
 
 def races(evidence: Evidence) -> Iterator[Finding]:
@@ -144,8 +144,8 @@ def races(evidence: Evidence) -> Iterator[Finding]:
             f"{words.tensor(first.tensor)} is copied to the host with non_blocking=True, and {first.read} reads the "
             f"copy without waiting for it: what it reads may be old numbers.{words.repeated(number(copies))}"
         )
-        fix = first.mended.fix if first.mended else "torch.cuda.synchronize()  # after this line"
-        yield make_finding("error", "sync.race", first.place.module, first.place.source, message, fix)
+        fix = first.mended or "torch.cuda.synchronize()  # after this line"
+        yield finding_at("error", "sync.race", first.place, message, fix)
 
 
 def _share(evidence: Evidence, copies: list[Copy]) -> str:

@@ -6,9 +6,10 @@ And about passes for one optimizer that reach the parameters of another one, as 
 from collections.abc import Iterator, Sequence
 
 from parity.doctor.evidence import Evidence, Step
+from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.ops import Call
 from parity.doctor.evidence.training import Backward
-from parity.doctor.finding import Finding
+from parity.doctor.finding import Finding, Severity
 from parity.doctor.rules import words
 from parity.doctor.rules.facts import backward_ran, grouped_by_module, make_finding, parameters, source_of
 from parity.doctor.rules.replicas import held_elsewhere
@@ -26,9 +27,9 @@ def no_optimizer(evidence: Evidence, ranks: Sequence[Evidence]) -> Iterator[Find
     if not parts:
         return
     names = [name for part in parts for name in part.names]
+    subject, them = words.subject(names, "has", "have"), words.agree(len(names), "it")
     modules = words.listed([part.module for part in parts])
-    message = f"{words.subject(names, 'has', 'have')} a gradient ({modules}), but no optimizer updates "
-    message += "it." if len(names) == 1 else "them."
+    message = f"{subject} a gradient ({modules}), but no optimizer updates {them}."
     fix = f'optimizer.add_param_group({{"params": {words.code(parts[0].module)}.parameters()}})'
     if evidence.side == "keras":
         fix = "optimizer.apply_gradients(zip(gradients, model.trainable_variables))"
@@ -66,15 +67,14 @@ def not_cleared(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.own_step or not second.backwards or not any(optimizer.stepped for optimizer in first.optimizers):
         return
     held = {name for optimizer in first.optimizers for name in optimizer.parameters}
-    kept = [name for name in second.backwards[0].kept if name in held]
-    if kept:
+    backward = second.backwards[0]
+    if kept := [name for name in backward.kept if name in held]:
         message = (
             f"The gradients of the step before are still there when the backward pass begins ({words.listed(kept)}): "
             "each step adds to those of all steps before."
         )
-        source = second.backwards[0].source
-        fix = f"{second.backwards[0].optimizer or 'optimizer'}.zero_grad()  # before this line"
-        yield make_finding("error", "learning.not_cleared", "", source, message, fix)
+        fix = f"{backward.optimizer or 'optimizer'}.zero_grad()  # before this line"
+        yield make_finding("error", "learning.not_cleared", "", backward.source, message, fix)
 
 
 def not_normalised(evidence: Evidence) -> Iterator[Finding]:
@@ -92,9 +92,9 @@ def not_normalised(evidence: Evidence) -> Iterator[Finding]:
                 f"{number} backward passes add up before the update, but their losses are not divided by {number}: "
                 f"the gradients are {number} times those of one batch."
             )
-            fix = f"(loss / {number}).backward()" if evidence.side == "torch" else f"loss = loss / {number}"
-            divided = next((b.divided for b in together if b.source == source and b.divided), "")
-            fix = divided.replace("{}", str(number)) or fix
+            generic = "(loss / {}).backward()" if evidence.side == "torch" else "loss = loss / {}"
+            divided = next((b.divided for b in together if b.source == source and b.divided), generic)
+            fix = divided.replace("{}", str(number))
             yield make_finding("warning", "learning.not_normalised", "", source, message, fix)
 
 
@@ -106,10 +106,10 @@ def undetached(evidence: Evidence) -> Iterator[Finding]:
     """
     for step in evidence.steps:
         for number, backward in enumerate(step.backwards):
-            later = [other for other in step.backwards if other is not backward]
+            rest = [candidate for candidate in step.backwards if candidate is not backward]
             for a, b in backward.feeds:
                 own = set(backward.updated) == {a} and [b, a] not in backward.feeds
-                if own and any(_trains(other, a, b, step.failure is not None) for other in later):
+                if own and any(_trains(candidate, a, b, step.failure is not None) for candidate in rest):
                     yield _of_another(step, number, a, b)
                     return
 
@@ -124,18 +124,17 @@ def _of_another(step: Step, number: int, a: str, b: str) -> Finding:
     backward, held = step.backwards[number], step.optimizers[int(a)].parameters
     calls = (call for call in step.calls if call.backwards == number and call.detached)
     call = next((call for call in calls if _enters(step, call, a)), None)
-    kept = {name for other in step.backwards[number + 1 :] for name in other.kept} & {
-        *step.optimizers[int(b)].parameters
-    }
-    names = words.listed(step.optimizers[int(b)].parameters)
+    makers = step.optimizers[int(b)].parameters
+    kept = {name for later in step.backwards[number + 1 :] for name in later.kept}.intersection(makers)
+    effect = "these gradients are added to their own" if kept else "that is computed in vain, or fails"
     message = (
         f"The loss at {backward.source} is there to update {words.listed(held)}, but its backward pass goes on to "
-        f"{names}, which made the input: "
+        f"{words.listed(makers)}, which made the input: {effect}."
     )
-    message += "these gradients are added to their own." if kept else "that is computed in vain, or fails."
-    source = call.detached.source if call and call.detached else backward.source
-    fix = call.detached.fix if call and call.detached else "loss = criterion(critic(made.detach()), target)"
-    return make_finding("error" if kept or step.failure else "warning", "learning.undetached", "", source, message, fix)
+    line = call.detached if call else None
+    line = line or Code(source=backward.source, fix="loss = criterion(critic(made.detach()), target)")
+    severity: Severity = "error" if kept or step.failure else "warning"
+    return make_finding(severity, "learning.undetached", "", line.source, message, line)
 
 
 def _enters(step: Step, call: Call, a: str) -> bool:
@@ -147,7 +146,9 @@ def _enters(step: Step, call: Call, a: str) -> bool:
 
 def _is_held(step: Step, module: str, a: str) -> bool:
     """Return whether an optimizer holds all parameters of a module, and it has some."""
-    names = {
-        str(i): [n for n in each.parameters if n.startswith(f"{module}.")] for i, each in enumerate(step.optimizers)
+    holders = {
+        str(number)
+        for number, optimizer in enumerate(step.optimizers)
+        if any(name.startswith(f"{module}.") for name in optimizer.parameters)
     }
-    return bool(names[a]) and not any(names[i] for i in names if i != a)
+    return holders == {a}

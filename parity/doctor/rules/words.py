@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from parity.core.wording import agree as agree
 from parity.core.wording import count as count
 from parity.doctor.evidence.common import Tensor
 from parity.trace.keys import MODEL
@@ -100,6 +101,17 @@ def moved(side: str, name: str, device: str) -> str:
     if side == "torch":
         return f'{name} = {name}.to("{device}")'
     return f'with tf.device("{device}"): {name} = tf.identity({name})'
+
+
+def placed(side: str, layer: str, device: str) -> str:
+    """Return the line of code that puts a layer on a device."""
+    return f'{layer}.to("{device}")' if side == "torch" else f'with tf.device("{device}"): {layer}.build(input_shape)'
+
+
+def cast_to_ids(side: str, value: Tensor) -> str:
+    """Return the line of code that converts a tensor to integers, as which an embedding takes ids."""
+    name = variable(value, "ids")
+    return f"{name} = {name}.long()" if side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
 
 
 def cast(side: str, name: str) -> str:
