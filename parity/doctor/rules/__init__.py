@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Waiting
@@ -28,71 +28,30 @@ from parity.doctor.rules.hanging import Logs, hanging
 
 __all__ = ["IDS", "findings", "hanging"]
 
-RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
-    failures.failed,
-    failures.not_pretended,
-    misplaced.hidden,
-    misplaced.made_in_call,
-    misplaced.placed,
-    misplaced.optimizer_state,
-    placement.one_device,
-    placement.lopsided,
-    placement.unused,
-    placement.soft,
-    transfers.copied_again,
-    transfers.not_contiguous,
-    transfers.not_pinned,
-    transfers.repeated,
-    copies.constant,
-    copies.parameter,
-    copies.implicit,
-    copies.backward,
-    transfers.waits,
-    transfers.races,
-    functions.retraced,
-    functions.eager,
-    functions.frozen,
-    functions.compiled,
-    functions.predicted,
-    dtypes.float64_parameter,
-    dtypes.float64_input,
-    dtypes.mixed_parameters,
-    dtypes.float_ids,
-    dtypes.loss_scaling,
-    learning.no_gradient,
-    learning.unused_ddp,
-    learning.send_without_backward,
-    learning.zero_gradient,
-    updates.frozen,
-    updates.frozen_late,
-    updates.not_cleared,
-    updates.not_normalised,
-    training.no_step,
-    training.clipped_in_vain,
-    training.clipped_scaled,
-    training.cleared_early,
-    updates.undetached,
-    training.still,
-    training.scheduled_first,
-    training.exploding,
-    training.graph_kept,
-    training.features_kept,
-    losses.activated_twice,
-    losses.over_samples,
-    losses.not_logarithms,
-    losses.raw_logits,
-    losses.shuffled_apart,
-    losses.replica_mean,
-    losses.softmax_axis,
-    modes.in_eval,
-    modes.in_train,
-    modes.dropout,
-    shapes.sequence_first,
-    shapes.loss_broadcast,
-    shapes.class_axis,
-    finite.not_finite,
+# In this order: of findings with the same id at the same line the first one counts.
+FILES = (
+    failures,
+    misplaced,
+    placement,
+    transfers,
+    copies,
+    functions,
+    dtypes,
+    learning,
+    updates,
+    training,
+    losses,
+    modes,
+    shapes,
+    finite,
 )
-
+RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule
+RULES = [
+    function
+    for file in FILES
+    for name, function in vars(file).items()
+    if not name.startswith("_") and getattr(function, "__annotations__", None) == RULE
+]
 LOST = re.compile("Connection (closed|reset) by peer", re.IGNORECASE)
 # Findings that are consequences of another one (the key) if both are about the same line.
 CONSEQUENCES = {
