@@ -57,19 +57,20 @@ class Adviser:
 
     def check(self, choices: list[Choice], target: Target) -> None:
         """Measure all choices that can be trained here, and note how far the predictions are from that."""
-        cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
-        for choice in choices:
-            case = cases[choice.strategy]
-            if case and not choice.why_not:
-                choice.measured = self._measured(case, choice, target)
+        for choice, case in self._trainings(choices, target):
+            choice.measured = self._measured(case, choice, target)
 
     def balance(self, choices: list[Choice], target: Target) -> None:
         """Note a more even cut for the choices that cut the model into stages, where a step is shorter by it."""
+        for choice, case in self._trainings(choices, target):
+            if case.distribution.is_staged:
+                choice.balanced = self._balanced(case, choice, target)
+
+    def _trainings(self, choices: list[Choice], target: Target) -> Iterator[tuple[Choice, Case]]:
         cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
         for choice in choices:
-            case = cases[choice.strategy]
-            if case and case.distribution.is_staged and not choice.why_not:
-                choice.balanced = self._balanced(case, choice, target)
+            if (case := cases[choice.strategy]) and not choice.why_not:
+                yield choice, case
 
     def duration(self, case: Case, side: str, target: Target) -> Duration:
         """Return the predicted duration of a step on the target's devices."""

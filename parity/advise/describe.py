@@ -129,7 +129,7 @@ def norm(elements: int) -> Cost:
 
 def dropout(elements: int, rate: float) -> Cost:
     """Return the cost of a dropout; one of rate 0 does nothing."""
-    return Cost(FLOAT * elements, 2.0 * elements) if rate else Cost(0, 0)
+    return Cost(FLOAT * elements, 2.0 * elements) if rate else FREE
 
 
 def attention(queries: int, keys: int, width: int, heads: int, rate: float) -> Cost:
@@ -167,14 +167,14 @@ class TransformerParts:
             if name == self.encoder[-1]:
                 cost += norm(self.source * width)
                 modules.append("transformer.encoder.norm")
-            blocks.append(Block(self._weights(*modules), cost, (memory, words)))
+            blocks.append(Block(of(self.shapes, *modules), cost, (memory, words)))
         for name in self.decoder:
             cost, modules, passed = self._layer(self.target, crossed=True), [name], (memory, words)
             if name == self.decoder[-1]:
                 cost += norm(self.target * width) + linear(width, model.vocabulary, self.target)
                 modules += ["transformer.decoder.norm", "output"]
                 passed = (Tensor(self.target * model.vocabulary),)  # type: ignore[assignment]
-            blocks.append(Block(self._weights(*modules), cost, passed))
+            blocks.append(Block(of(self.shapes, *modules), cost, passed))
         return tuple(blocks)
 
     def branches(self) -> tuple[Branch, ...]:
@@ -237,7 +237,3 @@ class TransformerParts:
 
     def _tensor(self, words: int) -> Tensor:
         return Tensor(words * self.model.d_model)
-
-    def _weights(self, *modules: str) -> tuple[str, ...]:
-        prefixes = tuple(f"{module}." for module in modules)
-        return tuple(name for name in self.shapes if name.startswith(prefixes))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from parity.advise.model import Block, Cost, Model, Tensor
+from parity.bench.run import recorded_context
 from parity.config.base import BaseModel, Positive
 from parity.config.devices import Kind
 from parity.config.schema import Case
@@ -15,7 +16,6 @@ from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
-from parity.pairs.prepare import place
 from parity.runtime.backend import Backend
 from parity.runtime.runner import Runner
 from parity.trace import keys
@@ -48,18 +48,11 @@ def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: floa
         result = compared(file, runner.sides, folder / file.case.name, varied=False)
     if result.verdict == "error":
         raise (UsageError if result.error == "usage" else BackendError)(f"{file.case.name}: {result.reason}")
-    reference, ported = (Trace(folder / file.case.name / side) for side in ("torch", "keras"))
-    context = PairContext(
-        search=file.search,
-        survey=place(folder / file.case.name, "torch"),
-        mapping=ported.manifest.mapping,
-        matching=ported.manifest.matching,
-    )
-    model, batch = described(reference)
+    model, batch = described(Trace(folder / file.case.name / "torch"))
     data = msgspec.structs.replace(file.case.data, batch=batch)
     stand_in = PairModel(blocks=len(model.blocks))
     case = msgspec.structs.replace(file.case, model=stand_in, data=data)
-    return Recorded(case, model, file.case, context)
+    return Recorded(case, model, file.case, recorded_context(file, folder / file.case.name))
 
 
 def described(trace: Trace) -> tuple[Model, int]:

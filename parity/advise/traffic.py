@@ -96,18 +96,15 @@ def _all_reduce(case: Case, model: Model, side: str) -> Traffic:
 
 
 def _staged(case: Case, model: Model, side: str) -> Traffic:
-    """Send the activations of all micro-batches from stage to stage, and back the gradients of those that have one."""
-    places = stage_numbers(case, model)
-    return Traffic([*_along(model, places, case.data.batch)], {})
+    """Send the activations of all micro-batches from stage to stage, and back the gradients of those that have one.
 
-
-def _hybrid(case: Case, model: Model, side: str) -> Traffic:
-    stages = case.distribution.stages
+    Where several replicas are cut into stages, each stage's gradients are reduced.
+    """
     numbers = stage_numbers(case, model)
     copies: list[Transfer] = []
     for replica, part in enumerate(shards.split(range(case.data.batch), case)):
-        copies += _along(model, [replica * stages + stage for stage in numbers], len(part))
-    return Traffic(copies, {"all_reduce": model.size()})
+        copies += _along(model, [replica * case.distribution.stages + stage for stage in numbers], len(part))
+    return Traffic(copies, {"all_reduce": model.size() * (case.replicas > 1)})
 
 
 def _branch_parallel(case: Case, model: Model, side: str) -> Traffic:
@@ -184,7 +181,7 @@ FORMULAS: dict[type[BaseStrategy], Callable[[Case, Model, str], Traffic]] = {
     strategies.AllReduce: _all_reduce,
     strategies.SendRecv: _staged,
     strategies.Pipeline: _staged,
-    strategies.Hybrid: _hybrid,
+    strategies.Hybrid: _staged,
     strategies.BranchParallel: _branch_parallel,
     strategies.TensorParallel: _tensor_parallel,
     strategies.FSDP: _fsdp,

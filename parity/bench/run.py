@@ -57,7 +57,8 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
     batch = None if file else case.data.batch
     result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=checked.result.verdict)
     if checked.result.verdict not in SAME:
-        result.reason = _why_not(checked.result)
+        is_error = checked.result.verdict == "error"
+        result.reason = f"{'' if is_error else 'the two sides are not the same computation: '}{checked.result.reason}"
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
@@ -81,13 +82,6 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
     return result
 
 
-def _why_not(result: CaseResult) -> str:
-    """Return why a case is not timed, whose verdict is not that its two sides compute the same."""
-    if result.verdict == "error":
-        return result.reason
-    return f"the two sides are not the same computation: {result.reason}"
-
-
 def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Checked:
     folder.mkdir(parents=True)
     backends = [
@@ -100,13 +94,15 @@ def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path
         result = pairs.compared(file, runner.sides, folder / case.name, varied=False)
     if result.verdict == "error":
         return Checked(result)
-    traces = [Trace(folder / case.name / side) for side in ("torch", "keras")]
-    note_environment(traces, report)
-    known = traces[1].manifest
-    survey = place(folder / case.name, "torch")
-    return Checked(
-        result, PairContext(search=file.search, survey=survey, mapping=known.mapping, matching=known.matching)
-    )
+    note_environment([Trace(folder / case.name / side) for side in ("torch", "keras")], report)
+    return Checked(result, recorded_context(file, folder / case.name))
+
+
+def recorded_context(file: PairFile, folder: Path) -> PairContext:
+    """Return what the trainings of a pair have to know, from its traces in a folder."""
+    ported = Trace(folder / "keras").manifest
+    survey = place(folder, "torch")
+    return PairContext(search=file.search, survey=survey, mapping=ported.mapping, matching=ported.matching)
 
 
 def _trainings(case: Case, settings: Settings) -> Iterator[tuple[Way, Case]]:
