@@ -170,7 +170,7 @@ def energy_between(before: dict[str, float] | None, after: dict[str, float] | No
 
 
 @functools.cache
-def _gpus() -> list[Callable[[], int]]:
+def _gpus() -> Sequence[Callable[[], int]]:
     """Return a function for each GPU that reads its millijoules; none without nvidia-ml-py, a driver, or counters.
 
     docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetTotalEnergyConsumption: from Volta on.
@@ -182,9 +182,7 @@ def _gpus() -> list[Callable[[], int]]:
     try:
         nvml.nvmlInit()
         handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
-        counters: list[Callable[[], int]] = [
-            functools.partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in handles
-        ]
+        counters = [functools.partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in handles]
         for counter in counters:
             counter()  # fails now rather than in the midst of a measurement
     except nvml.NVMLError:
