@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.ops import Copy
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, finding_at, grouped, is_host, last, make_finding, number, spread
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import facts, words
 from parity.doctor.rules.misplaced import misplaced_weights
 
 # Origins of tensors that are new in each step, or for which there is another rule.
@@ -17,14 +16,11 @@ NOT_CONSTANT = ("input ", "output of ", "loss", "gradient", "parameter ")
 def constant(evidence: Evidence) -> Iterator[Finding]:
     """Report values that do not change and are sent from the host in each step."""
     misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
-    sent = [copy for copy in last(evidence).copies if is_host(copy.source) and not is_host(copy.target)]
-    constants = [c for c in sent if _is_constant(c, len(evidence.steps)) and _name(c.tensor) not in misplaced]
-    for copies in by_line(constants):
+    constants = [copy for copy in facts.sent(evidence) if _is_constant(copy, len(evidence.steps))]
+    for copies in facts.by_line(copy for copy in constants if _name(copy.tensor) not in misplaced):
         first, targets = copies[0], words.listed(list(dict.fromkeys(copy.target for copy in copies)))
-        message = (
-            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} sent to {targets}, "
-            f"{words.often(number(copies))} ({words.size(sum(c.bytes for c in copies))}){words.made(first.tensor)}."
-        )
+        made = words.made(first.tensor)
+        message = f"{words.copied(copies)} sent to {targets}, {words.amount(copies)}{made}."
         yield finding_at("warning", "copy.constant", first.place, message, _kept_on_device(evidence.side, first))
 
 
@@ -57,16 +53,16 @@ def _name(tensor: Tensor) -> str:
 
 def parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that go from device to device in each step."""
-    if spread(evidence):
+    if facts.spread(evidence):
         return
     misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
-    moved = [c for c in last(evidence).copies if c.what == "to" and c.tensor.origin.startswith("parameter ")]
+    moved = [c for c in facts.last(evidence).copies if c.what == "to" and c.tensor.origin.startswith("parameter ")]
     for copies in _by_source(copy for copy in moved if _name(copy.tensor) not in misplaced):
-        first, by_parameter = copies[0], grouped(copies, lambda copy: copy.tensor.origin)
+        first, by_parameter = copies[0], facts.grouped(copies, lambda copy: copy.tensor.origin)
         names = words.subject([_name(group[0].tensor) for group in by_parameter], "goes", "go")
         message = (
-            f"{names} from {first.source} to {first.target} in each step ({_size(copies)})."
-            f"{words.repeated(max(map(number, by_parameter)))}"
+            f"{names} from {first.source} to {first.target} in each step ({words.size_of(copies)})."
+            f"{words.repeated(max(map(facts.number, by_parameter)))}"
         )
         owner = words.owner(first.tensor)
         fix = words.placed(evidence.side, words.code(owner), first.target)
@@ -74,11 +70,7 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _by_source(copies: Iterable[Copy]) -> list[list[Copy]]:
-    return grouped(copies, lambda copy: copy.place.source)
-
-
-def _size(copies: list[Copy]) -> str:
-    return words.size(sum(copy.bytes for copy in copies))
+    return facts.grouped(copies, lambda copy: copy.place.source)
 
 
 def implicit(evidence: Evidence) -> Iterator[Finding]:
@@ -87,7 +79,7 @@ def implicit(evidence: Evidence) -> Iterator[Finding]:
         first = copies[0]
         message = (
             f"TensorFlow moved {words.tensor(first.tensor)} to {first.target} on its own, because an op that needs it "
-            f"runs there: {words.count(number(copies), 'copy')} in a step ({_size(copies)})."
+            f"runs there: {words.count(facts.number(copies), 'copy')} in a step ({words.size_of(copies)})."
         )
         layer = words.code(first.place.module) if first.place.module else "layer"
         fix = f'with tf.device("{first.source}"): x = {layer}(x)'
@@ -101,7 +93,7 @@ def backward(evidence: Evidence) -> Iterator[Finding]:
         names = words.listed(list(dict.fromkeys(filter(None, modules))) or ["the model"])
         message = (
             f"The backward pass runs on {first.target}, but the forward of {names} ran on {first.source}: "
-            f"{words.count(number(copies), 'copy')} in a step ({_size(copies)})."
+            f"{words.count(facts.number(copies), 'copy')} in a step ({words.size_of(copies)})."
         )
         fix = (
             f'with tf.device("{first.source}"): gradients = tape.gradient(output, variables)  # a tape for each device'
@@ -115,14 +107,14 @@ def _between_gpus(evidence: Evidence, phases: tuple[str, ...]) -> list[list[Copy
     Copies that the program intends are left out.
     """
     unintended = []
-    for copy in [] if spread(evidence) else last(evidence).copies:
+    for copy in [] if facts.spread(evidence) else facts.last(evidence).copies:
         # A parameter that the training script itself reads, outside of the model's forward, has to be on the device of
         # the code that reads it.
         is_intended = not copy.place.module and copy.tensor.origin.startswith("parameter ") and "backward" not in phases
         # A gradient has to return to the device that the activation came from. Values that the forward pass saved are
         # already on the device of their op and should not have to move.
         is_intended = is_intended or (copy.place.phase == "backward" and copy.tensor.origin in ("gradient", ""))
-        is_between = copy.source != copy.target and not (is_host(copy.source) or is_host(copy.target))
+        is_between = copy.source != copy.target and not (facts.is_host(copy.source) or facts.is_host(copy.target))
         if copy.what == "implicit" and is_between and copy.tensor.shape and copy.place.phase in phases:
             unintended += [] if is_intended else [copy]
     return _by_source(unintended)

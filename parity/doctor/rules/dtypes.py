@@ -6,49 +6,38 @@ from collections.abc import Iterator
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.ops import Call
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import (
-    FLOATS,
-    backward_ran,
-    grouped,
-    inputs,
-    made_at,
-    make_finding,
-    module,
-    parameters,
-    root_call,
-)
+from parity.doctor.finding import Finding, Severity, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 DOUBLE = "float64"
-SINGLES = tuple(dtype for dtype in FLOATS if dtype != DOUBLE)
+SINGLES = tuple(dtype for dtype in facts.FLOATS if dtype != DOUBLE)
 
 
 def float64_parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report float64 parameters in a program of float32."""
     if not mixed_with_float64(evidence):
         return
-    doubles = [weight for weight in parameters(evidence) if weight.tensor.dtype == DOUBLE]
-    for weights in grouped(doubles, lambda weight: made_at(evidence, weight)):
+    doubles = [weight for weight in facts.parameters(evidence) if weight.tensor.dtype == DOUBLE]
+    for weights in facts.grouped(doubles, lambda weight: facts.made_at(evidence, weight)):
         first, size = weights[0], words.size(sum(weight.tensor.bytes for weight in weights))
         subject = words.subject([weight.name for weight in weights], "is", "are")
         message = f"{subject} float64 ({size}), but the rest of the program is not."
         layer = words.code(first.module)
         fix = f"{layer}.float()" if evidence.side == "torch" else 'keras.config.set_dtype_policy("float32")'
         where = first.module or MODEL
-        yield make_finding("warning", "type.float64_parameter", where, made_at(evidence, first), message, fix)
+        yield make_finding("warning", "type.float64_parameter", where, facts.made_at(evidence, first), message, fix)
 
 
 def float64_input(evidence: Evidence) -> Iterator[Finding]:
     """Report float64 inputs in a program of float32."""
-    if not mixed_with_float64(evidence) or all(w.tensor.dtype == DOUBLE for w in parameters(evidence)):
+    if not mixed_with_float64(evidence) or all(w.tensor.dtype == DOUBLE for w in facts.parameters(evidence)):
         return
     for step in evidence.steps:
         ids = {tensor.origin for _, tensor in looked_up(evidence, step)}
-        for tensor in inputs(step):
+        for tensor in facts.inputs(step):
             if tensor.dtype == DOUBLE and tensor.origin not in ids:
-                call = root_call(step)
+                call = facts.root_call(step)
                 yield double_input(evidence, tensor, call.source if call else "")
 
 
@@ -69,40 +58,42 @@ def double_input(evidence: Evidence, tensor: Tensor, called: str) -> Finding:
 def looked_up(evidence: Evidence, step: Step) -> list[tuple[Call, Tensor]]:
     """Return the calls of embeddings with the ids that went in."""
     calls = [call for call in step.calls if call.inputs]
-    return [(call, call.inputs[0]) for call in calls if module(evidence, call.module).kind == "Embedding"]
+    return [(call, call.inputs[0]) for call in calls if facts.module(evidence, call.module).kind == "Embedding"]
 
 
 def mixed_with_float64(evidence: Evidence) -> bool:
     """Return whether some parameters and inputs are float64 and others not; if all are, the user wants that."""
-    floats = {weight.tensor.dtype for weight in parameters(evidence)}
-    floats |= {tensor.dtype for step in evidence.steps for tensor in inputs(step)}
-    floats &= set(FLOATS)
+    floats = {weight.tensor.dtype for weight in facts.parameters(evidence)}
+    floats |= {tensor.dtype for step in evidence.steps for tensor in facts.inputs(step)}
+    floats &= set(facts.FLOATS)
     return DOUBLE in floats and len(floats) > 1
 
 
 def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters of several float types."""
-    types = Counter(weight.tensor.dtype for weight in parameters(evidence) if weight.tensor.dtype in SINGLES)
+    types = Counter(weight.tensor.dtype for weight in facts.parameters(evidence) if weight.tensor.dtype in SINGLES)
     if len(types) < 2:
         return
     most = max(types, key=lambda dtype: (dtype == "float32", types[dtype]))
-    odd = [weight for weight in parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most]
+    odd = [
+        weight for weight in facts.parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most
+    ]
     shares = ", ".join(f"{number} {dtype}" for dtype, number in types.most_common())
     subject = words.subject([weight.name for weight in odd], "differs", "differ")
     message = f"The parameters are of several types: {shares}; {subject} from most."
     layer = words.code(odd[0].module)
     fix = f"{layer}.to(torch.{most})" if evidence.side == "torch" else f'keras.config.set_dtype_policy("{most}")'
-    yield make_finding("warning", "type.mixed_parameters", MODEL, made_at(evidence, odd[0]), message, fix)
+    yield make_finding("warning", "type.mixed_parameters", MODEL, facts.made_at(evidence, odd[0]), message, fix)
 
 
 def float_ids(evidence: Evidence) -> Iterator[Finding]:
     """Report embeddings that get floats as ids, which Keras rounds silently."""
     for step in evidence.steps:
-        lookups = [(call, ids) for call, ids in looked_up(evidence, step) if call.outputs and ids.dtype in FLOATS]
+        lookups = [(call, ids) for call, ids in looked_up(evidence, step) if call.outputs and ids.dtype in facts.FLOATS]
         given = [(call, _as_given(step, ids)) for call, ids in lookups]
         # If integers were given, Keras itself cast them.
-        floats = [(call, ids) for call, ids in given if ids.dtype in FLOATS]
-        for group in grouped(floats, lambda entry: (entry[0].module, entry[1].made or entry[0].source)):
+        floats = [(call, ids) for call, ids in given if ids.dtype in facts.FLOATS]
+        for group in facts.grouped(floats, lambda entry: (entry[0].module, entry[1].made or entry[0].source)):
             call, ids = group[0]
             finding = ids_as_floats(evidence, ids, call.module, call.source, "warning")
             finding.message += words.repeated(len(group))
@@ -133,7 +124,7 @@ def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, seve
 def loss_scaling(evidence: Evidence) -> Iterator[Finding]:
     """Report gradients in float16 without loss scaling: small ones become zero."""
     for step in evidence.steps:
-        if step.half and not step.loss_scaled and backward_ran(evidence):
+        if step.half and not step.loss_scaled and facts.backward_ran(evidence):
             message = "The model computes in float16 and the loss is not scaled: gradients below 6e-8 become 0."
             fix = "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
             if evidence.side == "keras":

@@ -4,28 +4,16 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Code, Occurrence, Place, Tensor
+from parity.doctor.evidence.common import Occurrence, Tensor
 from parity.doctor.evidence.model import Module, Weight
-from parity.doctor.evidence.ops import Call
+from parity.doctor.evidence.ops import Call, Copy
 from parity.doctor.evidence.training import Event
-from parity.doctor.finding import Finding, Severity
 from parity.trace.keys import MODEL
 
 Item = TypeVar("Item")
 Seen = TypeVar("Seen", bound=Occurrence)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
-
-def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str | Code) -> Finding:
-    """Return a finding, with arguments in the order in which a report shows them; `fix` may be the user's own line."""
-    text = fix.fix if isinstance(fix, Code) else fix
-    return Finding(id=name, severity=severity, where=where, source=source, message=message, fix=text)
-
-
-def finding_at(severity: Severity, name: str, place: Place, message: str, fix: str | Code) -> Finding:
-    """Return a finding about what happened at a place."""
-    return make_finding(severity, name, place.module, place.source, message, fix)
 
 
 def is_host(device: str) -> bool:
@@ -112,6 +100,11 @@ def number(occurrences: Iterable[Occurrence | Event]) -> int:
 def last(evidence: Evidence) -> Step:
     """Return the last observed step, which is typical: the first may have work that is done only once."""
     return evidence.steps[-1] if evidence.steps else Step()
+
+
+def sent(evidence: Evidence) -> list[Copy]:
+    """Return what goes from the host to a GPU in each step."""
+    return [copy for copy in last(evidence).copies if is_host(copy.source) and not is_host(copy.target)]
 
 
 def backward_ran(evidence: Evidence) -> bool:

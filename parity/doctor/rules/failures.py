@@ -10,9 +10,8 @@ from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Code, Tensor
 from parity.doctor.evidence.ops import Failure, InPlace
 from parity.doctor.evidence.training import Carried
-from parity.doctor.finding import Finding
-from parity.doctor.rules import dtypes, learning, misplaced, updates, words
-from parity.doctor.rules.facts import FLOATS, INTEGERS, finding_at, grouped, is_input, make_finding, module
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import dtypes, facts, learning, misplaced, updates, words
 from parity.trace.keys import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
@@ -82,7 +81,7 @@ def batch_of_one(evidence: Evidence, _: Step, failure: Failure) -> Finding | Non
     """Return the finding for a normalisation over a single value per channel."""
     if "Expected more than 1 value per channel" not in failure.message:
         return None
-    norm = module(evidence, failure.place.module)
+    norm = facts.module(evidence, failure.place.module)
     message = (
         f"{norm.name or 'Batch norm'} normalises over the batch, which has one value per channel: minus its own mean, "
         "it is always 0. Use larger batches (drop_last=True, if only the last is so small), or a norm for each sample."
@@ -135,12 +134,12 @@ def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
 
 
 def _rows(evidence: Evidence, failure: Failure) -> str:
-    tables = [tensor.shape[0] for tensor in failure.tensors if len(tensor.shape) == 2 and tensor.dtype in FLOATS]
-    return str(module(evidence, failure.place.module).facts.get("rows") or next(iter(tables), ""))
+    tables = [tensor.shape[0] for tensor in failure.tensors if len(tensor.shape) == 2 and tensor.dtype in facts.FLOATS]
+    return str(facts.module(evidence, failure.place.module).facts.get("rows") or next(iter(tables), ""))
 
 
 def _embeds(evidence: Evidence, failure: Failure) -> bool:
-    kind = module(evidence, failure.place.module).kind
+    kind = facts.module(evidence, failure.place.module).kind
     return "embedding" in failure.operation.lower() or "Embedding" in kind
 
 
@@ -148,7 +147,7 @@ def float_ids(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     """Return the finding for an embedding that received floats as ids."""
     if not _embeds(evidence, failure) or len({tensor.device for tensor in failure.tensors}) > 1:
         return None
-    floats = [tensor for tensor in failure.tensors if tensor.dtype in FLOATS and tensor.shape]
+    floats = [tensor for tensor in failure.tensors if tensor.dtype in facts.FLOATS and tensor.shape]
     ids = [tensor for tensor in floats if not tensor.origin.startswith(("parameter ", "hidden "))]
     return dtypes.ids_as_floats(evidence, ids[0], failure.place.module, failure.place.source, "error") if ids else None
 
@@ -162,10 +161,10 @@ def unused_ddp(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
 
 def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     """Return the finding for an op that received tensors of two types."""
-    tensors = [tensor for tensor in failure.tensors if tensor.dtype in FLOATS + INTEGERS]
+    tensors = [tensor for tensor in failure.tensors if tensor.dtype in facts.FLOATS + facts.INTEGERS]
     if len({tensor.dtype for tensor in tensors}) < 2 or not re.search(DTYPES, failure.message):
         return None
-    integers = [tensor for tensor in tensors if tensor.dtype in INTEGERS]
+    integers = [tensor for tensor in tensors if tensor.dtype in facts.INTEGERS]
     if integers:
         return _integers(evidence, integers[0], failure)
     doubles = [tensor for tensor in tensors if tensor.dtype == dtypes.DOUBLE]
@@ -191,7 +190,7 @@ def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
 
 def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Finding:
     """Return the finding for a float64 tensor: the input itself, or else what made the op's operand float64."""
-    given = [tensor for tensor in doubles if is_input(tensor)]
+    given = [tensor for tensor in doubles if facts.is_input(tensor)]
     sources = [] if given else [*dtypes.float64_parameter(evidence), *dtypes.float64_input(evidence)]
     finding = (sources or [dtypes.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
     finding.severity = "error"
@@ -200,7 +199,7 @@ def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Fin
 
 def not_pretended(evidence: Evidence) -> Iterator[Finding]:
     """Report the calls that did not end the program, those with the same consequence together."""
-    for calls in grouped(evidence.not_pretended, lambda call: call.instead):
+    for calls in facts.grouped(evidence.not_pretended, lambda call: call.instead):
         others = [f"{call.call} at {call.source}" for call in calls[1:]]
         also = f" (also {', '.join(others)})" if others else ""
         message = f"Virtual GPUs do not imitate {calls[0].call}{also}: {calls[0].instead}."

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ops import NotFinite
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import finding_at, grouped_by_module, make_finding, source_of
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import facts, words
 
 
 class Reason(NamedTuple):
@@ -112,9 +111,9 @@ def _gradients(evidence: Evidence) -> Iterator[Finding]:
     """Report gradients that are not finite, if no op was seen to cause it; under loss scaling they may be at first."""
     steps = [step for step in evidence.steps if not step.loss_scaled]
     names = {g.parameter for step in steps for g in step.gradients if g.state == "not_finite"}
-    if parts := grouped_by_module(names, evidence):
+    if parts := facts.grouped_by_module(names, evidence):
         parameters = words.listed([name for part in parts for name in part.names])
         message = f"The gradients of {parameters} are not finite: {OTHER.why}."
         fix = OTHER.torch if evidence.side == "torch" else OTHER.keras
         where = parts[0].module
-        yield make_finding("error", "finite.backward", where, source_of(evidence, where), message, fix)
+        yield make_finding("error", "finite.backward", where, facts.source_of(evidence, where), message, fix)

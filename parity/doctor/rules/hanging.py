@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from parity.core import ownership
 from parity.doctor.evidence.ranks import Collective, Waiting
-from parity.doctor.finding import Finding
+from parity.doctor.finding import Finding, make_finding
 from parity.doctor.rewrite import shown
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import make_finding
 
 SENDS, RECEIVES = ("send",), ("recv",)
 # Operations whose tensors may differ in shape between the ranks.

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import LossCall
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import grouped, make_finding, number
+from parity.doctor.finding import Finding, make_finding
+from parity.doctor.rules import facts, words
 
 SLACK = 1e-2  # error of probabilities and their sums, which is this large in half precision
 TWICE = {
@@ -106,7 +105,7 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
         apart = [call for call in step.losses if call.rows == "apart"]
         if apart and not any(call.rows == "together" for call in step.losses):
             call = apart[0]
-            count = number(each for each in apart if each.place.source == call.place.source)
+            count = facts.number(each for each in apart if each.place.source == call.place.source)
             message = (
                 f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
                 f"the model was given: samples and targets were shuffled apart.{words.repeated(count)}"
@@ -144,11 +143,11 @@ def _range(call: LossCall) -> str:
 
 def _by_finding(calls: Iterable[LossCall]) -> list[list[LossCall]]:
     """Return calls in groups of the same module, activation and line that should be changed."""
-    return grouped(calls, lambda call: (call.place.module, _activation(call), (call.mended or call.place).source))
+    return facts.grouped(calls, lambda call: (call.place.module, _activation(call), (call.mended or call.place).source))
 
 
 def _finding(name: str, calls: list[LossCall], message: str, generic: str) -> Finding:
     """Return the finding about calls that are mended at the same line."""
-    call, message = calls[0], message + words.repeated(number(calls))
+    call, message = calls[0], message + words.repeated(facts.number(calls))
     line = call.mended or Code(source=call.place.source, fix=generic)
     return make_finding("error", name, call.place.module, line.source, message, line)

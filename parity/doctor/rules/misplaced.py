@@ -11,25 +11,8 @@ from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.model import Weight
 from parity.doctor.evidence.ops import Failure
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import (
-    below,
-    by_line,
-    finding_at,
-    grouped,
-    home,
-    is_host,
-    is_input,
-    is_twin,
-    last,
-    made_at,
-    make_finding,
-    number,
-    parameters,
-    root_call,
-    source_of,
-)
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 SEEDS = "uint32"  # dtype of the states of Keras's random generators, which stay on the host
@@ -58,19 +41,19 @@ def misplaced_weights(evidence: Evidence) -> list[MisplacedWeight]:
 def _home_of(weight: Weight, evidence: Evidence) -> str:
     """Return where a weight should be: with its module's other parameters, or on the model's GPU; "" for any device."""
     beside = [w.tensor.device for w in evidence.weights if w.module == weight.module and w.kind == "parameter"]
-    beside = [device for device in beside if not is_host(device)]
+    beside = [device for device in beside if not facts.is_host(device)]
     if beside:
         return max(beside, key=beside.count)
-    return home(evidence) if is_host(weight.tensor.device) else ""
+    return facts.home(evidence) if facts.is_host(weight.tensor.device) else ""
 
 
 def placed(evidence: Evidence) -> Iterator[Finding]:
     """Report misplaced parameters and buffers, those of one line together."""
 
     def key(entry: MisplacedWeight) -> tuple[str, str, str, str]:
-        return entry.weight.kind, made_at(evidence, entry.weight), entry.weight.tensor.device, entry.home
+        return entry.weight.kind, facts.made_at(evidence, entry.weight), entry.weight.tensor.device, entry.home
 
-    for group in grouped(misplaced_weights(evidence), key):
+    for group in facts.grouped(misplaced_weights(evidence), key):
         first, (kind, source, device, expected) = group[0].weight, key(group[0])
         subject = words.subject([entry.weight.name for entry in group], "is", "are")
         message = f"{subject} on {device}, but the rest of the model is on {expected}."
@@ -116,13 +99,13 @@ def hidden(evidence: Evidence) -> Iterator[Finding]:
     """Report modules in plain lists, dicts or closures, those of one list together; target networks may be there."""
     outermost: list[str] = []
     for module in evidence.modules:
-        if not module.registered and not any(below(name, module.name) for name in outermost):
+        if not module.registered and not any(facts.below(name, module.name) for name in outermost):
             outermost.append(module.name)
-    learning = [name for name in outermost if not is_twin(evidence, name)]
-    for names in grouped(learning, lambda name: name.partition("[")[0]):
+    learning = [name for name in outermost if not facts.is_twin(evidence, name)]
+    for names in facts.grouped(learning, lambda name: name.partition("[")[0]):
         path = names[0].partition("[")[0]
         fix = _registered(evidence.side, path, names[0])
-        yield _not_registered(names, source_of(evidence, names[0]), fix)
+        yield _not_registered(names, facts.source_of(evidence, names[0]), fix)
 
 
 def _not_registered(names: list[str], source: str, fix: str) -> Finding:
@@ -133,12 +116,12 @@ def _not_registered(names: list[str], source: str, fix: str) -> Finding:
 
 def made_in_call(evidence: Evidence) -> Iterator[Finding]:
     """Report modules with parameters that are made anew in each call of another one."""
-    for modules in by_line(last(evidence).made):
+    for modules in facts.by_line(facts.last(evidence).made):
         first = modules[0]
         parameters = words.count(first.parameters, "parameter")
         message = (
             f"{first.place.module} makes a new {first.kind} in each call: its {parameters} begin anew in each step and "
-            f"are never trained.{words.repeated(number(modules))}"
+            f"are never trained.{words.repeated(facts.number(modules))}"
         )
         name = first.kind.lower()
         fix = f"x = self.{name}(x)  # with self.{name} = {first.kind}(...) in __init__"
@@ -165,11 +148,13 @@ def devices(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
         return next(hidden(evidence), None) or _hidden(failure)
     if misplaced := _misplaced_weight(evidence, failure):
         return misplaced
-    if not home(evidence) and parameters(evidence):
+    if not facts.home(evidence) and facts.parameters(evidence):
         return _model_on_host(evidence, tensors)
     expected = _device_of_op(evidence, failure)
-    elsewhere = sorted((t for t in tensors if t.device != expected), key=lambda tensor: not is_host(tensor.device))
-    if inputs := [tensor for tensor in tensors if is_input(tensor) and tensor.device != expected]:
+    elsewhere = sorted(
+        (t for t in tensors if t.device != expected), key=lambda tensor: not facts.is_host(tensor.device)
+    )
+    if inputs := [tensor for tensor in tensors if facts.is_input(tensor) and tensor.device != expected]:
         return _input(evidence, step, failure, inputs[0], expected)
     return _activation(evidence, failure, elsewhere[0], expected)
 
@@ -193,21 +178,21 @@ def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
 
 def _model_on_host(evidence: Evidence, tensors: list[Tensor]) -> Finding:
     """Return the finding for a model that is on the host although its data is not."""
-    moved = next((tensor for tensor in tensors if not is_host(tensor.device)), None)
-    number, data = words.count(len(parameters(evidence)), "parameter"), words.tensor(moved or tensors[0])
+    moved = next((tensor for tensor in tensors if not facts.is_host(tensor.device)), None)
+    number, data = words.count(len(facts.parameters(evidence)), "parameter"), words.tensor(moved or tensors[0])
     message = f"All {number} are on the host, but {data} is not."
     device = moved.device if moved else "cuda:0"
     fix = f'model = model.to("{device}")'
-    return make_finding("error", "placement.parameter", MODEL, source_of(evidence, MODEL), message, fix)
+    return make_finding("error", "placement.parameter", MODEL, facts.source_of(evidence, MODEL), message, fix)
 
 
 def _device_of_op(evidence: Evidence, failure: Failure) -> str:
     """Return where the op should run: with its weights, or its module's; else on a GPU that holds an operand."""
-    of_module = [weight.tensor for weight in parameters(evidence) if weight.module == failure.place.module]
-    on_gpu = [tensor for tensor in failure.tensors if not is_host(tensor.device)]
-    computed = [tensor for tensor in on_gpu if not is_input(tensor)]
+    of_module = [weight.tensor for weight in facts.parameters(evidence) if weight.module == failure.place.module]
+    on_gpu = [tensor for tensor in failure.tensors if not facts.is_host(tensor.device)]
+    computed = [tensor for tensor in on_gpu if not facts.is_input(tensor)]
     first = next(iter(_weights(failure) or of_module or computed or on_gpu), None)
-    return first.device if first else home(evidence)
+    return first.device if first else facts.home(evidence)
 
 
 def _weights(failure: Failure) -> list[Tensor]:
@@ -216,7 +201,7 @@ def _weights(failure: Failure) -> list[Tensor]:
 
 def _input(evidence: Evidence, step: Step, failure: Failure, tensor: Tensor, expected: str) -> Finding:
     """Return the finding for an input, at the line that calls the model with it if one does, else at the op."""
-    call = root_call(step)
+    call = facts.root_call(step)
     given = [(each.origin, each.device) for each in call.inputs] if call else []
     is_models = (tensor.origin, tensor.device) in given
     source = (call.source if is_models and call else "") or failure.place.source
@@ -232,7 +217,7 @@ def _input(evidence: Evidence, step: Step, failure: Failure, tensor: Tensor, exp
 def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: str) -> Finding:
     """Return the finding for an activation or a constant that was not moved to the op's device."""
     where, operation = failure.place.module, failure.operation or "The op"
-    if is_host(tensor.device) and tensor.origin in ("", "constant"):
+    if facts.is_host(tensor.device) and tensor.origin in ("", "constant"):
         message = (
             f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, but its other operands are on {expected}."
         )

@@ -5,18 +5,8 @@ from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Module
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import (
-    backward_ran,
-    by_line,
-    finding_at,
-    make_finding,
-    module,
-    number,
-    root_call,
-    source_of,
-)
+from parity.doctor.finding import Finding, Severity, finding_at, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
@@ -24,11 +14,11 @@ CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute somethi
 
 def in_eval(evidence: Evidence) -> Iterator[Finding]:
     """Report a backward pass through a model, or parts of it, in eval mode."""
-    if not backward_ran(evidence):
+    if not facts.backward_ran(evidence):
         return
     sensitive = [m for m in evidence.modules if CARES.search(m.kind)]
     in_eval_mode = [m for m in sensitive if not m.training and not m.facts.get("frozen")]
-    whole = not module(evidence, MODEL).training
+    whole = not facts.module(evidence, MODEL).training
     if whole and (sensitive or evidence.side == "torch"):
         severity: Severity = "warning" if sensitive else "note"
         message = f"The whole model is in eval mode while a backward pass runs: {_effect(sensitive)}."
@@ -39,7 +29,7 @@ def in_eval(evidence: Evidence) -> Iterator[Finding]:
         message = f"{words.subject(names, 'is', 'are')} in eval mode while the rest trains: {_effect(in_eval_mode)}."
         layer = words.code(names[0])
         fix = f"{layer}.train()" if evidence.side == "torch" else f"x = {layer}(x, training=True)"
-        yield make_finding("note", "mode.eval", names[0], source_of(evidence, names[0]), message, fix)
+        yield make_finding("note", "mode.eval", names[0], facts.source_of(evidence, names[0]), message, fix)
 
 
 def in_train(evidence: Evidence) -> Iterator[Finding]:
@@ -48,7 +38,7 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
     # In Keras there are no gradients unless a tape records; then no cut is noted either.
     cut = evidence.side == "keras" or any(cut.what == "no_grad" for step in evidence.steps for cut in step.cuts)
     over = evidence.steps and not any(step.failure for step in evidence.steps)
-    if evidence.own_step and over and sensitive and cut and not backward_ran(evidence):
+    if evidence.own_step and over and sensitive and cut and not facts.backward_ran(evidence):
         message = (
             f"The step computes no gradients, but the model is in training mode: {_effect(sensitive, training=True)}."
         )
@@ -59,11 +49,11 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
 def dropout(evidence: Evidence) -> Iterator[Finding]:
     """Report dropout functions that drop values in a module that is in eval mode."""
     for step in evidence.steps:
-        for calls in by_line(step.dropped):
+        for calls in facts.by_line(step.dropped):
             first = calls[0]
             message = (
                 f"{first.function} drops values at a rate of {first.rate:g} though the module that calls it is in eval "
-                f"mode: the same input gives another output each time.{words.repeated(number(calls))}"
+                f"mode: the same input gives another output each time.{words.repeated(facts.number(calls))}"
             )
             fix = first.mended or "x = F.dropout(x, rate, training=self.training)"
             yield finding_at("warning", "mode.dropout", first.place, message, fix)
@@ -85,5 +75,5 @@ def _effect(modules: list[Module], training: bool = False) -> str:
 
 def _called(evidence: Evidence) -> str:
     """Return the line that calls the model."""
-    calls = [call for step in evidence.steps if (call := root_call(step))]
-    return calls[0].source if calls else source_of(evidence, MODEL)
+    calls = [call for step in evidence.steps if (call := facts.root_call(step))]
+    return calls[0].source if calls else facts.source_of(evidence, MODEL)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import Event, Held, Optimizer
-from parity.doctor.finding import Finding
-from parity.doctor.rules import failures, words
-from parity.doctor.rules.facts import make_finding, number
+from parity.doctor.finding import Finding, make_finding
+from parity.doctor.rules import facts, failures, words
 
 GROWN = 100.0  # growth of the parameters in one update above which it counts as exploding
 SMALL = 0.01  # parameters with a smaller root mean square count as this large: zeros may grow by any factor
@@ -51,7 +50,7 @@ def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:
             clips = [[e for e in step.events if (e.what, e.source) == ("clip", clip.source)] for step in evidence.steps]
             message = (
                 f"The gradients are clipped {why}: that changes nothing. It belongs right before the update{to}."
-                f"{words.repeated(max(map(number, clips)))}"
+                f"{words.repeated(max(map(facts.number, clips)))}"
             )
             fix = _moved(clip, "before", update)
             yield make_finding("error", "learning.clipped_in_vain", "", clip.source, message, fix)

@@ -9,9 +9,8 @@ from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.ops import Call
 from parity.doctor.evidence.training import Backward
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import backward_ran, grouped_by_module, make_finding, parameters, source_of
+from parity.doctor.finding import Finding, Severity, make_finding
+from parity.doctor.rules import facts, words
 from parity.doctor.rules.replicas import held_elsewhere
 from parity.trace.keys import MODEL
 
@@ -23,7 +22,7 @@ def no_optimizer(evidence: Evidence, ranks: Sequence[Evidence]) -> Iterator[Find
         return
     held = {name for optimizer in optimizers for name in optimizer.parameters} | held_elsewhere(evidence, ranks)
     reached = {gradient.parameter for step in evidence.steps for gradient in step.gradients if gradient.state != "none"}
-    parts = grouped_by_module(reached - held, evidence)
+    parts = facts.grouped_by_module(reached - held, evidence)
     if not parts:
         return
     names = [name for part in parts for name in part.names]
@@ -39,26 +38,26 @@ def no_optimizer(evidence: Evidence, ranks: Sequence[Evidence]) -> Iterator[Find
 def frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report whole parts of the model that are not trained while others are."""
     parts: dict[str, list[bool]] = {}
-    for weight in parameters(evidence):
+    for weight in facts.parameters(evidence):
         parts.setdefault(weight.module.partition(".")[0] or MODEL, []).append(weight.trained)
     still = [part for part, trained in parts.items() if not any(trained)]
-    if still and backward_ran(evidence):
+    if still and facts.backward_ran(evidence):
         number = words.count(sum(len(parts[part]) for part in still), "parameter")
         message = f"{words.subject(still, 'is', 'are')} frozen: {number}."
         layer = words.code(still[0])
         fix = f"{layer}.requires_grad_(True)" if evidence.side == "torch" else f"{layer}.trainable = True"
-        yield make_finding("note", "learning.frozen", still[0], source_of(evidence, still[0]), message, fix)
+        yield make_finding("note", "learning.frozen", still[0], facts.source_of(evidence, still[0]), message, fix)
 
 
 def frozen_late(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that the model's own train() freezes, in a program that trains them."""
     names = evidence.frozen_by_train
-    if evidence.own_step and names and backward_ran(evidence):
+    if evidence.own_step and names and facts.backward_ran(evidence):
         trained = words.subject(names, "is", "are")
         message = f"{trained} trained, which the model's own train() would prevent if it were called before."
-        where = grouped_by_module(names, evidence)[0].module
+        where = facts.grouped_by_module(names, evidence)[0].module
         fix = "model.train()  # before the optimizer is made"
-        yield make_finding("warning", "learning.frozen_late", where, source_of(evidence, MODEL), message, fix)
+        yield make_finding("warning", "learning.frozen_late", where, facts.source_of(evidence, MODEL), message, fix)
 
 
 def not_cleared(evidence: Evidence) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from parity.core.wording import agree as agree
 from parity.core.wording import count as count
 from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.ops import Copy
 from parity.trace.keys import MODEL
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -53,10 +54,20 @@ def tensor(value: Tensor) -> str:
     return f"{value.origin} ({facts})" if value.origin else facts
 
 
-def tensors(values: Sequence[Tensor], singular: str, plural: str) -> str:
-    """Return tensors as a subject with its verb: the first one, and the number of others with another origin."""
-    others = len({value.origin for value in values}) - 1
-    return f"{tensor(values[0])} and {others} more {plural}" if others else f"{tensor(values[0])} {singular}"
+def copied(copies: Sequence[Copy]) -> str:
+    """Return copied tensors as a subject with its verb: the first one, and the number of others of another origin."""
+    first, others = tensor(copies[0].tensor), len({copy.tensor.origin for copy in copies}) - 1
+    return f"{first} and {others} more are" if others else f"{first} is"
+
+
+def size_of(copies: Sequence[Copy]) -> str:
+    """Return the bytes of all copies together in words."""
+    return size(sum(copy.bytes for copy in copies))
+
+
+def amount(copies: Sequence[Copy]) -> str:
+    """Return how often something is copied in a step, and its bytes: "twice a step (96 bytes)"."""
+    return f"{often(sum(copy.count for copy in copies))} ({size_of(copies)})"
 
 
 def typed(value: Tensor) -> str:
