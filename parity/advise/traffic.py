@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.advise.model import FLOAT, LinearPair, Model
+from parity.advise.model import FLOAT, Model
 from parity.config import shards, strategies
 from parity.config.base import BaseStrategy
 from parity.config.schema import Case
@@ -129,7 +129,8 @@ def _branch_parallel(case: Case, model: Model, side: str) -> Traffic:
 def _tensor_parallel(case: Case, model: Model, side: str) -> Traffic:
     """Add up partial outputs, and partial gradients of the inputs (Shoeybi et al. 2019, section 3)."""
     if side == "torch":
-        return Traffic([], {"all_reduce": case.data.batch * sum(map(_summed, model.pairs))})
+        sums = [pair.returned.bytes + pair.taken.bytes * pair.taken.differentiable for pair in model.pairs]
+        return Traffic([], {"all_reduce": case.data.batch * sum(sums)})
     copies = []
     for pair in model.pairs:
         taken, returned = case.data.batch * pair.taken.bytes, case.data.batch * pair.returned.bytes
@@ -138,10 +139,6 @@ def _tensor_parallel(case: Case, model: Model, side: str) -> Traffic:
             copies.append(_copy("gradient", 0, device, returned))
             copies += [_copy("gradient", device, 0, taken)] * pair.taken.differentiable
     return Traffic(copies, {})
-
-
-def _summed(pair: LinearPair) -> int:
-    return pair.returned.bytes + pair.taken.bytes * pair.taken.differentiable
 
 
 def _fsdp(case: Case, model: Model, side: str) -> Traffic:

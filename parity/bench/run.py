@@ -41,34 +41,27 @@ class Settings(NamedTuple):
     patience: float
 
 
-class Checked(NamedTuple):
-    """What the comparison that goes first has found: its result, and what the trainings of a pair have to know."""
-
-    result: CaseResult
-    context: PairContext | None = None
-
-
 def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Timed:
     """Return the times of a case, or of the pair of a file; none where the two sides are not the same computation.
 
     Raises UsageError, BackendError and MissingError where a side cannot be run as users of its framework commonly do.
     """
-    checked = _checked(case, file, settings, folder / "compared", report)
+    compared, context = _compared(case, file, settings, folder / "compared", report)
     batch = None if file else case.data.batch
-    result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=checked.result.verdict)
-    if checked.result.verdict not in SAME:
-        is_error = checked.result.verdict == "error"
-        result.reason = f"{'' if is_error else 'the two sides are not the same computation: '}{checked.result.reason}"
+    result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=compared.verdict)
+    if compared.verdict not in SAME:
+        is_error = compared.verdict == "error"
+        result.reason = f"{'' if is_error else 'the two sides are not the same computation: '}{compared.reason}"
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
         for way, own in _trainings(case, settings):
             row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
             row.is_alone = own is not case
-            row.sent = _sent(checked.result, way.side) if own is case else {}
+            row.sent = _sent(compared, way.side) if own is case else {}
             result.lanes.append(row)
             backend = _backend(way, own, settings, folder / f"{way.side}-{way.mode}-{own.strategy}")
-            lane = stack.enter_context(Lane(way, own, backend, checked.context))
+            lane = stack.enter_context(Lane(way, own, backend, context))
             try:
                 lane.begin()
                 lanes.append((lane, row))
@@ -82,7 +75,10 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
     return result
 
 
-def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Checked:
+def _compared(
+    case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report
+) -> tuple[CaseResult, PairContext | None]:
+    """Return what the comparison that goes first has found, and what the trainings of a pair have to know."""
     folder.mkdir(parents=True)
     backends = [
         Backend(side, python, folder, settings.devices.kind, settings.patience)
@@ -90,12 +86,12 @@ def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path
     ]
     with Runner(backends) as runner:
         if file is None:
-            return Checked(BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report))
+            return BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report), None
         result = pairs.compared(file, runner.sides, folder / case.name, varied=False)
     if result.verdict == "error":
-        return Checked(result)
+        return result, None
     note_environment([Trace(folder / case.name / side) for side in ("torch", "keras")], report)
-    return Checked(result, recorded_context(file, folder / case.name))
+    return result, recorded_context(file, folder / case.name)
 
 
 def recorded_context(file: PairFile, folder: Path) -> PairContext:

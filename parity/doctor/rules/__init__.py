@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Waiting
@@ -10,6 +10,7 @@ from parity.doctor.finding import IDS, SEVERITIES, Finding
 from parity.doctor.rules import (
     copies,
     dtypes,
+    facts,
     failures,
     finite,
     functions,
@@ -78,20 +79,24 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
         logs: the collective calls of each rank.
         waiting: where the ranks were when the time was over.
     """
-    by_key: dict[tuple[str, str, str], tuple[Finding, list[int]]] = {}
-    for evidence in ranks:
-        for finding in _of_rank(evidence, ranks):
-            key = (finding.id, finding.where, finding.source)
-            by_key.setdefault(key, (finding, []))[1].append(evidence.rank)
-    for finding, on_ranks in by_key.values():
+    found = _once(itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)))
+    of_ranks = ((finding, str(evidence.rank)) for evidence in ranks for finding in _of_rank(evidence, ranks))
+    for group in facts.grouped(of_ranks, lambda pair: _key(pair[0])):
+        (finding, _), on_ranks = group[0], [rank for _, rank in group]
         if len(on_ranks) < len(ranks):
-            finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
-    found = [finding for finding, _ in by_key.values()]
-    apart: dict[tuple[str, str, str], Finding] = {}
-    for finding in itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)):
-        apart.setdefault((finding.id, finding.where, finding.source), finding)
-    found += apart.values()
-    return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)
+            finding.message += f" On rank {', '.join(on_ranks)} only."
+        found.append(finding)
+    found = _with_cause(ranks, found, hanging(logs, waiting))
+    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.where, each.source, each.id))
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.id, finding.where, finding.source
+
+
+def _once(found: Iterable[Finding]) -> list[Finding]:
+    """Return findings, of those with one id at one place the first."""
+    return [group[0] for group in facts.grouped(found, _key)]
 
 
 def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Finding]) -> list[Finding]:
@@ -110,12 +115,11 @@ def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Fin
 
 def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
-    by_key: dict[tuple[str, str, str], Finding] = {}
     of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
-    for finding in itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)):
+    found = _once(itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)))
+    for finding in found:
         finding.side = evidence.side
-        by_key.setdefault((finding.id, finding.where, finding.source), finding)
-    return [finding for finding in by_key.values() if not any(_explains(cause, finding) for cause in by_key.values())]
+    return [finding for finding in found if not any(_explains(cause, finding) for cause in found)]
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
@@ -126,7 +130,3 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return False
     worse = cause.severity == "error" != finding.severity
     return finding.id in CONSEQUENCES.get(cause.id, ()) or (cause.id == finding.id and worse)
-
-
-def _order(finding: Finding) -> tuple[int, str, str, str]:
-    return SEVERITIES.index(finding.severity), finding.where, finding.source, finding.id

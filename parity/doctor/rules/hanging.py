@@ -89,17 +89,14 @@ def _unmatched(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
                     buffer = f"torch.empty({send.shape}, dtype=torch.{send.dtype})"
                     fix = f"buffer = {buffer}; dist.recv(buffer, src={sender})"
                     return make_finding("error", "collective.shape", "", receive.source, message, fix)
-            if len(sent) > len(received) and not _any_source(logs[receiver]):
+            from_anyone = any(call.operation in RECEIVES and call.peer is None for call in logs[receiver])
+            if len(sent) > len(received) and not from_anyone:
                 fix = f"dist.recv(buffer, src={sender})  # on rank {receiver}"
                 return _without_match(sender, receiver, sent[len(received)], logs, waiting, fix)
             if len(received) > len(sent):
                 fix = f"dist.send(tensor, dst={receiver})  # on rank {sender}"
                 return _without_match(receiver, sender, received[len(sent)], logs, waiting, fix)
     return None
-
-
-def _any_source(log: Sequence[Collective]) -> bool:
-    return any(call.operation in RECEIVES and call.peer is None for call in log)
 
 
 def _without_match(rank: int, peer: int, call: Collective, logs: Logs, waiting: Sequence[Waiting], fix: str) -> Finding:

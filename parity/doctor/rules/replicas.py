@@ -69,11 +69,8 @@ def shared(
         return alike
     informative = [name for name in changes if not used[name].constant]
     common = set(informative) - unlike
-    return [
-        name
-        for name in alike
-        if name in common or _ever_shared(changes[name]) or common >= _around(name, informative) > set()
-    ]
+    around = {name: _around(name, informative) for name in alike}
+    return [n for n in alike if n in common or _ever_shared(changes[n]) or common >= around[n] > set()]
 
 
 def _around(name: str, candidates: list[str]) -> set[str]:

@@ -38,12 +38,9 @@ def _swapped(step: Step, call: Call) -> str:
     shape = call.inputs[0].shape if call.inputs else []
     if len(shape) != 3 or shape[0] == shape[1]:
         return ""
+    of_sequence = (shape[1:], [1, *shape[1:]])
     for wide in step.broadcasts:
-        if (
-            wide.left.shape == shape
-            and wide.right.shape in (shape[1:], [1, *shape[1:]])
-            and not facts.is_input(wide.right)
-        ):
+        if wide.left.shape == shape and wide.right.shape in of_sequence and not facts.is_input(wide.right):
             return f"{words.typed(wide.right)} is added along the second axis at {wide.place.source}"
     root = facts.root_call(step)
     output = root.outputs[0].shape if root and root.outputs else []
@@ -59,7 +56,8 @@ def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
         for calls in facts.by_line(filter(_is_stretched, step.losses if evidence.side == "torch" else ())):
             call = calls[0]
             yield _all_pairs(evidence, call.function, call.input, call.target, calls)
-        for broadcasts in facts.by_line(w for w in step.broadcasts if _in_loss(w) and _stretched(w.left, w.right)):
+        in_loss = [w for w in step.broadcasts if w.place.phase in ("loss", "other") and not w.place.module]
+        for broadcasts in facts.by_line(wide for wide in in_loss if _stretched(wide.left, wide.right)):
             wide = broadcasts[0]
             yield _all_pairs(evidence, wide.operation, wide.left, wide.right, broadcasts)
 
@@ -67,10 +65,6 @@ def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
 def _is_stretched(call: LossCall) -> bool:
     """Return whether an elementwise loss compares each prediction with each target."""
     return any(word in call.function.lower() for word in ELEMENTWISE) and _stretched(call.input, call.target)
-
-
-def _in_loss(wide: Broadcast) -> bool:
-    return wide.place.phase in ("loss", "other") and not wide.place.module
 
 
 def _stretched(left: Tensor, right: Tensor) -> bool:
