@@ -171,7 +171,10 @@ def advise(adviser: Adviser, target: Target, check: bool) -> Advice:
 
 def _would_change(adviser: Adviser, target: Target, side: str, best: str) -> Iterator[str]:
     """Yield what would make another strategy the fastest that fits."""
-    slow, fast = (tuple(_faster(link, factor) for link in target.links) for factor in (1 / FACTOR, FACTOR))
+    slow, fast = (
+        tuple(replace(link, bandwidth=link.bandwidth * factor, latency=link.latency / factor) for link in target.links)
+        for factor in (1 / FACTOR, FACTOR)
+    )
     changes = {
         f"a link {FACTOR:.0f} times slower": replace(target, links=slow),
         f"a link {FACTOR:.0f} times faster": replace(target, links=fast),
@@ -179,11 +182,11 @@ def _would_change(adviser: Adviser, target: Target, side: str, best: str) -> Ite
         f"devices with a {FACTOR:.0f}th of the memory": replace(target, memory=target.memory / FACTOR),
     }
     for change, changed in changes.items():
-        other = fastest(adviser.choices(changed, [side]))
-        if other is None:
+        choice = fastest(adviser.choices(changed, [side]))
+        if choice is None:
             yield f"{side}: with {change} nothing would fit"
-        elif other.strategy != best:
-            yield f"{side}: with {change} {other.strategy} would be the fastest that fits"
+        elif choice.strategy != best:
+            yield f"{side}: with {change} {choice.strategy} would be the fastest that fits"
 
 
 def _scaling(adviser: Adviser, target: Target, side: str) -> Iterator[tuple[int, str, float]]:
@@ -192,10 +195,6 @@ def _scaling(adviser: Adviser, target: Target, side: str) -> Iterator[tuple[int,
         best = fastest(adviser.choices(replace(target, group=target.group._replace(number=number)), [side]))
         if best:
             yield number, best.strategy, best.speed_up or 0.0
-
-
-def _faster(link: Link, factor: float) -> Link:
-    return replace(link, bandwidth=link.bandwidth * factor, latency=link.latency / factor)
 
 
 def fastest(choices: list[Choice]) -> Choice | None:

@@ -82,17 +82,13 @@ def _dealt(model: Model, device: int, samples: int) -> Copies:
     yield _copy("gradient", device, 0, model.size())
 
 
-def _ddp(case: Case, model: Model, side: str) -> Traffic:
-    """Reduce each gradient once, and send the buffers at the first forward pass after that.
+def _reduced(case: Case, model: Model, side: str) -> Traffic:
+    """Reduce each gradient once, and under DDP send the buffers at the first forward pass after that.
 
     See torch/nn/parallel/distributed.py (Li et al. 2020, "PyTorch Distributed", section 3.2).
     """
     buffers = FLOAT * model.buffers if case.distribution.broadcasts_buffers else 0
     return Traffic([], {"all_reduce": model.size(), "broadcast": buffers})
-
-
-def _all_reduce(case: Case, model: Model, side: str) -> Traffic:
-    return Traffic([], {"all_reduce": model.size()})
 
 
 def _staged(case: Case, model: Model, side: str) -> Traffic:
@@ -174,8 +170,8 @@ FORMULAS: dict[type[BaseStrategy], Callable[[Case, Model, str], Traffic]] = {
     strategies.Single: _single,
     strategies.RoundRobin: _round_robin,
     strategies.DataParallel: _data_parallel,
-    strategies.DDP: _ddp,
-    strategies.AllReduce: _all_reduce,
+    strategies.DDP: _reduced,
+    strategies.AllReduce: _reduced,
     strategies.SendRecv: _staged,
     strategies.Pipeline: _staged,
     strategies.Hybrid: _staged,

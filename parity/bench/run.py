@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.bench.lanes import USUAL, Lane, Measured, Way, measured
+from parity.bench.lanes import USUAL, Lane, Way, measured
 from parity.bench.results import LaneTimes, Timed, interval, quartiles
 from parity.config.devices import Devices, baseline
 from parity.config.schema import Case
@@ -122,19 +122,14 @@ def _backend(way: Way, case: Case, settings: Settings, folder: Path) -> Backend:
 
 def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:
     """Time the lanes that have begun, and note in their rows what was measured."""
-    for (lane, row), found in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
-        _note(row, found, batch)
+    for (lane, row), times in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
+        row.step, row.quartiles, row.samples = interval(times.samples), quartiles(times.samples), times.samples
+        row.per_second = batch / row.step.middle if batch else None
+        row.ratio, row.peak, row.start, row.first = times.ratio, lane.peak, lane.start, lane.first
+        row.joules = statistics.median(times.joules) if times.joules else None
         lane.burst(PARTS, parts=True)
         # In a compiled step the parts cannot be told apart.
         row.parts = lane.parts[0] if lane.parts and lane.parts[0].forward is not None else None
-
-
-def _note(row: LaneTimes, found: Measured, batch: int | None) -> None:
-    row.step, row.quartiles, row.samples = interval(found.samples), quartiles(found.samples), found.samples
-    row.per_second = batch / row.step.middle if batch else None
-    row.ratio, row.peak = found.ratio, found.lane.peak
-    row.start, row.first = found.lane.start, found.lane.first
-    row.joules = statistics.median(found.joules) if found.joules else None
 
 
 def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:

@@ -90,7 +90,9 @@ def float_ids(evidence: Evidence) -> Iterator[Finding]:
     """Report embeddings that get floats as ids, which Keras rounds silently."""
     for step in evidence.steps:
         lookups = [(call, ids) for call, ids in looked_up(evidence, step) if call.outputs and ids.dtype in facts.FLOATS]
-        given = [(call, _as_given(step, ids)) for call, ids in lookups]
+        # As they went into the model, before any cast on the way.
+        inputs = {tensor.origin: tensor for call in reversed(step.calls) for tensor in reversed(call.inputs)}
+        given = [(call, inputs[ids.origin] if ids.origin else ids) for call, ids in lookups]
         # If integers were given, Keras itself cast them.
         floats = [(call, ids) for call, ids in given if ids.dtype in facts.FLOATS]
         for group in facts.grouped(floats, lambda entry: (entry[0].module, entry[1].made or entry[0].source)):
@@ -98,12 +100,6 @@ def float_ids(evidence: Evidence) -> Iterator[Finding]:
             finding = ids_as_floats(evidence, ids, call.module, call.source, "warning")
             finding.message += words.repeated(len(group))
             yield finding
-
-
-def _as_given(step: Step, ids: Tensor) -> Tensor:
-    """Return the ids as they went into the model, before any cast on the way."""
-    same_input = [tensor for call in step.calls for tensor in call.inputs if ids.origin and tensor.origin == ids.origin]
-    return same_input[0] if same_input else ids
 
 
 def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, severity: Severity) -> Finding:

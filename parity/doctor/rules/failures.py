@@ -29,10 +29,11 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
     for step in evidence.steps + later:
         if step.failure:
             explained = (explain(evidence, step, step.failure) for explain in EXPLANATIONS)
-            yield next((finding for finding in explained if finding), _raised(step.failure))
+            yield next(finding for finding in explained if finding)
 
 
-def _raised(failure: Failure) -> Finding:
+def raised(_: Evidence, __: Step, failure: Failure) -> Finding:
+    """Return the finding that tells the exception itself."""
     first = next((line for line in failure.message.splitlines() if line.strip()), "")
     message = f"{failure.exception}: {first}" if first else failure.exception
     return finding_at("error", "step.raised", failure.place, message, "")
@@ -226,4 +227,5 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     misplaced.devices,
     float_ids,
     types,
+    raised,
 )

@@ -90,7 +90,8 @@ def not_finite(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _first(evidence: Evidence, bad: NotFinite) -> Finding:
-    reason = _reason(bad.operation)
+    operation = bad.operation.lower().lstrip("_").removeprefix("linalg_").removeprefix("vector_")
+    reason = next((reason for reason in REASONS if operation.startswith(reason.op)), OTHER)
     range_of_inputs = [f"{value:z.6g}" for value in (bad.smallest, bad.largest) if value is not None]
     between = f" from inputs of {' to '.join(range_of_inputs)}" if range_of_inputs else ""
     backward = bad.place.phase == "backward"
@@ -100,11 +101,6 @@ def _first(evidence: Evidence, bad: NotFinite) -> Finding:
     fix = reason.torch if evidence.side == "torch" else reason.keras
     name = "finite.backward" if backward else "finite.forward"
     return finding_at("error", name, bad.place, message, fix)
-
-
-def _reason(operation: str) -> Reason:
-    name = operation.lower().lstrip("_").removeprefix("linalg_").removeprefix("vector_")
-    return next((reason for reason in REASONS if name.startswith(reason.op)), OTHER)
 
 
 def _gradients(evidence: Evidence) -> Iterator[Finding]:
