@@ -106,9 +106,9 @@ def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder, contextlib.ExitStack() as stack:
         lanes: list[Lane] = []
         for case in trainings:
-            place = Path(folder) / str(len(lanes))
-            place.mkdir()
-            backend = Backend(side, here.pythons[side], place, here.kind, here.patience)
+            own = Path(folder) / str(len(lanes))
+            own.mkdir()
+            backend = Backend(side, here.pythons[side], own, here.kind, here.patience)
             lanes.append(stack.enter_context(Lane(Way(side, USUAL[side]), case, backend, here.pair)))
             lanes[-1].begin()
         times = measured(lanes, here.seconds)

@@ -79,27 +79,27 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
         logs: the collective calls of each rank.
         waiting: where the ranks were when the time was over.
     """
-    found = _once(itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)))
+    reported = _once(itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)))
     of_ranks = ((finding, str(evidence.rank)) for evidence in ranks for finding in _of_rank(evidence, ranks))
     for group in facts.grouped(of_ranks, lambda pair: _key(pair[0])):
         (finding, _), on_ranks = group[0], [rank for _, rank in group]
         if len(on_ranks) < len(ranks):
             finding.message += f" On rank {', '.join(on_ranks)} only."
-        found.append(finding)
-    found = _with_cause(ranks, found, hanging(logs, waiting))
-    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.where, each.source, each.id))
+        reported.append(finding)
+    reported = _with_cause(ranks, reported, hanging(logs, waiting))
+    return sorted(reported, key=lambda each: (SEVERITIES.index(each.severity), each.where, each.source, each.id))
 
 
 def _key(finding: Finding) -> tuple[str, str, str]:
     return finding.id, finding.where, finding.source
 
 
-def _once(found: Iterable[Finding]) -> list[Finding]:
+def _once(reported: Iterable[Finding]) -> list[Finding]:
     """Return findings, of those with one id at one place the first."""
-    return [group[0] for group in facts.grouped(found, _key)]
+    return [group[0] for group in facts.grouped(reported, _key)]
 
 
-def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Finding]) -> list[Finding]:
+def _with_cause(ranks: list[Evidence], reported: list[Finding], unmatched: list[Finding]) -> list[Finding]:
     """Return both lists of findings, without those that follow from others.
 
     If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting. If
@@ -109,17 +109,17 @@ def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Fin
     if any(not LOST.search(failure.message) for failure in failures):
         unmatched = [finding for finding in unmatched if finding.id in ("collective.order", "collective.shape")]
     if unmatched:
-        found = [finding for finding in found if finding.id != "step.raised" or not LOST.search(finding.message)]
-    return found + unmatched
+        reported = [finding for finding in reported if finding.id != "step.raised" or not LOST.search(finding.message)]
+    return reported + unmatched
 
 
 def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
     of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
-    found = _once(itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)))
-    for finding in found:
+    reported = _once(itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)))
+    for finding in reported:
         finding.side = evidence.side
-    return [finding for finding in found if not any(_explains(cause, finding) for cause in found)]
+    return [finding for finding in reported if not any(_explains(cause, finding) for cause in reported)]
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
