@@ -29,9 +29,7 @@ from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
 from keras_impl.record import run as built_in
 from parity.core.clock import Clock
-from parity.core.errors import UsageError
-from parity.core.program import load
-from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
+from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps, users_program
 from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
@@ -79,7 +77,7 @@ def examine(job: DoctorJob) -> None:
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
     """Return the program to examine: a built-in case or the user's, on its devices."""
     if not job.case:
-        return _users_program(job)
+        return users_program(job, "keras", (keras.Model, keras.Layer), _step, lambda model: _batches(job))
     return built_in.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)
 
 
@@ -166,25 +164,6 @@ def _profiled(evidence: Evidence, raw: Path, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     evidence.profile = str(folder / f"keras-rank-{evidence.rank}.json")
     Path(evidence.profile).write_bytes(trace)
-
-
-def _users_program(job: DoctorJob) -> Program:
-    """Return the program: what `build` returns, trained by `step`.
-
-    Raises UsageError if the flags name no functions, or `build` returns no model.
-    """
-    build = load("--keras", job.build)
-    step = load("--step", job.step, "model", "inputs") if job.step else _step
-    model = build()
-    if not isinstance(model, (keras.Model, keras.Layer)):
-        raise UsageError(f"--keras={job.build}: expected a keras.Model, received {type(model).__name__}")
-
-    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
-        for inputs in batches:
-            step(model, inputs)
-            on_step()
-
-    return Program(model, _batches(job), train)
 
 
 def named(batch: Any) -> dict[str, tf.Tensor]:

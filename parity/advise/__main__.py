@@ -52,11 +52,11 @@ def main(argv: Sequence[str], program: str = "parity.advise") -> int:
             advice = advise(adviser, aim, args.check)
             advice.assumed = list(assumptions(adviser, aim))
             document.advice.append(advice)
-    except BaseException as error:  # by a signal too: what was predicted so far is not lost
+    except BaseException as error:
         document.error = str(error) or type(error).__name__
-        output.write(args, document, {"markdown": lambda: report.text(document)})
         raise
-    output.write(args, document, {"markdown": lambda: report.text(document)})
+    finally:  # by a signal too: what was predicted so far is not lost
+        output.write(args, document, {"markdown": lambda: report.text(document)})
     if not args.quiet:
         report.show(document, sys.stderr if args.json == "-" else sys.stdout)
     return 0

@@ -57,19 +57,20 @@ class Adviser:
 
     def check(self, choices: list[Choice], target: Target) -> None:
         """Measure all choices that can be trained here, and note how far the predictions are from that."""
-        cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
-        for choice in choices:
-            case = cases[choice.strategy]
-            if case and not choice.why_not:
-                choice.measured = self._measured(case, choice, target)
+        for choice, case in self._trainings(choices, target):
+            choice.measured = self._measured(case, choice, target)
 
     def balance(self, choices: list[Choice], target: Target) -> None:
         """Note a more even cut for the choices that cut the model into stages, where a step is shorter by it."""
+        for choice, case in self._trainings(choices, target):
+            if case.distribution.is_staged:
+                choice.balanced = self._balanced(case, choice, target)
+
+    def _trainings(self, choices: list[Choice], target: Target) -> Iterator[tuple[Choice, Case]]:
         cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
         for choice in choices:
-            case = cases[choice.strategy]
-            if case and case.distribution.is_staged and not choice.why_not:
-                choice.balanced = self._balanced(case, choice, target)
+            if (case := cases[choice.strategy]) and not choice.why_not:
+                yield choice, case
 
     def duration(self, case: Case, side: str, target: Target) -> Duration:
         """Return the predicted duration of a step on the target's devices."""
@@ -170,7 +171,10 @@ def advise(adviser: Adviser, target: Target, check: bool) -> Advice:
 
 def _would_change(adviser: Adviser, target: Target, side: str, best: str) -> Iterator[str]:
     """Yield what would make another strategy the fastest that fits."""
-    slow, fast = (tuple(_faster(link, factor) for link in target.links) for factor in (1 / FACTOR, FACTOR))
+    slow, fast = (
+        tuple(replace(link, bandwidth=link.bandwidth * factor, latency=link.latency / factor) for link in target.links)
+        for factor in (1 / FACTOR, FACTOR)
+    )
     changes = {
         f"a link {FACTOR:.0f} times slower": replace(target, links=slow),
         f"a link {FACTOR:.0f} times faster": replace(target, links=fast),
@@ -178,11 +182,11 @@ def _would_change(adviser: Adviser, target: Target, side: str, best: str) -> Ite
         f"devices with a {FACTOR:.0f}th of the memory": replace(target, memory=target.memory / FACTOR),
     }
     for change, changed in changes.items():
-        other = fastest(adviser.choices(changed, [side]))
-        if other is None:
+        choice = fastest(adviser.choices(changed, [side]))
+        if choice is None:
             yield f"{side}: with {change} nothing would fit"
-        elif other.strategy != best:
-            yield f"{side}: with {change} {other.strategy} would be the fastest that fits"
+        elif choice.strategy != best:
+            yield f"{side}: with {change} {choice.strategy} would be the fastest that fits"
 
 
 def _scaling(adviser: Adviser, target: Target, side: str) -> Iterator[tuple[int, str, float]]:
@@ -191,10 +195,6 @@ def _scaling(adviser: Adviser, target: Target, side: str) -> Iterator[tuple[int,
         best = fastest(adviser.choices(replace(target, group=target.group._replace(number=number)), [side]))
         if best:
             yield number, best.strategy, best.speed_up or 0.0
-
-
-def _faster(link: Link, factor: float) -> Link:
-    return replace(link, bandwidth=link.bandwidth * factor, latency=link.latency / factor)
 
 
 def fastest(choices: list[Choice]) -> Choice | None:

@@ -7,7 +7,6 @@ values. A multiplication with an addition counts as two operations.
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from parity.advise.model import FLOAT, FREE, LONG, Block, Branch, Cost, LinearPair, Model, Shape, Tensor
 from parity.config import schema, weights
@@ -17,15 +16,6 @@ from parity.data.batches import Dataset
 
 Shapes = dict[str, Shape]
 PROJECTIONS = 3  # of an attention: query, key and value
-
-
-class Parts(NamedTuple):
-    """What a model can be cut into, and the floating-point elements of its buffers."""
-
-    blocks: tuple[Block, ...]
-    branches: tuple[Branch, ...] = ()
-    pairs: tuple[LinearPair, ...] = ()
-    buffers: int = 0
 
 
 def describe(case: schema.Case) -> Model:
@@ -38,26 +28,22 @@ def describe(case: schema.Case) -> Model:
     target = Tensor(math.prod(data.output_shape), FLOAT, False)
     if case.loss.kind == "cross_entropy":
         target = Tensor(math.prod(data.output_shape[:-1]), LONG, False)
-    parts = _parts(case, shapes, samples)
-    return Model(shapes, parts.buffers, inputs, target, parts.blocks, parts.branches, parts.pairs)
-
-
-def _parts(case: schema.Case, shapes: Shapes, samples: list[Shape]) -> Parts:
+    uncut = Model(shapes, 0, inputs, target, ())
     match case.model:
         case schema.LinearStack(layers=count, width=width):
-            return Parts(tuple(_linear(shapes, f"layers.{i}", width, width) for i in range(count)))
+            return uncut._replace(blocks=tuple(_linear(shapes, f"layers.{i}", width, width) for i in range(count)))
         case schema.SimpleBlock() as model:
-            return _simple_block(model, shapes)
+            return _simple_block(model, uncut)
         case schema.TwoLinear() as model:
             first, second = _perceptron(model, shapes)
-            return Parts((first._replace(cost=first.cost + relu(model.hidden)), second))
+            return uncut._replace(blocks=(first._replace(cost=first.cost + relu(model.hidden)), second))
         case schema.ResidualBlock() as model:
-            return _residual_block(model, shapes, math.prod(samples[0][1:]))
+            return _residual_block(model, uncut, math.prod(samples[0][1:]))
         case schema.Transformer() as model:
-            made = TransformerParts(model, shapes, *(shape[0] for shape in samples))
-            return Parts(made.blocks(), made.branches(), made.pairs())
-        case other:
-            raise UsageError(f"case {case.name!r}: there is no description of a {type(other).__name__}")
+            parts = TransformerParts(model, shapes, *(shape[0] for shape in samples))
+            return uncut._replace(blocks=parts.blocks(), branches=parts.branches(), pairs=parts.pairs())
+        case unknown:
+            raise UsageError(f"case {case.name!r}: there is no description of a {type(unknown).__name__}")
 
 
 def of(shapes: Shapes, *prefixes: str) -> tuple[str, ...]:
@@ -76,17 +62,18 @@ def _perceptron(model: Perceptron, shapes: Shapes) -> tuple[Block, Block]:
     )
 
 
-def _simple_block(model: schema.SimpleBlock, shapes: Shapes) -> Parts:
-    first, second = _perceptron(model, shapes)
+def _simple_block(model: schema.SimpleBlock, uncut: Model) -> Model:
+    first, second = _perceptron(model, uncut.weights)
     between = Block((), relu(model.hidden), (Tensor(model.hidden),))
     hidden = Cost(FLOAT * model.hidden, first.cost.flops + between.cost.flops + second.cost.flops)
     taken = Tensor(model.inputs, differentiable=False)
     split = FLOAT * model.hidden * (model.inputs + 1 + model.outputs)
     pair = LinearPair(model.hidden, split, hidden, taken, second.passed[0])
-    return Parts((first, between, second), pairs=(pair,))
+    return uncut._replace(blocks=(first, between, second), pairs=(pair,))
 
 
-def _residual_block(model: schema.ResidualBlock, shapes: Shapes, pixels: int) -> Parts:
+def _residual_block(model: schema.ResidualBlock, uncut: Model, pixels: int) -> Model:
+    shapes = uncut.weights
     wide = model.out_channels * pixels
     image = Tensor(model.in_channels * pixels, differentiable=False)
     first = convolution(model.in_channels, model.out_channels, 3, pixels) + norm(wide)
@@ -104,7 +91,7 @@ def _residual_block(model: schema.ResidualBlock, shapes: Shapes, pixels: int) ->
     branch = Branch(1, held, shortcut, "input", image, returned)
     norms = [name for name in shapes if name.endswith(".weight") and len(shapes[name]) == 1]
     running = sum(2 * shapes[name][0] for name in norms)  # means and variances
-    return Parts(blocks, (branch,), buffers=running)
+    return uncut._replace(blocks=blocks, branches=(branch,), buffers=running)
 
 
 def linear(inputs: int, outputs: int, rows: int = 1) -> Cost:
@@ -129,7 +116,7 @@ def norm(elements: int) -> Cost:
 
 def dropout(elements: int, rate: float) -> Cost:
     """Return the cost of a dropout; one of rate 0 does nothing."""
-    return Cost(FLOAT * elements, 2.0 * elements) if rate else Cost(0, 0)
+    return Cost(FLOAT * elements, 2.0 * elements) if rate else FREE
 
 
 def attention(queries: int, keys: int, width: int, heads: int, rate: float) -> Cost:
@@ -167,31 +154,30 @@ class TransformerParts:
             if name == self.encoder[-1]:
                 cost += norm(self.source * width)
                 modules.append("transformer.encoder.norm")
-            blocks.append(Block(self._weights(*modules), cost, (memory, words)))
+            blocks.append(Block(of(self.shapes, *modules), cost, (memory, words)))
         for name in self.decoder:
             cost, modules, passed = self._layer(self.target, crossed=True), [name], (memory, words)
             if name == self.decoder[-1]:
                 cost += norm(self.target * width) + linear(width, model.vocabulary, self.target)
                 modules += ["transformer.decoder.norm", "output"]
                 passed = (Tensor(self.target * model.vocabulary),)  # type: ignore[assignment]
-            blocks.append(Block(self._weights(*modules), cost, passed))
+            blocks.append(Block(of(self.shapes, *modules), cost, passed))
         return tuple(blocks)
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the query, key and value projections of all attentions."""
-        found: list[Branch] = []
+        branches: list[Branch] = []
         for name in self.encoder:
-            found += self._projections(name, self.source, name, self.source)
+            branches += self._projections(name, self.source, name, self.source)
         for name in self.decoder:
-            found += self._projections(name, self.target, name, self.target)
-            found += self._projections(f"{name}.norm1", self.target, "memory", self.source)
-        return tuple(found)
+            branches += self._projections(name, self.target, name, self.target)
+            branches += self._projections(f"{name}.norm1", self.target, "memory", self.source)
+        return tuple(branches)
 
     def pairs(self) -> tuple[LinearPair, ...]:
         """Return the feed-forward layers."""
-        return tuple(self._pair(self.source) for _ in self.encoder) + tuple(
-            self._pair(self.target) for _ in self.decoder
-        )
+        words = [self.source] * len(self.encoder) + [self.target] * len(self.decoder)
+        return tuple(map(self._pair, words))
 
     def _layer(self, words: int, crossed: bool = False) -> Cost:
         """Return the cost of an encoder layer or, with attention to the encoder's output, of a decoder layer."""
@@ -237,7 +223,3 @@ class TransformerParts:
 
     def _tensor(self, words: int) -> Tensor:
         return Tensor(words * self.model.d_model)
-
-    def _weights(self, *modules: str) -> tuple[str, ...]:
-        prefixes = tuple(f"{module}." for module in modules)
-        return tuple(name for name in self.shapes if name.startswith(prefixes))

@@ -125,13 +125,14 @@ def _moved(case: Case, model: Model, side: str, link: Link) -> float:
 
 def _ring(collective: str, devices: int) -> tuple[int, float]:
     """Return the hops of a collective in a ring, and how often the bytes that a device gives pass over its link."""
-    if collective == "all_reduce":
-        return 2 * (devices - 1), 2 * (devices - 1) / devices
-    if collective == "all_gather":  # the bytes are those of a shard
-        return devices - 1, devices - 1
-    if collective == "reduce_scatter":
-        return devices - 1, (devices - 1) / devices
-    return devices - 1, 1.0  # a broadcast, passed on in pieces
+    hops = devices - 1
+    rings = {
+        "all_reduce": (2 * hops, 2 * hops / devices),
+        "all_gather": (hops, hops),  # the bytes are those of a shard
+        "reduce_scatter": (hops, hops / devices),
+        "broadcast": (hops, 1.0),  # passed on in pieces
+    }
+    return rings[collective]
 
 
 def _calls(case: Case, model: Model, side: str, collective: str) -> float:
@@ -149,15 +150,11 @@ def _calls(case: Case, model: Model, side: str, collective: str) -> float:
 
 def _copied(case: Case, moved: Traffic, latency: float, bandwidth: float) -> float:
     """Return the seconds of a step's copies: the routes of a pipeline work at the same time, those of others do not."""
-    strategy = case.distribution
-    together = isinstance(strategy, Pipelined)
-    passes = 1 if strategy.is_gathered else case.accumulate
+    passes = 1 if case.distribution.is_gathered else case.accumulate
     routes = [passes * latency + transfer.bytes / bandwidth for transfer in moved.transfers]
-    return _longest(routes) if together else sum(routes)
-
-
-def _longest(routes: Sequence[float]) -> float:
-    return 2 * max(routes, default=0.0)  # activations there and gradients back
+    if isinstance(case.distribution, Pipelined):
+        return 2 * max(routes, default=0.0)  # activations there and gradients back
+    return sum(routes)
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:

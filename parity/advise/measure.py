@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,23 +104,16 @@ def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
     Each process has one thread: a CPU device is one processor. Raises UsageError, BackendError and MissingError.
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder, contextlib.ExitStack() as stack:
-        lanes = []
-        for case, place in zip(trainings, _folders(Path(folder)), strict=False):
-            backend = Backend(side, here.pythons[side], place, here.kind, here.patience)
+        lanes: list[Lane] = []
+        for case in trainings:
+            own = Path(folder) / str(len(lanes))
+            own.mkdir()
+            backend = Backend(side, here.pythons[side], own, here.kind, here.patience)
             lanes.append(stack.enter_context(Lane(Way(side, USUAL[side]), case, backend, here.pair)))
             lanes[-1].begin()
         times = measured(lanes, here.seconds)
         first = statistics.median(times[0].samples)
         return [Step(first * time.ratio.middle, time.lane.peak) for time in times]
-
-
-def _folders(parent: Path) -> Iterator[Path]:
-    number = 0
-    while True:
-        folder = parent / str(number)
-        folder.mkdir()
-        yield folder
-        number += 1
 
 
 def single(case: Case, model: Model, side: str, here: Here) -> Single:

@@ -4,7 +4,9 @@ All sizes are those of one sample, so that a strategy can multiply them by the s
 """
 
 import math
-from typing import NamedTuple
+import operator
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 Shape = tuple[int, ...]
 FLOAT, LONG = 4, 8  # bytes of a float32 and of an int64
@@ -33,11 +35,9 @@ class Cost(NamedTuple):
     kept: float
     flops: float
 
-    def __add__(self, other: object) -> "Cost":
+    def __add__(self, other: Iterable[Any]) -> "Cost":
         """Return the cost of both parts."""
-        if not isinstance(other, Cost):
-            return NotImplemented
-        return Cost(self.kept + other.kept, self.flops + other.flops)
+        return Cost(*map(operator.add, self, other))
 
 
 FREE = Cost(0, 0)

@@ -4,8 +4,9 @@ Parameters, gradients and optimizer slots are float32, also under mixed precisio
 tensors (its code, its allocator's reserve) is not here: for a device of this machine it is measured.
 """
 
+import operator
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from parity.advise.model import FLOAT, Cost, Model
 from parity.advise.traffic import padded, pieces, stage_numbers
@@ -25,11 +26,9 @@ class Load(NamedTuple):
     kept: float
     flops: float
 
-    def __add__(self, other: object) -> "Load":
+    def __add__(self, other: Iterable[Any]) -> "Load":
         """Return both loads on one device."""
-        if not isinstance(other, Load):
-            return NotImplemented
-        return Load(self.weights + other.weights, self.kept + other.kept, self.flops + other.flops)
+        return Load(*map(operator.add, self, other))
 
     def times(self, factor: float) -> "Load":
         """Return a part of it, or several times of it."""
@@ -47,10 +46,6 @@ def spread(case: Case, model: Model, side: str) -> list[Load]:
 def whole(model: Model, samples: int) -> Load:
     """Return the load of a device that has the whole model, and so many samples of a step."""
     return Load(model.size(), samples * (model.cost.kept + model.data), samples * model.cost.flops)
-
-
-def _single(case: Case, model: Model, side: str) -> list[Load]:
-    return [whole(model, case.data.batch)]
 
 
 def _replicated(case: Case, model: Model, side: str) -> list[Load]:
@@ -76,7 +71,7 @@ def _cut(model: Model, places: list[int], devices: int, samples: int) -> list[Lo
     """Return the loads where each block is on a device; the data are on those of the first and the last block."""
     loads = [NOTHING] * devices
     for block, device in zip(model.blocks, places, strict=True):
-        loads[device] += Load(model.size(block.weights), samples * block.cost.kept, samples * block.cost.flops)
+        loads[device] += _part(model.size(block.weights), block.cost, samples)
     inputs = sum(tensor.bytes for tensor in model.inputs)
     loads[places[0]] += Load(0, samples * inputs, 0)
     loads[places[-1]] += Load(0, samples * (model.data - inputs), 0)
@@ -95,7 +90,7 @@ def _branch_parallel(case: Case, model: Model, side: str) -> list[Load]:
 def _tensor_parallel(case: Case, model: Model, side: str) -> list[Load]:
     """Divide what works on the hidden features; the rest each of PyTorch's ranks has, and Keras's device 0."""
     split = [(pair.hidden, _part(pair.weights, pair.cost, case.data.batch)) for pair in model.pairs]
-    rest = whole(model, case.data.batch) + _sum(part for _, part in split).times(-1)
+    rest = sum((part.times(-1) for _, part in split), whole(model, case.data.batch))
     loads = []
     for device in range(case.devices):
         load = rest if side == "torch" or not device else NOTHING
@@ -115,12 +110,8 @@ def _part(weights: int, cost: Cost, samples: int) -> Load:
     return Load(weights, samples * cost.kept, samples * cost.flops)
 
 
-def _sum(loads: Iterable[Load]) -> Load:
-    return sum(loads, NOTHING)
-
-
 SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
-    strategies.Single: _single,
+    strategies.Single: _replicated,
     strategies.RoundRobin: _round_robin,
     strategies.DataParallel: _replicated,
     strategies.DDP: _replicated,

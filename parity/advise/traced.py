@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from parity.advise.model import Block, Cost, Model, Tensor
+from parity.bench.run import recorded_context
 from parity.config.base import BaseModel, Positive
 from parity.config.devices import Kind
 from parity.config.schema import Case
@@ -15,7 +16,6 @@ from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
-from parity.pairs.prepare import place
 from parity.runtime.backend import Backend
 from parity.runtime.runner import Runner
 from parity.trace import keys
@@ -48,18 +48,11 @@ def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: floa
         result = compared(file, runner.sides, folder / file.case.name, varied=False)
     if result.verdict == "error":
         raise (UsageError if result.error == "usage" else BackendError)(f"{file.case.name}: {result.reason}")
-    reference, ported = (Trace(folder / file.case.name / side) for side in ("torch", "keras"))
-    context = PairContext(
-        search=file.search,
-        survey=place(folder / file.case.name, "torch"),
-        mapping=ported.manifest.mapping,
-        matching=ported.manifest.matching,
-    )
-    model, batch = described(reference)
+    model, batch = described(Trace(folder / file.case.name / "torch"))
     data = msgspec.structs.replace(file.case.data, batch=batch)
     stand_in = PairModel(blocks=len(model.blocks))
     case = msgspec.structs.replace(file.case, model=stand_in, data=data)
-    return Recorded(case, model, file.case, context)
+    return Recorded(case, model, file.case, recorded_context(file, folder / file.case.name))
 
 
 def described(trace: Trace) -> tuple[Model, int]:
@@ -73,19 +66,18 @@ def described(trace: Trace) -> tuple[Model, int]:
     step = trace.open("low", steps[0])
     aliases = trace.manifest.aliases.get(f"low/rank-0/{steps[0]}", {})
     shapes = {name: array.shape for name, array in _of({**step, **state}, "parameter").items()}
-    outputs = {key.partition("/")[2]: array for key, array in step.items() if key.startswith("activation/")}
+    outputs = _of(step, "activation")
     own = {name: array for name, array in outputs.items() if f"activation/{name}" not in aliases}
     given = _of(step, "input")
     inputs = [array for name, array in given.items() if name.partition(".")[0].partition("#")[0] == "input"]
     batch = len(inputs[0]) if inputs and inputs[0].ndim else 1
-    blocks = _blocks(shapes, own, outputs, batch)
     target = given.get("target", next(iter(outputs.values())))
     model = Model(
         weights=shapes,
         buffers=sum(array.size for array in _of(step, "buffer").values() if array.dtype.kind == "f"),
         inputs=tuple(_tensor(array, batch)._replace(differentiable=False) for array in inputs),
         target=_tensor(target, batch)._replace(differentiable=False),
-        blocks=blocks,
+        blocks=_blocks(shapes, own, outputs, batch),
     )
     return model, batch
 
@@ -97,7 +89,7 @@ def _blocks(
 
     What belongs to no member is in the first block if it comes before all of them, else in that of the one before it.
     """
-    members = list(dict.fromkeys(found[0] for name in shapes if (found := MEMBER.match(name))))
+    members = dict.fromkeys(match[0] for match in map(MEMBER.match, shapes) if match)
     known = [member for member in members if member in outputs] or [""]
     last = list(outputs.values())[-1]
     weights: dict[str, list[str]] = {member: [] for member in known}
@@ -105,8 +97,8 @@ def _blocks(
     for names, held in ((shapes, weights), (own, kept)):
         current = known[0]
         for name in names:
-            found = MEMBER.match(name)
-            current = found[0] if found and found[0] in held else current
+            member = MEMBER.match(name)
+            current = member[0] if member and member[0] in held else current
             held[current].append(name)
     return tuple(
         Block(

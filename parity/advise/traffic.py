@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.advise.model import FLOAT, LinearPair, Model
+from parity.advise.model import FLOAT, Model
 from parity.config import shards, strategies
 from parity.config.base import BaseStrategy
 from parity.config.schema import Case
@@ -82,8 +82,8 @@ def _dealt(model: Model, device: int, samples: int) -> Copies:
     yield _copy("gradient", device, 0, model.size())
 
 
-def _ddp(case: Case, model: Model, side: str) -> Traffic:
-    """Reduce each gradient once, and send the buffers at the first forward pass after that.
+def _reduced(case: Case, model: Model, side: str) -> Traffic:
+    """Reduce each gradient once, and under DDP send the buffers at the first forward pass after that.
 
     See torch/nn/parallel/distributed.py (Li et al. 2020, "PyTorch Distributed", section 3.2).
     """
@@ -91,23 +91,16 @@ def _ddp(case: Case, model: Model, side: str) -> Traffic:
     return Traffic([], {"all_reduce": model.size(), "broadcast": buffers})
 
 
-def _all_reduce(case: Case, model: Model, side: str) -> Traffic:
-    return Traffic([], {"all_reduce": model.size()})
-
-
 def _staged(case: Case, model: Model, side: str) -> Traffic:
-    """Send the activations of all micro-batches from stage to stage, and back the gradients of those that have one."""
-    places = stage_numbers(case, model)
-    return Traffic([*_along(model, places, case.data.batch)], {})
+    """Send the activations of all micro-batches from stage to stage, and back the gradients of those that have one.
 
-
-def _hybrid(case: Case, model: Model, side: str) -> Traffic:
-    stages = case.distribution.stages
+    Where several replicas are cut into stages, each stage's gradients are reduced.
+    """
     numbers = stage_numbers(case, model)
     copies: list[Transfer] = []
     for replica, part in enumerate(shards.split(range(case.data.batch), case)):
-        copies += _along(model, [replica * stages + stage for stage in numbers], len(part))
-    return Traffic(copies, {"all_reduce": model.size()})
+        copies += _along(model, [replica * case.distribution.stages + stage for stage in numbers], len(part))
+    return Traffic(copies, {"all_reduce": model.size() * (case.replicas > 1)})
 
 
 def _branch_parallel(case: Case, model: Model, side: str) -> Traffic:
@@ -132,7 +125,8 @@ def _branch_parallel(case: Case, model: Model, side: str) -> Traffic:
 def _tensor_parallel(case: Case, model: Model, side: str) -> Traffic:
     """Add up partial outputs, and partial gradients of the inputs (Shoeybi et al. 2019, section 3)."""
     if side == "torch":
-        return Traffic([], {"all_reduce": case.data.batch * sum(map(_summed, model.pairs))})
+        sums = [pair.returned.bytes + pair.taken.bytes * pair.taken.differentiable for pair in model.pairs]
+        return Traffic([], {"all_reduce": case.data.batch * sum(sums)})
     copies = []
     for pair in model.pairs:
         taken, returned = case.data.batch * pair.taken.bytes, case.data.batch * pair.returned.bytes
@@ -141,10 +135,6 @@ def _tensor_parallel(case: Case, model: Model, side: str) -> Traffic:
             copies.append(_copy("gradient", 0, device, returned))
             copies += [_copy("gradient", device, 0, taken)] * pair.taken.differentiable
     return Traffic(copies, {})
-
-
-def _summed(pair: LinearPair) -> int:
-    return pair.returned.bytes + pair.taken.bytes * pair.taken.differentiable
 
 
 def _fsdp(case: Case, model: Model, side: str) -> Traffic:
@@ -180,11 +170,11 @@ FORMULAS: dict[type[BaseStrategy], Callable[[Case, Model, str], Traffic]] = {
     strategies.Single: _single,
     strategies.RoundRobin: _round_robin,
     strategies.DataParallel: _data_parallel,
-    strategies.DDP: _ddp,
-    strategies.AllReduce: _all_reduce,
+    strategies.DDP: _reduced,
+    strategies.AllReduce: _reduced,
     strategies.SendRecv: _staged,
     strategies.Pipeline: _staged,
-    strategies.Hybrid: _hybrid,
+    strategies.Hybrid: _staged,
     strategies.BranchParallel: _branch_parallel,
     strategies.TensorParallel: _tensor_parallel,
     strategies.FSDP: _fsdp,

@@ -62,11 +62,11 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
             if not args.quiet:
                 printed.add(found)
         benchmark.slower = list(slower(before, benchmark)) if before else []
-    except BaseException as error:  # by a signal too: what was timed so far is not lost
+    except BaseException as error:
         benchmark.error = str(error) or type(error).__name__
-        _write(args, benchmark)
         raise
-    _write(args, benchmark)
+    finally:  # by a signal too: what was timed so far is not lost
+        output.write(args, benchmark, documents.makers(benchmark))
     if not args.quiet:
         printed.end(benchmark)
     return _status(benchmark)
@@ -87,10 +87,6 @@ def _timed(args: argparse.Namespace, subjects: Sequence[Subject], benchmark: Ben
         with tempfile.TemporaryDirectory(prefix="parity-") as folder:
             yield timed(subject.case, subject.file, settings, Path(folder), report)
         benchmark.environment = report.environment
-
-
-def _write(args: argparse.Namespace, benchmark: Benchmark) -> None:
-    output.write(args, benchmark, documents.makers(benchmark))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from parity.bench.report import HEADINGS, LEGEND, names, notes, row, title
-from parity.bench.results import Benchmark, LaneTimes, Timed
+from parity.bench.results import Benchmark, Timed
 from parity.config.devices import parse
 from parity.core.wording import agree, count
 from parity.report import markdown
@@ -92,47 +92,39 @@ def plots(timed: Sequence[Timed]) -> Iterator[Markup]:
 
 def _samples(timed: Timed, what: str) -> Iterator[Sample]:
     x = timed.batch if what == "batch" else parse(timed.devices).number
-    for lane in _own(timed.lanes):
-        if x and lane.per_second:
+    for lane in timed.lanes:
+        if x and lane.per_second and not lane.is_alone:
             yield Sample(lane.side, lane.name, x, lane.per_second)
-
-
-def _own(lanes: Sequence[LaneTimes]) -> list[LaneTimes]:
-    """Return the rows of the case itself, without those of the single device."""
-    return [lane for lane in lanes if not lane.is_alone]
 
 
 def _plot(title: str, what: str, samples: Sequence[Sample]) -> Markup:
     lowest, highest = min(sample.y for sample in samples), max(sample.y for sample in samples)
     numbers = sorted({sample.x for sample in samples})
 
-    def place(sample: Sample) -> svg.Point:
-        x = _share(sample.x, numbers[0], numbers[-1])
-        return LEFT + x * (RIGHT - LEFT), BOTTOM - _share(sample.y, lowest, highest) * (BOTTOM - TOP)
+    def place(number: float, value: float) -> svg.Point:
+        x, y = _share(number, numbers[0], numbers[-1]), _share(value, lowest, highest)
+        return LEFT + x * (RIGHT - LEFT), BOTTOM - y * (BOTTOM - TOP)
 
     curves: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         curves[sample.name].append(sample)
     parts = [svg.text(LEFT, TOP - 8, title, "tick")]
     for value in dict.fromkeys((lowest, math.sqrt(lowest * highest), highest)):
-        y = BOTTOM - _share(value, lowest, highest) * (BOTTOM - TOP)
+        _, y = place(numbers[0], value)
         parts += [svg.line((LEFT, y), (RIGHT, y), "grid"), svg.text(LEFT - 8, y + 4, f"{value:.3g}", "tick", "end")]
     for number in numbers:
-        x = LEFT + _share(number, numbers[0], numbers[-1]) * (RIGHT - LEFT)
-        parts.append(svg.text(x, BOTTOM + 20, f"{what} {number}", "tick", "middle"))
+        x, bottom = place(number, lowest)
+        parts.append(svg.text(x, bottom + 20, f"{what} {number}", "tick", "middle"))
     ends = []
     for name, curve in curves.items():
         ordered = sorted(curve, key=lambda sample: sample.x)
-        style = STYLES[curve[0].side]
-        parts.append(svg.path(list(map(place, ordered)), style))
-        parts += [_point(sample, *place(sample), what) for sample in ordered]
-        ends.append((place(ordered[-1])[1], name))
+        points = [place(sample.x, sample.y) for sample in ordered]
+        parts.append(svg.path(points, STYLES[curve[0].side]))
+        for sample, (x, y) in zip(ordered, points, strict=True):
+            said = f"{name}, {what} {sample.x}: {sample.y:.4g} samples per second"
+            parts.append(svg.marked(x, y, "name", said))
+        ends.append((points[-1][1], name))
     return svg.figure(WIDTH, HEIGHT, title, [*parts, *_names(ends)], "losses")
-
-
-def _point(sample: Sample, x: float, y: float, what: str) -> Markup:
-    said = f"{sample.name}, {what} {sample.x}: {sample.y:.4g} samples per second"
-    return svg.marked(x, y, "name", said)
 
 
 def _names(ends: Sequence[tuple[float, str]]) -> Iterator[Markup]:

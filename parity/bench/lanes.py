@@ -7,10 +7,9 @@ import contextlib
 import functools
 import importlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,7 +49,7 @@ class Way(NamedTuple):
         return NAMES[self.side, self.mode]
 
 
-class Lane:
+class Lane(contextlib.AbstractContextManager["Lane"]):
     """A training that runs on its own in turn with others. It ends its processes when its block is left.
 
     Args:
@@ -71,10 +70,7 @@ class Lane:
         folder.mkdir(parents=True)
         self._job = BenchJob(case=case, folder=str(folder.absolute()), mode=way.mode, pair=pair)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._backend.close()
 
     def begin(self) -> None:
@@ -102,15 +98,12 @@ class Lane:
         if answer.status != "done":
             raise BackendError(answer.message)
         self._job = msgspec.structs.replace(self._job, number=job.number + 1)
-        bursts = [_read(place(job, rank)) for rank in range(self._ranks)]
+        files = [place(job, rank).read_bytes() for rank in range(self._ranks)]
+        bursts = [msgspec.json.decode(file, type=Burst) for file in files]
         self.peak = max(self.peak, *(burst.peak for burst in bursts))
         slowest = max(bursts, key=lambda burst: burst.seconds)
         self.parts = slowest.parts or self.parts
         return slowest.seconds
-
-
-def _read(path: Path) -> Burst:
-    return msgspec.json.decode(path.read_bytes(), type=Burst)
 
 
 class Measured(NamedTuple):
@@ -177,7 +170,7 @@ def energy_between(before: dict[str, float] | None, after: dict[str, float] | No
 
 
 @functools.cache
-def _gpus() -> list[Callable[[], int]]:
+def _gpus() -> Sequence[Callable[[], int]]:
     """Return a function for each GPU that reads its millijoules; none without nvidia-ml-py, a driver, or counters.
 
     docs.nvidia.com/deploy/nvml-api, nvmlDeviceGetTotalEnergyConsumption: from Volta on.
@@ -186,15 +179,12 @@ def _gpus() -> list[Callable[[], int]]:
         nvml = importlib.import_module("pynvml")
     except ImportError:
         return []
-
-    def counters() -> Iterator[Callable[[], int]]:
-        nvml.nvmlInit()
-        for number in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(number)
-            nvml.nvmlDeviceGetTotalEnergyConsumption(handle)  # fails now rather than in the midst of a measurement
-            yield functools.partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-
     try:
-        return list(counters())
+        nvml.nvmlInit()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+        counters = [functools.partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle) for handle in handles]
+        for counter in counters:
+            counter()  # fails now rather than in the midst of a measurement
     except nvml.NVMLError:
         return []
+    return counters

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from parity.bench.results import Benchmark, Interval, LaneTimes, Timed
-from parity.core.wording import agree, count
+from parity.core.wording import agree
 from parity.report.console import Console
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
@@ -38,9 +38,7 @@ class Printed:
 
     def end(self, benchmark: Benchmark) -> None:
         """Print what holds for all, and what has become slower."""
-        machine = benchmark.machine
-        self.console.print(f"{machine.processor}, {count(machine.cores, 'core')}, {machine.system}")
-        for line in LEGEND:
+        for line in (str(benchmark.machine), *LEGEND):
             self.console.print(line)
         for line in benchmark.slower:
             self.console.print(f"slower: {line}", style="red")

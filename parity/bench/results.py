@@ -121,6 +121,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     system: str
 
+    def __str__(self) -> str:
+        return f"{self.processor}, {count(self.cores, 'core')}, {self.system}"
+
 
 class Benchmark(msgspec.Struct, kw_only=True):
     """The whole report."""
@@ -163,7 +166,7 @@ def check_machine(before: Benchmark, now: Benchmark, path: str) -> None:
     """Check that both are of the same machine. Raises UsageError."""
     if before.machine != now.machine:
         raise UsageError(
-            f"--against={path}: of another machine ({_words(before)}), this one is {_words(now)}; times of two "
+            f"--against={path}: of another machine ({before.machine}), this one is {now.machine}; times of two "
             "machines are not compared"
         )
 
@@ -211,13 +214,9 @@ def _ratio(row: LaneTimes, other: LaneTimes) -> Interval:
 
 
 def _rows(benchmark: Benchmark) -> dict[Key, LaneTimes]:
-    return {_key(timed, row): row for timed in benchmark.timed for row in timed.lanes if row.step}
-
-
-def _key(timed: Timed, row: LaneTimes) -> Key:
-    return timed.case, timed.batch, timed.devices, row.name, row.strategy
-
-
-def _words(benchmark: Benchmark) -> str:
-    machine = benchmark.machine
-    return f"{machine.processor}, {count(machine.cores, 'core')}, {machine.system}"
+    return {
+        (timed.case, timed.batch, timed.devices, row.name, row.strategy): row
+        for timed in benchmark.timed
+        for row in timed.lanes
+        if row.step
+    }

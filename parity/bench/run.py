@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.bench.lanes import USUAL, Lane, Measured, Way, measured
+from parity.bench.lanes import USUAL, Lane, Way, measured
 from parity.bench.results import LaneTimes, Timed, interval, quartiles
 from parity.config.devices import Devices, baseline
 from parity.config.schema import Case
@@ -41,33 +41,27 @@ class Settings(NamedTuple):
     patience: float
 
 
-class Checked(NamedTuple):
-    """What the comparison that goes first has found: its result, and what the trainings of a pair have to know."""
-
-    result: CaseResult
-    context: PairContext | None = None
-
-
 def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Timed:
     """Return the times of a case, or of the pair of a file; none where the two sides are not the same computation.
 
     Raises UsageError, BackendError and MissingError where a side cannot be run as users of its framework commonly do.
     """
-    checked = _checked(case, file, settings, folder / "compared", report)
+    compared, context = _compared(case, file, settings, folder / "compared", report)
     batch = None if file else case.data.batch
-    result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=checked.result.verdict)
-    if checked.result.verdict not in SAME:
-        result.reason = _why_not(checked.result)
+    result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=compared.verdict)
+    if compared.verdict not in SAME:
+        is_error = compared.verdict == "error"
+        result.reason = f"{'' if is_error else 'the two sides are not the same computation: '}{compared.reason}"
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
         for way, own in _trainings(case, settings):
             row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
             row.is_alone = own is not case
-            row.sent = _sent(checked.result, way.side) if own is case else {}
+            row.sent = _sent(compared, way.side) if own is case else {}
             result.lanes.append(row)
             backend = _backend(way, own, settings, folder / f"{way.side}-{way.mode}-{own.strategy}")
-            lane = stack.enter_context(Lane(way, own, backend, checked.context))
+            lane = stack.enter_context(Lane(way, own, backend, context))
             try:
                 lane.begin()
                 lanes.append((lane, row))
@@ -81,14 +75,10 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
     return result
 
 
-def _why_not(result: CaseResult) -> str:
-    """Return why a case is not timed, whose verdict is not that its two sides compute the same."""
-    if result.verdict == "error":
-        return result.reason
-    return f"the two sides are not the same computation: {result.reason}"
-
-
-def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Checked:
+def _compared(
+    case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report
+) -> tuple[CaseResult, PairContext | None]:
+    """Return what the comparison that goes first has found, and what the trainings of a pair have to know."""
     folder.mkdir(parents=True)
     backends = [
         Backend(side, python, folder, settings.devices.kind, settings.patience)
@@ -96,17 +86,19 @@ def _checked(case: Case, file: PairFile | None, settings: Settings, folder: Path
     ]
     with Runner(backends) as runner:
         if file is None:
-            return Checked(BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report))
+            return BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report), None
         result = pairs.compared(file, runner.sides, folder / case.name, varied=False)
     if result.verdict == "error":
-        return Checked(result)
-    traces = [Trace(folder / case.name / side) for side in ("torch", "keras")]
-    note_environment(traces, report)
-    known = traces[1].manifest
-    survey = place(folder / case.name, "torch")
-    return Checked(
-        result, PairContext(search=file.search, survey=survey, mapping=known.mapping, matching=known.matching)
-    )
+        return result, None
+    note_environment([Trace(folder / case.name / side) for side in ("torch", "keras")], report)
+    return result, recorded_context(file, folder / case.name)
+
+
+def recorded_context(file: PairFile, folder: Path) -> PairContext:
+    """Return what the trainings of a pair have to know, from its traces in a folder."""
+    ported = Trace(folder / "keras").manifest
+    survey = place(folder, "torch")
+    return PairContext(search=file.search, survey=survey, mapping=ported.mapping, matching=ported.matching)
 
 
 def _trainings(case: Case, settings: Settings) -> Iterator[tuple[Way, Case]]:
@@ -130,19 +122,14 @@ def _backend(way: Way, case: Case, settings: Settings, folder: Path) -> Backend:
 
 def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:
     """Time the lanes that have begun, and note in their rows what was measured."""
-    for (lane, row), found in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
-        _note(row, found, batch)
+    for (lane, row), times in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
+        row.step, row.quartiles, row.samples = interval(times.samples), quartiles(times.samples), times.samples
+        row.per_second = batch / row.step.middle if batch else None
+        row.ratio, row.peak, row.start, row.first = times.ratio, lane.peak, lane.start, lane.first
+        row.joules = statistics.median(times.joules) if times.joules else None
         lane.burst(PARTS, parts=True)
         # In a compiled step the parts cannot be told apart.
         row.parts = lane.parts[0] if lane.parts and lane.parts[0].forward is not None else None
-
-
-def _note(row: LaneTimes, found: Measured, batch: int | None) -> None:
-    row.step, row.quartiles, row.samples = interval(found.samples), quartiles(found.samples), found.samples
-    row.per_second = batch / row.step.middle if batch else None
-    row.ratio, row.peak = found.ratio, found.lane.peak
-    row.start, row.first = found.lane.start, found.lane.first
-    row.joules = statistics.median(found.joules) if found.joules else None
 
 
 def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:

@@ -10,19 +10,51 @@ from types import TracebackType
 from typing import Any
 
 from parity.core.errors import BackendError, UsageError
+from parity.core.program import load
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import Failure
 from parity.doctor.files import Files
 from parity.runtime.drive import Program
 from parity.runtime.job import DoctorJob
 
+MODELS = {"torch": "torch.nn.Module", "keras": "keras.Model"}
 OBSERVED, WARM, TIMED = 2, 1, 5
+Step = Callable[[Any, dict[str, Any]], object]  # makes one training step of a model with a batch
+Batches = Callable[[Any], Iterator[dict[str, Any]]]
 LineOf = Callable[[TracebackType | None], str]  # returns the line of the user's code that an exception came from
 
 
 def steps(job: DoctorJob) -> int:
     """Return how many steps an examination takes."""
     return OBSERVED + WARM + TIMED + bool(job.profile)
+
+
+def users_program(job: DoctorJob, side: str, kinds: tuple[type, ...], step: Step, batches: Batches) -> Program:
+    """Return a program of the user's: what --torch or --keras builds, trained by --step.
+
+    Args:
+        job: names the functions.
+        side: "torch" or "keras".
+        kinds: the classes of which the model has to be one.
+        step: the training step if the flags name none.
+        batches: returns the batches of all steps for a model.
+
+    Raises:
+        UsageError: the flags name no functions, or no model is built.
+    """
+    build = load(f"--{side}", job.build)
+    step = load("--step", job.step, "model", "inputs") if job.step else step
+    model = build()
+    if not isinstance(model, kinds):
+        expected, received = MODELS[side], type(model).__name__
+        raise UsageError(f"--{side}={job.build}: expected a {expected}, received {received}")
+
+    def train(given: Iterator[Any], on_step: Callable[[], None]) -> None:
+        for inputs in given:
+            step(model, inputs)
+            on_step()
+
+    return Program(model, batches(model), train)
 
 
 @contextmanager

@@ -83,23 +83,13 @@ def examined(backend: Backend, job: DoctorJob, folder: Path) -> tuple[list[Findi
     findings = rules.findings(evidences, [rank.noted() for rank in ranks], waits)
     # If the ranks' collective calls do not match, a rank may be ended in the middle of one. The files of the
     # examination then say more than the exception.
-    is_explained = (
-        any(rank.stack for rank in waits) or any(map(_has_failure, evidences)) or any(map(_is_collective, findings))
-    )
-    if answer.status == "error" and not is_explained:
+    failed = [evidence.later or any(step.failure for step in evidence.steps) for evidence in evidences]
+    unmatched = [finding for finding in findings if finding.id.startswith("collective.")]
+    if answer.status == "error" and not (any(rank.stack for rank in waits) or any(failed) or unmatched):
         raise BackendError(answer.message)
+    case = job.case.name if job.case else ""
     for finding in findings:
-        finding.side, finding.case = backend.name, job.case.name if job.case else ""
+        finding.side, finding.case = backend.name, case
     for evidence in evidences:
-        evidence.case = job.case.name if job.case else ""
+        evidence.case = case
     return findings, evidences
-
-
-def _is_collective(finding: Finding) -> bool:
-    """Return whether a finding is about collective calls that do not match."""
-    return finding.id.startswith("collective.")
-
-
-def _has_failure(evidence: Evidence) -> bool:
-    """Return whether a step raised an exception."""
-    return evidence.later is not None or any(step.failure for step in evidence.steps)

@@ -45,8 +45,7 @@ class Files:
 
     def homes(self) -> ownership.Homes | None:
         """Return where the code of the rank's process lives, or None if its program is not built yet."""
-        written = self._built.read_bytes() if self._built.exists() else b""
-        return _decoded(written, ownership.Homes) if written else None
+        return next((_decoded(line, ownership.Homes) for line in _lines(self._built)), None)
 
     def ended(self, step: int | str) -> None:
         """Note that this rank has ended a step, or all steps ("all")."""
@@ -67,9 +66,7 @@ class Files:
 
     def read(self) -> Evidence | None:
         """Return what the rank observed, or None if it did not come to an end."""
-        if not self.evidence.exists():
-            return None
-        return _decoded(self.evidence.read_bytes(), Evidence)
+        return next((_decoded(line, Evidence) for line in _lines(self.evidence)), None)
 
     def note(self, call: Collective) -> None:
         """Note a call that is about to be made."""
@@ -78,8 +75,7 @@ class Files:
 
     def noted(self) -> list[Collective]:
         """Return the calls that were made or begun."""
-        lines = self.calls.read_bytes().splitlines() if self.calls.exists() else []
-        return [_decoded(line, Collective) for line in lines]
+        return [_decoded(line, Collective) for line in _lines(self.calls)]
 
     def steps(self) -> int:
         """Return how many steps the rank has ended."""
@@ -87,7 +83,7 @@ class Files:
 
     def where(self) -> list[str]:
         """Return the stack that the rank dumped, as lines of Python, the innermost call first."""
-        lines = self.stack.read_text().splitlines() if self.stack.exists() else []
+        lines = [line.decode() for line in _lines(self.stack)]
         return [line.strip() for line in lines if line.startswith("  File")]
 
     def _mark(self, rank: int, step: int | str) -> Path:
@@ -100,6 +96,11 @@ def _encoded(value: msgspec.Struct) -> bytes:
     msgspec's own JSON has null for NaN and infinity, and fails for file names that are not UTF-8.
     """
     return json.dumps(msgspec.to_builtins(value)).encode()
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Return the lines of a file; none if it was not written."""
+    return path.read_bytes().splitlines() if path.exists() else []
 
 
 def _decoded(written: bytes, kind: type[Written]) -> Written:

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from parity.doctor.evidence.common import Code, Place
+
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # from the worst on
 
@@ -29,6 +31,17 @@ class Finding(msgspec.Struct, kw_only=True):
     fix: str
     side: str = ""
     case: str = ""
+
+
+def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str | Code) -> Finding:
+    """Return a finding, with arguments in the order in which a report shows them; `fix` may be the user's own line."""
+    text = fix.fix if isinstance(fix, Code) else fix
+    return Finding(id=name, severity=severity, where=where, source=source, message=message, fix=text)
+
+
+def finding_at(severity: Severity, name: str, place: Place, message: str, fix: str | Code) -> Finding:
+    """Return a finding about what happened at a place."""
+    return make_finding(severity, name, place.module, place.source, message, fix)
 
 
 IDS = {

@@ -5,6 +5,7 @@ its rows are equal, or if its values were changed on the way.
 """
 
 import ast
+import itertools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -41,17 +42,14 @@ def compared(batch: dict[str, Rows], fed: Sequence[Rows], target: Rows) -> Liter
         fed: the rows that the model got in each of its calls; it is enough that the targets have the order of one call.
         target: the rows of the targets in the loss.
     """
-    in_order = [
-        any([rows_of_target[i] for i in numbers] == target for rows_of_target in labels)
-        for fed_rows in fed
-        for name, given in batch.items()
-        if (
-            labels := [
-                candidate for key, candidate in batch.items() if key != name and sorted(candidate) == sorted(target)
-            ]
-        )
-        if len(set(target)) > 1 and len(target) == len(fed_rows) and (numbers := order(given, fed_rows)) is not None
-    ]
+    if len(set(target)) < 2:
+        return ""
+    labels = {name: candidate for name, candidate in batch.items() if sorted(candidate) == sorted(target)}
+    in_order = []
+    for fed_rows, (name, given) in itertools.product(fed, batch.items()):
+        beside = [candidate for key, candidate in labels.items() if key != name]
+        if beside and len(target) == len(fed_rows) and (numbers := order(given, fed_rows)) is not None:
+            in_order.append(any([candidate[i] for i in numbers] == target for candidate in beside))
     return ("together" if any(in_order) else "apart") if in_order else ""
 
 
@@ -91,21 +89,13 @@ def mended(of_input: Spot | None, of_target: Spot | None, fallback: str) -> Code
         return None
     last = max(readable, key=lambda line: line[0].node.lineno)[0]
     if len(readable) == 1:
-        return last.with_text(last.node, last.text(_operand(last))) if last.text(_operand(last)) else None
+        return last.with_text(last.node, last.text(_operand(last)))
     index = next((text for _, text in readable if text), fallback)
-    changed = [
-        line.with_text(
-            line.node,
-            f"{line.text(_operand(line))}[order]" if isinstance(line.node, ast.Subscript) else _gathered(line),
-        )
-        for line, _ in readable
-    ]
+    changed = [line.with_text(line.node, _in_order(line)) for line, _ in readable]
     if not all(changed):
         return None
-    return Code(
-        source=rewrite.shown(last.file, last.node.lineno),
-        fix="; ".join([f"order = {index}", *(code.fix for code in changed if code)]),
-    )
+    fix = "; ".join([f"order = {index}", *(code.fix for code in changed if code)])
+    return Code(source=rewrite.shown(last.file, last.node.lineno), fix=fix)
 
 
 def _line(spot: Spot | None) -> tuple[Expression, str] | None:
@@ -122,9 +112,10 @@ def _operand(expression: Expression) -> Any:
     return expression.node.value if isinstance(expression.node, ast.Subscript) else expression.node.args[0]
 
 
-def _gathered(expression: Expression) -> str:
-    """Return a call with the common order as its index; tf.gather for a call that has none, such as a shuffle."""
-    node, text = expression.node, expression.text
-    if len(node.args) > 1:
-        return f"{text(node.func)}({text(node.args[0])}, order)"
-    return f"tf.gather({text(node.args[0])}, order)"
+def _in_order(expression: Expression) -> str:
+    """Return an expression with the common order as its index; tf.gather for a call that has none, as a shuffle."""
+    node, operand = expression.node, expression.text(_operand(expression))
+    if isinstance(node, ast.Subscript):
+        return f"{operand}[order]"
+    function = expression.text(node.func) if len(node.args) > 1 else "tf.gather"
+    return f"{function}({operand}, order)"

@@ -42,28 +42,19 @@ def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> No
     for evidence in evidences:
         if evidence.profile:
             console.print(f"{_rank(evidence)}profile: {evidence.profile}")
-    console.print(_count(findings), style="bold")
+    total = f"{count(len(findings), 'finding')}: {', '.join(_counts(findings))}" if findings else "no findings"
+    console.print(total, style="bold")
 
 
 def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, Any]:
     """Return the report as JSON values."""
+    ranks = [({"side": each.side, "case": each.case, "rank": each.rank}, each) for each in evidences]
     return {
         "schema": SCHEMA,
-        "findings": [msgspec.to_builtins(finding) for finding in findings],
-        "times": [
-            {"side": evidence.side, "case": evidence.case, "rank": evidence.rank, **msgspec.to_builtins(time)}
-            for evidence in evidences
-            for time in evidence.times
-        ],
+        "findings": msgspec.to_builtins(findings),
+        "times": [rank | msgspec.to_builtins(time) for rank, evidence in ranks for time in evidence.times],
         "environment": [
-            {
-                "side": evidence.side,
-                "case": evidence.case,
-                "rank": evidence.rank,
-                "devices": _devices(evidence),
-                "profile": evidence.profile,
-            }
-            for evidence in evidences
+            rank | {"devices": _devices(evidence), "profile": evidence.profile} for rank, evidence in ranks
         ],
     }
 
@@ -87,10 +78,9 @@ def _devices(evidence: Evidence) -> dict[str, str]:
 
 def _block(finding: Finding, console: Console) -> None:
     """Print a finding: its id and place, what was observed, and the fix."""
-    at = [part for part in (finding.where, finding.source) if part]
+    at, names = _at(finding), _program(finding)
     head = Text.assemble((f"{finding.severity}: {finding.id}", f"bold {COLOURS[finding.severity]}"))
-    names = " ".join(part for part in (finding.side, finding.case) if part)
-    head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{', '.join(at)}")
+    head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{at}")
     console.print(head)
     for line in finding.message.splitlines():
         console.fold(f"  {line}")
@@ -103,9 +93,13 @@ def _rank(evidence: Evidence) -> str:
     return f"{_program(evidence)}{f' rank {evidence.rank}' if evidence.ranks > 1 else ''}: "
 
 
-def _program(evidence: Evidence) -> str:
+def _program(of: Evidence | Finding) -> str:
     """Return the side, and the case if it is a built-in one."""
-    return " ".join(part for part in (evidence.side, evidence.case) if part)
+    return " ".join(filter(None, (of.side, of.case)))
+
+
+def _at(finding: Finding) -> str:
+    return ", ".join(filter(None, (finding.where, finding.source)))
 
 
 def _timed(time: Time) -> str:
@@ -116,12 +110,10 @@ def _timed(time: Time) -> str:
     return f"step {time.step / scale:.3g} {unit} on {time.device}, median of {time.steps}{split}"
 
 
-def _count(findings: list[Finding]) -> str:
-    if not findings:
-        return "no findings"
+def _counts(findings: Sequence[Finding]) -> list[str]:
+    """Return how many findings there are of each severity, the worst first."""
     counts = Counter(finding.severity for finding in findings)
-    parts = [count(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
-    return f"{count(len(findings), 'finding')}: {', '.join(parts)}"
+    return [count(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
 
 
 MARKS = {"error": "✗", "warning": "!", "note": "i", "match": "✓"}
@@ -148,9 +140,8 @@ def makers(examination: Examination) -> Makers:
 
 def headline(examination: Examination) -> str:
     """Return the outcome in one sentence."""
-    counts = Counter(finding.severity for finding in examination.findings)
-    if counts["error"] or counts["warning"]:
-        parts = [count(counts[each], each) for each in SEVERITIES if counts[each]]
+    if {finding.severity for finding in examination.findings} & {"error", "warning"}:
+        parts = _counts(examination.findings)
         return f"The doctor found {' and '.join(parts) if len(parts) < 3 else ', '.join(parts)}."
     if examination.errors:
         return "The program could not be examined."
@@ -179,23 +170,21 @@ def _state(examination: Examination) -> str:
 
 def _tests(examination: Examination) -> list[ci.Test]:
     """Return a test for each program, which fails by what is not a note."""
-    programs = dict.fromkeys((each.side, each.case) for each in examination.evidence)
-    tests = [_test(side, case, examination.findings) for side, case in programs]
+    programs = dict.fromkeys(map(_program, examination.evidence))
+    tests = [_test(program, examination.findings) for program in programs]
     return [*tests, *(ci.Test("doctor", "a program", "error", error) for error in examination.errors)]
 
 
-def _test(side: str, case: str, findings: Sequence[Finding]) -> ci.Test:
-    name = " ".join(filter(None, (side, case)))
-    failed = [each for each in findings if (each.side, each.case) == (side, case) and each.severity != "note"]
+def _test(program: str, findings: Sequence[Finding]) -> ci.Test:
+    failed = [each for each in findings if _program(each) == program and each.severity != "note"]
     if not failed:
-        return ci.Test("doctor", name, "passed")
-    return ci.Test("doctor", name, "failure", failed[0].message, "\n\n".join(map(_said, failed)))
+        return ci.Test("doctor", program, "passed")
+    return ci.Test("doctor", program, "failure", failed[0].message, "\n\n".join(map(_said, failed)))
 
 
 def _said(finding: Finding) -> str:
-    place = ", ".join(filter(None, (finding.where, finding.source)))
     fix = f"\nfix: {finding.fix}" if finding.fix else ""
-    return f"{finding.severity}: {finding.id} at {place}\n{finding.message}{fix}"
+    return f"{finding.severity}: {finding.id} at {_at(finding)}\n{finding.message}{fix}"
 
 
 def _remarks(findings: Sequence[Finding]) -> list[ci.Remark]:

@@ -121,38 +121,36 @@ def expression(at: Spot | None) -> Expression | None:
     """Return the expression at an instruction, or None if its source is not available."""
     if at is None:
         return None
-    positions = list(at.code.co_positions())[at.instruction // 2]
-    node = _nodes(at.code.co_filename).get(positions)
-    return Expression(at.code.co_filename, node, at.names) if node is not None else None
+    node = _nodes(at.code.co_filename).get(_positions(at))
+    return Expression(at.code.co_filename, node, at.names) if node else None
 
 
 def statement(at: Spot | None) -> Expression | None:
     """Return the one-line statement that contains an instruction, or None."""
     if at is None:
         return None
-    line = list(at.code.co_positions())[at.instruction // 2][0]
-    node = _statements(at.code.co_filename).get(line)
+    node = _statements(at.code.co_filename).get(_positions(at)[0])
     return Expression(at.code.co_filename, node, at.names) if node else None
+
+
+def _positions(at: Spot) -> tuple[int | None, ...]:
+    return list(at.code.co_positions())[at.instruction // 2]
 
 
 def name(frame: FrameType | None, target: Any) -> str:
     """Return what a frame's function calls an object: a variable or an attribute of one; "" if that is not known."""
-    if frame is None:
-        return ""
-    for names in (frame.f_locals, frame.f_globals):
-        variable = next((key for key, value in names.items() if value is target), "")
-        if variable := variable or next((f"{key}.{part}" for key, part in _attributes(names, target)), ""):
-            return variable
-    return ""
+    scopes = (frame.f_locals, frame.f_globals) if frame else ()
+    return next((name for names in scopes for name in _names(names, target)), "")
 
 
-def _attributes(names: dict[str, Any], target: Any) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of a variable and an attribute that hold an object; not of modules and classes."""
+def _names(names: dict[str, Any], target: Any) -> Iterator[str]:
+    """Yield the variables, then the attributes of variables, that hold an object; not of modules and classes."""
+    yield from [key for key, value in names.items() if value is target]
     for key, value in list(names.items()):
         if not isinstance(value, (ModuleType, type)):
             with contextlib.suppress(AttributeError, TypeError):  # objects without attributes, or with odd ones
                 attributes = object.__getattribute__(value, "__dict__")
-                yield from ((key, name) for name, part in list(attributes.items()) if part is target)
+                yield from [f"{key}.{name}" for name, part in attributes.items() if part is target]
 
 
 def call_with(frame: FrameType | None, function: str, argument: str) -> Expression | None:
@@ -223,7 +221,8 @@ def _root(node: Any) -> str:
 @cache
 def _nodes(file: str) -> dict[tuple[int | None, ...], Any]:
     """Return the statements and expressions of a file by position; of several at one position the innermost."""
-    return {_position(node): node for node in _walk(file) if not isinstance(node, ast.Expr)}
+    nodes = (node for node in _walk(file) if not isinstance(node, ast.Expr))
+    return {(node.lineno, node.end_lineno, node.col_offset, node.end_col_offset): node for node in nodes}
 
 
 @cache
@@ -238,10 +237,6 @@ def _walk(file: str) -> Iterator[Any]:
     except (SyntaxError, ValueError):
         return iter(())
     return (node for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr)))
-
-
-def _position(node: Any) -> tuple[int | None, ...]:
-    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 def _bytes(file: str, number: int) -> bytes:

@@ -22,9 +22,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from parity.core.clock import Clock, Time
-from parity.core.errors import UsageError
-from parity.core.program import load
-from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps
+from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps, users_program
 from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
@@ -80,7 +78,7 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
     if job.case:
         run = plain_run(job.case, steps(job), devices.rank(), job.folder)
         return built_in.program(run, evidence.devices)
-    program = _users_program(job)
+    program = users_program(job, "torch", (nn.Module,), _step, functools.partial(_batches, job))
     evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
     return program
 
@@ -185,25 +183,6 @@ def _move(model: nn.Module, device: str) -> bool:
         return False
     model.to(device)
     return True
-
-
-def _users_program(job: DoctorJob) -> Program:
-    """Return the program: what `build` returns, trained by `step`.
-
-    Raises UsageError if the flags name no functions, or `build` returns no model.
-    """
-    build = load("--torch", job.build)
-    step = load("--step", job.step, "model", "inputs") if job.step else _step
-    model = build()
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"--torch={job.build}: expected a torch.nn.Module, received {type(model).__name__}")
-
-    def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
-        for inputs in batches:
-            step(model, inputs)
-            on_step()
-
-    return Program(model, _batches(job, model), train)
 
 
 def named(batch: Any) -> dict[str, torch.Tensor]:

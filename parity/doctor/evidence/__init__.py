@@ -9,38 +9,8 @@ paths; "" is the program around the model, and `MODEL` the model itself.
 from typing import Literal
 
 from parity.core.clock import Time
+from parity.doctor.evidence import model, ops, ranks, training
 from parity.doctor.evidence.common import Fact
-from parity.doctor.evidence.model import Made, Module, Move, Weight
-from parity.doctor.evidence.ops import (
-    Broadcast,
-    Call,
-    Copy,
-    Dropped,
-    Eager,
-    Failure,
-    Frozen,
-    InPlace,
-    Method,
-    NotFinite,
-    NotPretended,
-    Race,
-    Repeated,
-    Retrace,
-    Soft,
-)
-from parity.doctor.evidence.ranks import Comparable
-from parity.doctor.evidence.training import (
-    Backward,
-    Carried,
-    Cleared,
-    Cut,
-    Event,
-    Gradient,
-    Held,
-    LossCall,
-    Optimizer,
-    Still,
-)
 
 
 class Step(Fact):
@@ -55,31 +25,31 @@ class Step(Fact):
             "mirrored".
     """
 
-    calls: list[Call] = []
-    made: list[Made] = []
-    copies: list[Copy] = []
-    races: list[Race] = []
-    losses: list[LossCall] = []
-    broadcasts: list[Broadcast] = []
-    dropped: list[Dropped] = []
-    repeated: list[Repeated] = []
-    gradients: list[Gradient] = []
-    backwards: list[Backward] = []
-    optimizers: list[Optimizer] = []
-    cuts: list[Cut] = []
-    frozen: list[Frozen] = []
-    methods: list[Method] = []
-    events: list[Event] = []
-    cleared: list[Cleared] = []
-    held: Held | None = None
-    carried: Carried | None = None
-    in_places: list[InPlace] = []
-    soft: list[Soft] = []
-    not_finite: NotFinite | None = None
-    failure: Failure | None = None
+    calls: list[ops.Call] = []
+    made: list[model.Made] = []
+    copies: list[ops.Copy] = []
+    races: list[ops.Race] = []
+    losses: list[training.LossCall] = []
+    broadcasts: list[ops.Broadcast] = []
+    dropped: list[ops.Dropped] = []
+    repeated: list[ops.Repeated] = []
+    gradients: list[training.Gradient] = []
+    backwards: list[training.Backward] = []
+    optimizers: list[training.Optimizer] = []
+    cuts: list[training.Cut] = []
+    frozen: list[ops.Frozen] = []
+    methods: list[ops.Method] = []
+    events: list[training.Event] = []
+    cleared: list[training.Cleared] = []
+    held: training.Held | None = None
+    carried: training.Carried | None = None
+    in_places: list[ops.InPlace] = []
+    soft: list[ops.Soft] = []
+    not_finite: ops.NotFinite | None = None
+    failure: ops.Failure | None = None
     half: str = ""
     loss_scaled: bool = False
-    comparable: Comparable | None = None
+    comparable: ranks.Comparable | None = None
     seconds: float = 0.0
     distributed: str = ""
 
@@ -113,17 +83,17 @@ class Evidence(Fact):
     own_step: bool = False
     visible: str = ""
     moved: bool = False
-    modules: list[Module] = []
-    weights: list[Weight] = []
-    moves: list[Move] = []
+    modules: list[model.Module] = []
+    weights: list[model.Weight] = []
+    moves: list[model.Move] = []
     steps: list[Step] = []
-    later: Failure | None = None
+    later: ops.Failure | None = None
     changed: bool | None = None
     frozen_by_train: list[str] = []
-    still: list[Still] = []
-    kept: Held | None = None
-    retraces: list[Retrace] = []
-    eager: list[Eager] = []
-    not_pretended: list[NotPretended] = []
+    still: list[training.Still] = []
+    kept: training.Held | None = None
+    retraces: list[ops.Retrace] = []
+    eager: list[ops.Eager] = []
+    not_pretended: list[ops.NotPretended] = []
     times: list[Time] = []
     profile: str = ""

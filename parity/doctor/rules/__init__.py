@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Waiting
@@ -10,6 +10,7 @@ from parity.doctor.finding import IDS, SEVERITIES, Finding
 from parity.doctor.rules import (
     copies,
     dtypes,
+    facts,
     failures,
     finite,
     functions,
@@ -28,71 +29,30 @@ from parity.doctor.rules.hanging import Logs, hanging
 
 __all__ = ["IDS", "findings", "hanging"]
 
-RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
-    failures.failed,
-    failures.not_pretended,
-    misplaced.hidden,
-    misplaced.made_in_call,
-    misplaced.placed,
-    misplaced.optimizer_state,
-    placement.one_device,
-    placement.lopsided,
-    placement.unused,
-    placement.soft,
-    transfers.copied_again,
-    transfers.not_contiguous,
-    transfers.not_pinned,
-    transfers.repeated,
-    copies.constant,
-    copies.parameter,
-    copies.implicit,
-    copies.backward,
-    transfers.waits,
-    transfers.races,
-    functions.retraced,
-    functions.eager,
-    functions.frozen,
-    functions.compiled,
-    functions.predicted,
-    dtypes.float64_parameter,
-    dtypes.float64_input,
-    dtypes.mixed_parameters,
-    dtypes.float_ids,
-    dtypes.loss_scaling,
-    learning.no_gradient,
-    learning.unused_ddp,
-    learning.send_without_backward,
-    learning.zero_gradient,
-    updates.frozen,
-    updates.frozen_late,
-    updates.not_cleared,
-    updates.not_normalised,
-    training.no_step,
-    training.clipped_in_vain,
-    training.clipped_scaled,
-    training.cleared_early,
-    updates.undetached,
-    training.still,
-    training.scheduled_first,
-    training.exploding,
-    training.graph_kept,
-    training.features_kept,
-    losses.activated_twice,
-    losses.over_samples,
-    losses.not_logarithms,
-    losses.raw_logits,
-    losses.shuffled_apart,
-    losses.replica_mean,
-    losses.softmax_axis,
-    modes.in_eval,
-    modes.in_train,
-    modes.dropout,
-    shapes.sequence_first,
-    shapes.loss_broadcast,
-    shapes.class_axis,
-    finite.not_finite,
+# In this order: of findings with the same id at the same line the first one counts.
+FILES = (
+    failures,
+    misplaced,
+    placement,
+    transfers,
+    copies,
+    functions,
+    dtypes,
+    learning,
+    updates,
+    training,
+    losses,
+    modes,
+    shapes,
+    finite,
 )
-
+RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule
+RULES = [
+    function
+    for file in FILES
+    for name, function in vars(file).items()
+    if not name.startswith("_") and getattr(function, "__annotations__", None) == RULE
+]
 LOST = re.compile("Connection (closed|reset) by peer", re.IGNORECASE)
 # Findings that are consequences of another one (the key) if both are about the same line.
 CONSEQUENCES = {
@@ -119,23 +79,27 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
         logs: the collective calls of each rank.
         waiting: where the ranks were when the time was over.
     """
-    by_key: dict[tuple[str, str, str], tuple[Finding, list[int]]] = {}
-    for evidence in ranks:
-        for finding in _of_rank(evidence, ranks):
-            key = (finding.id, finding.where, finding.source)
-            by_key.setdefault(key, (finding, []))[1].append(evidence.rank)
-    for finding, on_ranks in by_key.values():
+    reported = _once(itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)))
+    of_ranks = ((finding, str(evidence.rank)) for evidence in ranks for finding in _of_rank(evidence, ranks))
+    for group in facts.grouped(of_ranks, lambda pair: _key(pair[0])):
+        (finding, _), on_ranks = group[0], [rank for _, rank in group]
         if len(on_ranks) < len(ranks):
-            finding.message += f" On rank {', '.join(map(str, on_ranks))} only."
-    found = [finding for finding, _ in by_key.values()]
-    apart: dict[tuple[str, str, str], Finding] = {}
-    for finding in itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)):
-        apart.setdefault((finding.id, finding.where, finding.source), finding)
-    found += apart.values()
-    return sorted(_with_cause(ranks, found, hanging(logs, waiting)), key=_order)
+            finding.message += f" On rank {', '.join(on_ranks)} only."
+        reported.append(finding)
+    reported = _with_cause(ranks, reported, hanging(logs, waiting))
+    return sorted(reported, key=lambda each: (SEVERITIES.index(each.severity), each.where, each.source, each.id))
 
 
-def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Finding]) -> list[Finding]:
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.id, finding.where, finding.source
+
+
+def _once(reported: Iterable[Finding]) -> list[Finding]:
+    """Return findings, of those with one id at one place the first."""
+    return [group[0] for group in facts.grouped(reported, _key)]
+
+
+def _with_cause(ranks: list[Evidence], reported: list[Finding], unmatched: list[Finding]) -> list[Finding]:
     """Return both lists of findings, without those that follow from others.
 
     If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting. If
@@ -145,18 +109,17 @@ def _with_cause(ranks: list[Evidence], found: list[Finding], unmatched: list[Fin
     if any(not LOST.search(failure.message) for failure in failures):
         unmatched = [finding for finding in unmatched if finding.id in ("collective.order", "collective.shape")]
     if unmatched:
-        found = [finding for finding in found if finding.id != "step.raised" or not LOST.search(finding.message)]
-    return found + unmatched
+        reported = [finding for finding in reported if finding.id != "step.raised" or not LOST.search(finding.message)]
+    return reported + unmatched
 
 
 def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
-    by_key: dict[tuple[str, str, str], Finding] = {}
     of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
-    for finding in itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)):
+    reported = _once(itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)))
+    for finding in reported:
         finding.side = evidence.side
-        by_key.setdefault((finding.id, finding.where, finding.source), finding)
-    return [finding for finding in by_key.values() if not any(_explains(cause, finding) for cause in by_key.values())]
+    return [finding for finding in reported if not any(_explains(cause, finding) for cause in reported)]
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
@@ -167,7 +130,3 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return False
     worse = cause.severity == "error" != finding.severity
     return finding.id in CONSEQUENCES.get(cause.id, ()) or (cause.id == finding.id and worse)
-
-
-def _order(finding: Finding) -> tuple[int, str, str, str]:
-    return SEVERITIES.index(finding.severity), finding.where, finding.source, finding.id

@@ -5,56 +5,43 @@ from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.model import Weight
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import (
-    FLOATS,
-    backward_ran,
-    grouped,
-    inputs,
-    make_finding,
-    module,
-    parameters,
-    root_call,
-    source_of,
-)
+from parity.doctor.evidence.ops import Call
+from parity.doctor.finding import Finding, Severity, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 DOUBLE = "float64"
+SINGLES = tuple(dtype for dtype in facts.FLOATS if dtype != DOUBLE)
 
 
 def float64_parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report float64 parameters in a program of float32."""
     if not mixed_with_float64(evidence):
         return
-    for source, weights in _by_line([w for w in parameters(evidence) if w.tensor.dtype == DOUBLE], evidence).items():
-        yield double_parameter(evidence, weights, source, "warning")
-
-
-def double_parameter(evidence: Evidence, weights: list[Weight], source: str, severity: Severity) -> Finding:
-    """Return the finding for float64 parameters."""
-    first, subject = weights[0], words.subject([weight.name for weight in weights], "is", "are")
-    size = words.size(sum(weight.tensor.bytes for weight in weights))
-    message = f"{subject} float64 ({size}), but the rest of the program is not."
-    layer = words.code(first.module)
-    fix = f"{layer}.float()" if evidence.side == "torch" else 'keras.config.set_dtype_policy("float32")'
-    return make_finding(severity, "type.float64_parameter", first.module or MODEL, source, message, fix)
+    doubles = [weight for weight in facts.parameters(evidence) if weight.tensor.dtype == DOUBLE]
+    for weights in facts.grouped(doubles, lambda weight: facts.made_at(evidence, weight)):
+        first, size = weights[0], words.size(sum(weight.tensor.bytes for weight in weights))
+        subject = words.subject([weight.name for weight in weights], "is", "are")
+        message = f"{subject} float64 ({size}), but the rest of the program is not."
+        layer = words.code(first.module)
+        fix = f"{layer}.float()" if evidence.side == "torch" else 'keras.config.set_dtype_policy("float32")'
+        where = first.module or MODEL
+        yield make_finding("warning", "type.float64_parameter", where, facts.made_at(evidence, first), message, fix)
 
 
 def float64_input(evidence: Evidence) -> Iterator[Finding]:
     """Report float64 inputs in a program of float32."""
-    if not mixed_with_float64(evidence) or all(w.tensor.dtype == DOUBLE for w in parameters(evidence)):
+    if not mixed_with_float64(evidence) or all(w.tensor.dtype == DOUBLE for w in facts.parameters(evidence)):
         return
     for step in evidence.steps:
-        ids = {tensor.origin for tensor in looked_up(evidence, step)}
-        for tensor in inputs(step):
+        ids = {tensor.origin for _, tensor in looked_up(evidence, step)}
+        for tensor in facts.inputs(step):
             if tensor.dtype == DOUBLE and tensor.origin not in ids:
-                call = root_call(step)
-                yield double_input(evidence, tensor, call.source if call else "", "warning")
+                call = facts.root_call(step)
+                yield double_input(evidence, tensor, call.source if call else "")
 
 
-def double_input(evidence: Evidence, tensor: Tensor, called: str, severity: Severity) -> Finding:
+def double_input(evidence: Evidence, tensor: Tensor, called: str) -> Finding:
     """Return the finding for a float64 input.
 
     It points at the line that made the input float64, or else at the line that used it (`called`).
@@ -65,60 +52,54 @@ def double_input(evidence: Evidence, tensor: Tensor, called: str, severity: Seve
     )
     name = words.variable(tensor)
     fix = words.cast(evidence.side, name) + ("  # or no cast to float64" if tensor.made else "")
-    return make_finding(severity, "type.float64_input", "", tensor.made or called, message, fix)
+    return make_finding("warning", "type.float64_input", "", tensor.made or called, message, fix)
 
 
-def looked_up(evidence: Evidence, step: Step) -> list[Tensor]:
-    """Return the tensors of ids that went into embeddings."""
+def looked_up(evidence: Evidence, step: Step) -> list[tuple[Call, Tensor]]:
+    """Return the calls of embeddings with the ids that went in."""
     calls = [call for call in step.calls if call.inputs]
-    return [call.inputs[0] for call in calls if module(evidence, call.module).kind == "Embedding"]
+    return [(call, call.inputs[0]) for call in calls if facts.module(evidence, call.module).kind == "Embedding"]
 
 
 def mixed_with_float64(evidence: Evidence) -> bool:
     """Return whether some parameters and inputs are float64 and others not; if all are, the user wants that."""
-    floats = {weight.tensor.dtype for weight in parameters(evidence)}
-    floats |= {tensor.dtype for step in evidence.steps for tensor in inputs(step)}
-    floats &= set(FLOATS)
+    floats = {weight.tensor.dtype for weight in facts.parameters(evidence)}
+    floats |= {tensor.dtype for step in evidence.steps for tensor in facts.inputs(step)}
+    floats &= set(facts.FLOATS)
     return DOUBLE in floats and len(floats) > 1
 
 
 def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters of several float types."""
-    types = Counter(
-        w.tensor.dtype for w in parameters(evidence) if w.tensor.dtype in FLOATS and w.tensor.dtype != DOUBLE
-    )
+    types = Counter(weight.tensor.dtype for weight in facts.parameters(evidence) if weight.tensor.dtype in SINGLES)
     if len(types) < 2:
         return
     most = max(types, key=lambda dtype: (dtype == "float32", types[dtype]))
-    odd = [weight for weight in parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most]
+    odd = [
+        weight for weight in facts.parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most
+    ]
     shares = ", ".join(f"{number} {dtype}" for dtype, number in types.most_common())
     subject = words.subject([weight.name for weight in odd], "differs", "differ")
     message = f"The parameters are of several types: {shares}; {subject} from most."
     layer = words.code(odd[0].module)
     fix = f"{layer}.to(torch.{most})" if evidence.side == "torch" else f'keras.config.set_dtype_policy("{most}")'
-    source = odd[0].tensor.made or source_of(evidence, odd[0].module)
-    yield make_finding("warning", "type.mixed_parameters", MODEL, source, message, fix)
+    yield make_finding("warning", "type.mixed_parameters", MODEL, facts.made_at(evidence, odd[0]), message, fix)
 
 
 def float_ids(evidence: Evidence) -> Iterator[Finding]:
     """Report embeddings that get floats as ids, which Keras rounds silently."""
     for step in evidence.steps:
-        calls = [call for call in step.calls if call.inputs and call.outputs]
-        lookups = [call for call in calls if module(evidence, call.module).kind == "Embedding"]
-        given = [(call, _as_given(step, call.inputs[0])) for call in lookups if call.inputs[0].dtype in FLOATS]
+        lookups = [(call, ids) for call, ids in looked_up(evidence, step) if call.outputs and ids.dtype in facts.FLOATS]
+        # As they went into the model, before any cast on the way.
+        inputs = {tensor.origin: tensor for call in reversed(step.calls) for tensor in reversed(call.inputs)}
+        given = [(call, inputs[ids.origin] if ids.origin else ids) for call, ids in lookups]
         # If integers were given, Keras itself cast them.
-        floats = [(call, ids) for call, ids in given if ids.dtype in FLOATS]
-        for group in grouped(floats, lambda entry: (entry[0].module, entry[1].made or entry[0].source)):
+        floats = [(call, ids) for call, ids in given if ids.dtype in facts.FLOATS]
+        for group in facts.grouped(floats, lambda entry: (entry[0].module, entry[1].made or entry[0].source)):
             call, ids = group[0]
-            found = ids_as_floats(evidence, ids, call.module, call.source, "warning")
-            found.message += words.repeated(len(group))
-            yield found
-
-
-def _as_given(step: Step, ids: Tensor) -> Tensor:
-    """Return the ids as they went into the model, before any cast on the way."""
-    same_input = [tensor for call in step.calls for tensor in call.inputs if ids.origin and tensor.origin == ids.origin]
-    return same_input[0] if same_input else ids
+            finding = ids_as_floats(evidence, ids, call.module, call.source, "warning")
+            finding.message += words.repeated(len(group))
+            yield finding
 
 
 def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, severity: Severity) -> Finding:
@@ -131,26 +112,17 @@ def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, seve
         f"{where or 'The embedding'} looks up rows by integer ids and got {words.tensor(ids)}{cast}. Ids stay "
         f"integers: casting them to another float type, as .float() does, is no remedy, because it rounds large ids."
     )
-    name = words.variable(ids, "ids")
-    dtype = f"{name} = {name}.long()" if evidence.side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
-    fix = f"{dtype}  # of the ids as they were: leave the cast to {ids.dtype} out" if ids.made else dtype
+    fix = words.cast_to_ids(evidence.side, ids)
+    fix += f"  # of the ids as they were: leave the cast to {ids.dtype} out" if ids.made else ""
     return make_finding(severity, "type.float_ids", where, ids.made or called, message, fix)
 
 
 def loss_scaling(evidence: Evidence) -> Iterator[Finding]:
     """Report gradients in float16 without loss scaling: small ones become zero."""
     for step in evidence.steps:
-        if step.half and not step.loss_scaled and backward_ran(evidence):
+        if step.half and not step.loss_scaled and facts.backward_ran(evidence):
             message = "The model computes in float16 and the loss is not scaled: gradients below 6e-8 become 0."
             fix = "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
             if evidence.side == "keras":
                 fix = "optimizer = keras.optimizers.LossScaleOptimizer(optimizer)"
             yield make_finding("warning", "type.loss_scaling", "", step.half, message, fix)
-
-
-def _by_line(weights: list[Weight], evidence: Evidence) -> dict[str, list[Weight]]:
-    """Return weights by the line that gave them their type, or else created their module."""
-    lines: dict[str, list[Weight]] = {}
-    for weight in weights:
-        lines.setdefault(weight.tensor.made or source_of(evidence, weight.module), []).append(weight)
-    return lines

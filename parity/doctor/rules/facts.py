@@ -6,20 +6,14 @@ from typing import NamedTuple, TypeVar
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Occurrence, Tensor
 from parity.doctor.evidence.model import Module, Weight
-from parity.doctor.evidence.ops import Call
+from parity.doctor.evidence.ops import Call, Copy
 from parity.doctor.evidence.training import Event
-from parity.doctor.finding import Finding, Severity
 from parity.trace.keys import MODEL
 
 Item = TypeVar("Item")
 Seen = TypeVar("Seen", bound=Occurrence)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
-
-def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str) -> Finding:
-    """Return a finding, with arguments in the order in which a report shows them."""
-    return Finding(id=name, severity=severity, where=where, source=source, message=message, fix=fix)
 
 
 def is_host(device: str) -> bool:
@@ -60,6 +54,11 @@ def source_of(evidence: Evidence, name: str) -> str:
             return source
         name = name.rpartition(".")[0]
     return module(evidence, MODEL).source
+
+
+def made_at(evidence: Evidence, weight: Weight) -> str:
+    """Return the line that gave a weight its type or device, or else the one that created its module."""
+    return weight.tensor.made or source_of(evidence, weight.module)
 
 
 def root_call(step: Step) -> Call | None:
@@ -103,6 +102,11 @@ def last(evidence: Evidence) -> Step:
     return evidence.steps[-1] if evidence.steps else Step()
 
 
+def sent(evidence: Evidence) -> list[Copy]:
+    """Return what goes from the host to a GPU in each step."""
+    return [copy for copy in last(evidence).copies if is_host(copy.source) and not is_host(copy.target)]
+
+
 def backward_ran(evidence: Evidence) -> bool:
     """Return whether any step had a backward pass."""
     return any(step.backwards for step in evidence.steps)
@@ -135,10 +139,8 @@ def grouped_by_module(names: Collection[str], evidence: Evidence) -> list[Module
     for weight in trained:
         if weight.name in names:
             whole = _outermost(weight.module, names, trained)
-            group = groups.setdefault(
-                whole or weight.module or MODEL, ModuleParameters(whole or weight.module or MODEL, [], bool(whole))
-            )
-            group.names.append(weight.name)
+            module = whole or weight.module or MODEL
+            groups.setdefault(module, ModuleParameters(module, [], bool(whole))).names.append(weight.name)
     return list(groups.values())
 
 

@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable, Iterator
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.ops import Failure, InPlace, NotPretended
+from parity.doctor.evidence.common import Code, Tensor
+from parity.doctor.evidence.ops import Failure, InPlace
 from parity.doctor.evidence.training import Carried
-from parity.doctor.finding import Finding
-from parity.doctor.rules import dtypes, learning, misplaced, updates, words
-from parity.doctor.rules.facts import FLOATS, INTEGERS, is_input, make_finding, module
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import dtypes, facts, learning, misplaced, updates, words
 from parity.trace.keys import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
@@ -30,13 +29,14 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
     for step in evidence.steps + later:
         if step.failure:
             explained = (explain(evidence, step, step.failure) for explain in EXPLANATIONS)
-            yield next((finding for finding in explained if finding), _raised(step.failure))
+            yield next(finding for finding in explained if finding)
 
 
-def _raised(failure: Failure) -> Finding:
+def raised(_: Evidence, __: Step, failure: Failure) -> Finding:
+    """Return the finding that tells the exception itself."""
     first = next((line for line in failure.message.splitlines() if line.strip()), "")
     message = f"{failure.exception}: {first}" if first else failure.exception
-    return make_finding("error", "step.raised", failure.place.module, failure.place.source, message, "")
+    return finding_at("error", "step.raised", failure.place, message, "")
 
 
 def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
@@ -51,16 +51,15 @@ def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
     name = change.operation.strip("_")
     sign = OUT_OF_PLACE.get(name, "")
     fix = f"out = out {sign} x" if sign else f"out = out.clone().{name}_()" if name else "out = out.clone()"
-    return make_finding("error", "autograd.in_place", change.place.module, change.place.source, message, fix)
+    return finding_at("error", "autograd.in_place", change.place, message, fix)
 
 
 def carried(_: Evidence, step: Step, failure: Failure) -> Finding | None:
     """Return the finding for a backward pass that goes on into the graph of the step before."""
     if step.carried is None or not any(text in failure.message for text in GRAPHS):
         return None
-    return state_kept(
-        step.carried, f"the backward pass goes on into the step before and fails, at {failure.place.source}"
-    )
+    consequence = f"the backward pass goes on into the step before and fails, at {failure.place.source}"
+    return state_kept(step.carried, consequence)
 
 
 def used_up(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
@@ -74,19 +73,16 @@ def state_kept(state: Carried, consequence: str) -> Finding:
         f"{words.tensor(state.tensor)} was computed by an earlier step and is used with its graph: {consequence}. "
         "retain_graph=True does not help: the graph grows, and its weights have been updated since."
     )
-    source, fix = state.place.source, "state = state.detach()"
-    if state.mended:
-        source, fix = state.mended.source, state.mended.fix
-    return make_finding(
-        "error", "autograd.state_kept", state.place.module, source, message, f"{fix}  # before this line"
-    )
+    line = state.mended or Code(source=state.place.source, fix="state = state.detach()")
+    fix = f"{line.fix}  # before this line"
+    return make_finding("error", "autograd.state_kept", state.place.module, line.source, message, fix)
 
 
 def batch_of_one(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     """Return the finding for a normalisation over a single value per channel."""
     if "Expected more than 1 value per channel" not in failure.message:
         return None
-    norm = module(evidence, failure.place.module)
+    norm = facts.module(evidence, failure.place.module)
     message = (
         f"{norm.name or 'Batch norm'} normalises over the batch, which has one value per channel: minus its own mean, "
         "it is always 0. Use larger batches (drop_last=True, if only the last is so small), or a norm for each sample."
@@ -114,40 +110,37 @@ def no_gradients(evidence: Evidence, step: Step, failure: Failure) -> Finding | 
     if not any(text in failure.message for text in NO_GRADIENTS):
         return None
     cuts = sorted(step.cuts, key=lambda cut: cut.what == "integers")  # last: argmax may only compute an accuracy
-    cut = next(iter(cuts), None)
-    source = (cut.mended or cut.place).source if cut else failure.place.source
     message = f"No gradient reaches any parameter, so that the line {failure.place.source} fails."
     fix = "with tf.GradientTape() as tape: output = model(x, training=True)  # the forward pass within the tape"
-    if cut and cut.mended:
-        fix = cut.mended.fix
-    elif evidence.side == "torch":
+    if evidence.side == "torch":
         fix = "loss = criterion(model(x), target)  # of what the model returned, by differentiable ops alone"
-    return make_finding("error", "learning.no_gradient", MODEL, source, message, fix)
+    line = Code(source=cuts[0].place.source if cuts else failure.place.source, fix=fix)
+    line = (cuts[0].mended if cuts else None) or line
+    return make_finding("error", "learning.no_gradient", MODEL, line.source, message, line)
 
 
 def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     """Return the finding for an id that an embedding has no row for."""
     beyond = re.search(r"= (-?\d+) is not in \[0, (\d+)\)", failure.message)
-    if not beyond and not (
-        failure.exception == "IndexError" and "out of range" in failure.message and _embeds(evidence, failure)
-    ):
+    is_index_error = failure.exception == "IndexError" and "out of range" in failure.message
+    if not beyond and not (is_index_error and _embeds(evidence, failure)):
         return None
-    rows = beyond[2] if beyond else str(module(evidence, failure.place.module).facts.get("rows") or _rows(failure))
+    rows = beyond[2] if beyond else _rows(evidence, failure)
     wrong = f"the id {beyond[1]}" if beyond else "an id without a row"
     has = words.count(int(rows), "row") if rows.isdecimal() else "too few rows"
     message = f"{failure.place.module or 'The embedding'} has {has}, numbered from 0, but got {wrong}."
     needed = str(int(beyond[1]) + 1) if beyond and int(beyond[1]) >= 0 else "largest_id + 1"
     fix = f"nn.Embedding({needed}, ...)" if evidence.side == "torch" else f"keras.layers.Embedding({needed}, ...)"
-    return make_finding("error", "type.ids_range", failure.place.module, failure.place.source, message, fix)
+    return finding_at("error", "type.ids_range", failure.place, message, fix)
 
 
-def _rows(failure: Failure) -> int | str:
-    tables = [tensor.shape[0] for tensor in failure.tensors if len(tensor.shape) == 2 and tensor.dtype in FLOATS]
-    return tables[0] if tables else ""
+def _rows(evidence: Evidence, failure: Failure) -> str:
+    tables = [tensor.shape[0] for tensor in failure.tensors if len(tensor.shape) == 2 and tensor.dtype in facts.FLOATS]
+    return str(facts.module(evidence, failure.place.module).facts.get("rows") or next(iter(tables), ""))
 
 
 def _embeds(evidence: Evidence, failure: Failure) -> bool:
-    kind = module(evidence, failure.place.module).kind
+    kind = facts.module(evidence, failure.place.module).kind
     return "embedding" in failure.operation.lower() or "Embedding" in kind
 
 
@@ -155,15 +148,9 @@ def float_ids(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     """Return the finding for an embedding that received floats as ids."""
     if not _embeds(evidence, failure) or len({tensor.device for tensor in failure.tensors}) > 1:
         return None
-    for tensor in failure.tensors:
-        if (
-            tensor.dtype in FLOATS
-            and not tensor.origin.startswith(("parameter ", "hidden "))
-            and len(tensor.shape) != 0
-        ):
-            place = failure.place
-            return dtypes.ids_as_floats(evidence, tensor, place.module, place.source, "error")
-    return None
+    floats = [tensor for tensor in failure.tensors if tensor.dtype in facts.FLOATS and tensor.shape]
+    ids = [tensor for tensor in floats if not tensor.origin.startswith(("parameter ", "hidden "))]
+    return dtypes.ids_as_floats(evidence, ids[0], failure.place.module, failure.place.source, "error") if ids else None
 
 
 def unused_ddp(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
@@ -175,18 +162,14 @@ def unused_ddp(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
 
 def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     """Return the finding for an op that received tensors of two types."""
-    tensors = [tensor for tensor in failure.tensors if tensor.dtype in FLOATS + INTEGERS]
+    tensors = [tensor for tensor in failure.tensors if tensor.dtype in facts.FLOATS + facts.INTEGERS]
     if len({tensor.dtype for tensor in tensors}) < 2 or not re.search(DTYPES, failure.message):
         return None
-    integers = [tensor for tensor in tensors if tensor.dtype in INTEGERS]
+    integers = [tensor for tensor in tensors if tensor.dtype in facts.INTEGERS]
     if integers:
         return _integers(evidence, integers[0], failure)
     doubles = [tensor for tensor in tensors if tensor.dtype == dtypes.DOUBLE]
     return _doubles(evidence, doubles, failure) if doubles else None
-
-
-def _long(evidence: Evidence, name: str) -> str:
-    return f"{name} = {name}.long()" if evidence.side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
 
 
 DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ tensor|DT_|type float|Float|Double")
@@ -197,37 +180,30 @@ def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
     place = failure.place
     if _embeds(evidence, failure):
         message = f"{words.tensor(tensor)} is used as ids, but an embedding takes int32 or int64."
-        name = words.variable(tensor, "ids")
-        return make_finding(
-            "error", "type.integer_input", place.module, tensor.made or place.source, message, _long(evidence, name)
-        )
+        fix = words.cast_to_ids(evidence.side, tensor)
+        return make_finding("error", "type.integer_input", place.module, tensor.made or place.source, message, fix)
     message = (
         f"{failure.operation or 'The op'} computes with floats, but got {words.tensor(tensor)}{words.made(tensor)}."
     )
     fix = words.cast(evidence.side, words.variable(tensor))
-    return make_finding("error", "type.integer_input", place.module, place.source, message, fix)
+    return finding_at("error", "type.integer_input", place, message, fix)
 
 
 def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Finding:
     """Return the finding for a float64 tensor: the input itself, or else what made the op's operand float64."""
-    given = next((tensor for tensor in doubles if is_input(tensor)), None)
-    if given:
-        return dtypes.double_input(evidence, given, failure.place.source, "error")
-    sources = [*dtypes.float64_parameter(evidence), *dtypes.float64_input(evidence)]
-    finding = sources[0] if sources else dtypes.double_input(evidence, doubles[0], failure.place.source, "error")
+    given = [tensor for tensor in doubles if facts.is_input(tensor)]
+    sources = [] if given else [*dtypes.float64_parameter(evidence), *dtypes.float64_input(evidence)]
+    finding = (sources or [dtypes.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
     finding.severity = "error"
     return finding
 
 
 def not_pretended(evidence: Evidence) -> Iterator[Finding]:
     """Report the calls that did not end the program, those with the same consequence together."""
-    groups: dict[str, list[NotPretended]] = {}
-    for call in evidence.not_pretended:
-        groups.setdefault(call.instead, []).append(call)
-    for instead, calls in groups.items():
+    for calls in facts.grouped(evidence.not_pretended, lambda call: call.instead):
         others = [f"{call.call} at {call.source}" for call in calls[1:]]
         also = f" (also {', '.join(others)})" if others else ""
-        message = f"Virtual GPUs do not imitate {calls[0].call}{also}: {instead}."
+        message = f"Virtual GPUs do not imitate {calls[0].call}{also}: {calls[0].instead}."
         yield make_finding("note", "gpu.not_pretended", "", calls[0].source, message, "")
 
 
@@ -236,7 +212,7 @@ def not_imitated(_: Evidence, __: Step, failure: Failure) -> Finding | None:
     if failure.exception != ERROR:
         return None
     message = f"{failure.message} The step ends here: the findings are about what ran before."
-    return make_finding("error", "gpu.not_pretended", failure.place.module, failure.place.source, message, "")
+    return finding_at("error", "gpu.not_pretended", failure.place, message, "")
 
 
 EXPLANATIONS: tuple[Explanation, ...] = (
@@ -251,4 +227,5 @@ EXPLANATIONS: tuple[Explanation, ...] = (
     misplaced.devices,
     float_ids,
     types,
+    raised,
 )

@@ -5,27 +5,27 @@ from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ops import NotFinite
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import ModuleParameters, grouped_by_module, make_finding, source_of
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import facts, words
 
 
 class Reason(NamedTuple):
     """Why an op makes such values, and code that avoids it.
 
     Attributes:
-        op: how the names of the ops begin that this is about.
+        op: how the names of the ops begin that this is about, in one way or in several.
         why: the reason, to complete a message.
         torch: the code in PyTorch.
         keras: the code in TensorFlow or Keras.
     """
 
-    op: str
+    op: str | tuple[str, ...]
     why: str
     torch: str
     keras: str
 
 
+DIVISIONS = ("div", "truediv", "realdiv")
 REASONS = (
     Reason(
         "log_softmax", "inputs that are all -inf have no softmax", "x = x.clamp(min=-1e9)", "x = tf.maximum(x, -1e9)"
@@ -54,9 +54,7 @@ REASONS = (
         "x = x.clamp(max=80).exp()",
         "x = tf.exp(tf.minimum(x, 80.0))",
     ),
-    Reason("div", "it divides by 0", "x = a / b.clamp(min=1e-6)", "x = tf.math.divide_no_nan(a, b)"),
-    Reason("truediv", "it divides by 0", "x = a / b.clamp(min=1e-6)", "x = tf.math.divide_no_nan(a, b)"),
-    Reason("realdiv", "it divides by 0", "x = a / b.clamp(min=1e-6)", "x = tf.math.divide_no_nan(a, b)"),
+    Reason(DIVISIONS, "it divides by 0", "x = a / b.clamp(min=1e-6)", "x = tf.math.divide_no_nan(a, b)"),
     Reason("reciprocal", "it divides by 0", "x = 1 / x.clamp(min=1e-6)", "x = tf.math.reciprocal_no_nan(x)"),
     Reason(
         "pow",
@@ -87,42 +85,31 @@ OTHER = Reason(
 
 def not_finite(evidence: Evidence) -> Iterator[Finding]:
     """Report the first op that made a NaN or an infinity, in the forward or in the backward pass."""
-    for step in evidence.steps:
-        if step.not_finite:
-            yield _first(evidence, step.not_finite)
-            return
-    yield from _gradients(evidence)
+    first = next((step.not_finite for step in evidence.steps if step.not_finite), None)
+    yield from [_first(evidence, first)] if first else _gradients(evidence)
 
 
 def _first(evidence: Evidence, bad: NotFinite) -> Finding:
-    reason = _reason(bad.operation)
+    operation = bad.operation.lower().lstrip("_").removeprefix("linalg_").removeprefix("vector_")
+    reason = next((reason for reason in REASONS if operation.startswith(reason.op)), OTHER)
     range_of_inputs = [f"{value:z.6g}" for value in (bad.smallest, bad.largest) if value is not None]
     between = f" from inputs of {' to '.join(range_of_inputs)}" if range_of_inputs else ""
     backward = bad.place.phase == "backward"
     phase = " in the backward pass" if backward else ""
-    message = f"{bad.operation} made {_named(bad.became)}{between}{phase}: {reason.why}."
+    value = "NaN" if bad.became == "nan" else "infinity"
+    message = f"{bad.operation} made the first {value}{between}{phase}: {reason.why}."
     fix = reason.torch if evidence.side == "torch" else reason.keras
     name = "finite.backward" if backward else "finite.forward"
-    return make_finding("error", name, bad.place.module, bad.place.source, message, fix)
-
-
-def _reason(operation: str) -> Reason:
-    name = operation.lower().lstrip("_").removeprefix("linalg_").removeprefix("vector_")
-    return next((reason for reason in REASONS if name.startswith(reason.op)), OTHER)
-
-
-def _named(became: str) -> str:
-    return "the first NaN" if became == "nan" else "the first infinity"
+    return finding_at("error", name, bad.place, message, fix)
 
 
 def _gradients(evidence: Evidence) -> Iterator[Finding]:
     """Report gradients that are not finite, if no op was seen to cause it; under loss scaling they may be at first."""
     steps = [step for step in evidence.steps if not step.loss_scaled]
     names = {g.parameter for step in steps for g in step.gradients if g.state == "not_finite"}
-    parts: list[ModuleParameters] = grouped_by_module(names, evidence)
-    if parts:
-        found_in = words.listed([name for part in parts for name in part.names])
-        message = f"The gradients of {found_in} are not finite: {OTHER.why}."
+    if parts := facts.grouped_by_module(names, evidence):
+        parameters = words.listed([name for part in parts for name in part.names])
+        message = f"The gradients of {parameters} are not finite: {OTHER.why}."
         fix = OTHER.torch if evidence.side == "torch" else OTHER.keras
         where = parts[0].module
-        yield make_finding("error", "finite.backward", where, source_of(evidence, where), message, fix)
+        yield make_finding("error", "finite.backward", where, facts.source_of(evidence, where), message, fix)

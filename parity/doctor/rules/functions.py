@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, last, make_finding, number
+from parity.doctor.finding import Finding, Severity, finding_at, make_finding
+from parity.doctor.rules import facts, words
 
 EAGER = {
     "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
@@ -38,50 +37,49 @@ def _steady(change: str) -> str:
 
 def eager(evidence: Evidence) -> Iterator[Finding]:
     """Report parts of a graph that call Python, and functions that run in Python as a whole."""
-    for parts in by_line(evidence.eager):
+    for parts in facts.by_line(evidence.eager):
         part = parts[0]
         message = (
             f"{part.what}: this runs in Python on the host in each step, where TensorFlow cannot place or fuse its ops."
-            f"{words.repeated(number(parts))}"
+            f"{words.repeated(facts.number(parts))}"
         )
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
-        yield make_finding("warning", "function.eager", part.place.module, part.place.source, message, fix)
+        yield finding_at("warning", "function.eager", part.place, message, fix)
 
 
 def compiled(evidence: Evidence) -> Iterator[Finding]:
     """Report a model that is compiled in the step."""
-    for calls in by_line(method for method in last(evidence).methods if method.what == "compile"):
+    for calls in facts.by_line(method for method in facts.last(evidence).methods if method.what == "compile"):
         lost = "its optimizer begins anew, without its state, and " if calls[0].resets else ""
         message = (
             f"The model is compiled again in each step: {lost}its training function is traced again. "
-            f"Compile it once, before the first step.{words.repeated(number(calls))}"
+            f"Compile it once, before the first step.{words.repeated(facts.number(calls))}"
         )
-        fix = calls[0].mended.fix if calls[0].mended else "if not model.compiled: model.compile(optimizer, loss)"
+        fix = calls[0].mended or "if not model.compiled: model.compile(optimizer, loss)"
         severity: Severity = "error" if calls[0].resets else "warning"
         yield make_finding(severity, "function.compiled", "", calls[0].place.source, message, fix)
 
 
 def predicted(evidence: Evidence) -> Iterator[Finding]:
     """Report `predict` of a single batch in the step."""
-    for calls in by_line(method for method in last(evidence).methods if method.what == "predict"):
+    for calls in facts.by_line(method for method in facts.last(evidence).methods if method.what == "predict"):
         message = (
             "predict runs in each step, for a single batch: it is made for whole data sets, and each call builds a "
             "data pipeline and callbacks, which takes longer than the batch itself. predict_on_batch(x) returns the "
-            f"same without them, model(x, training=False) as a tensor.{words.repeated(number(calls))}"
+            f"same without them, model(x, training=False) as a tensor.{words.repeated(facts.number(calls))}"
         )
-        fix = calls[0].mended.fix if calls[0].mended else "y = model(x, training=False)"
+        fix = calls[0].mended or "y = model(x, training=False)"
         yield make_finding("warning", "function.predict", "", calls[0].place.source, message, fix)
 
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report random numbers and times that Python computes in a tf.function, in each of its calls."""
-    for values in by_line(last(evidence).frozen):
+    for values in facts.by_line(facts.last(evidence).frozen):
         value = values[0]
         message = (
             f"{value.what} runs in Python, in a tf.function: only while TensorFlow traces it. The graph keeps "
             f"{'that time' if value.clock else 'what was drawn then'}, which is the same in all steps."
         )
         generic = "now = tf.timestamp()" if value.clock else "noise = tf.random.normal(tf.shape(x))"
-        fix = value.mended.fix if value.mended else generic
         severity: Severity = "warning" if value.clock else "error"
-        yield make_finding(severity, "function.frozen", "", value.place.source, message, fix)
+        yield make_finding(severity, "function.frozen", "", value.place.source, message, value.mended or generic)

@@ -7,13 +7,12 @@ send matches a receive.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from parity.core import ownership
 from parity.doctor.evidence.ranks import Collective, Waiting
-from parity.doctor.finding import Finding
+from parity.doctor.finding import Finding, make_finding
+from parity.doctor.rewrite import shown
 from parity.doctor.rules import words
-from parity.doctor.rules.facts import make_finding
 
 SENDS, RECEIVES = ("send",), ("recv",)
 # Operations whose tensors may differ in shape between the ranks.
@@ -28,9 +27,7 @@ def hanging(logs: Logs, waiting: Sequence[Waiting]) -> list[Finding]:
     Of a program that came to an end, where no rank has a stack, only calls that do not match are reported.
     """
     waiting = waiting if any(rank.stack for rank in waiting) else []
-    finding = _different(logs) or _unmatched(logs, waiting) or _fewer_calls(logs, waiting)
-    if not finding and waiting:
-        finding = _unexplained(waiting)
+    finding = _different(logs) or _unmatched(logs, waiting) or _fewer_calls(logs, waiting) or _unexplained(waiting)
     if not finding:
         return []
     finding.message += _stacks(waiting)
@@ -53,29 +50,26 @@ def _different(logs: Logs) -> Finding | None:
     for calls in _groups(logs).values():
         for number in range(max(map(len, calls.values()))):
             by_rank = {rank: log[number] for rank, log in calls.items() if number < len(log)}
-            for name, kind in (("collective.order", _operation), ("collective.shape", _shape)):
-                kinds = Counter(kind(call) for call in by_rank.values())
-                if len(kinds) > 1:
-                    return _odd_one(name, number, by_rank, kinds.most_common()[0][0], kind)
+            operations = {rank: call.operation for rank, call in by_rank.items()}
+            shapes = {rank: _shape(call) for rank, call in by_rank.items()}
+            for name, kinds in (("collective.order", operations), ("collective.shape", shapes)):
+                if len(set(kinds.values())) > 1:
+                    return _odd_one(name, number, by_rank, kinds)
     return None
-
-
-def _operation(call: Collective) -> str:
-    return call.operation
 
 
 def _shape(call: Collective) -> str:
     return "" if call.operation in SHAPELESS else f"{call.dtype}{call.shape}"
 
 
-def _odd_one(name: str, number: int, by_rank: dict[int, Collective], usual: str, kind: object) -> Finding:
-    """Return the finding for the rank that differs from most, compared with one of those."""
-    describe = _operation if kind is _operation else _shape
-    odd = next(rank for rank in by_rank if describe(by_rank[rank]) != usual)
-    other = next(rank for rank in by_rank if describe(by_rank[rank]) == usual)
-    calls = f"rank {odd} calls {_in_words(by_rank[odd])}, rank {other} calls {_in_words(by_rank[other])}"
+def _odd_one(name: str, number: int, by_rank: dict[int, Collective], kinds: dict[int, str]) -> Finding:
+    """Return the finding for the rank whose kind of call differs from most, compared with one of those."""
+    ((most, _),) = Counter(kinds.values()).most_common(1)
+    odd = next(rank for rank, kind in kinds.items() if kind != most)
+    usual = next(rank for rank, kind in kinds.items() if kind == most)
+    calls = f"rank {odd} calls {_in_words(by_rank[odd])}, rank {usual} calls {_in_words(by_rank[usual])}"
     message = f"The ranks' calls differ from call number {number + 1} on: {calls}."
-    return make_finding("error", name, "", by_rank[odd].source, message, _same_call(by_rank[other]))
+    return make_finding("error", name, "", by_rank[odd].source, message, _same_call(by_rank[usual]))
 
 
 def _same_call(call: Collective) -> str:
@@ -92,21 +86,17 @@ def _unmatched(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
                 if _shape(send) != _shape(receive):
                     calls = f"Rank {sender} calls {_in_words(send)}, but rank {receiver} calls {_in_words(receive)}"
                     message = f"{calls}: shape and type must be the same."
-                    fix = (
-                        f"buffer = torch.empty({send.shape}, dtype=torch.{send.dtype}); dist.recv(buffer, src={sender})"
-                    )
+                    buffer = f"torch.empty({send.shape}, dtype=torch.{send.dtype})"
+                    fix = f"buffer = {buffer}; dist.recv(buffer, src={sender})"
                     return make_finding("error", "collective.shape", "", receive.source, message, fix)
-            if len(sent) > len(received) and not _any_source(logs[receiver]):
+            from_anyone = any(call.operation in RECEIVES and call.peer is None for call in logs[receiver])
+            if len(sent) > len(received) and not from_anyone:
                 fix = f"dist.recv(buffer, src={sender})  # on rank {receiver}"
                 return _without_match(sender, receiver, sent[len(received)], logs, waiting, fix)
             if len(received) > len(sent):
                 fix = f"dist.send(tensor, dst={receiver})  # on rank {sender}"
                 return _without_match(receiver, sender, received[len(sent)], logs, waiting, fix)
     return None
-
-
-def _any_source(log: Sequence[Collective]) -> bool:
-    return any(call.operation in RECEIVES and call.peer is None for call in log)
 
 
 def _without_match(rank: int, peer: int, call: Collective, logs: Logs, waiting: Sequence[Waiting], fix: str) -> Finding:
@@ -125,11 +115,8 @@ def _fewer_calls(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
         if len(calls[most]) > len(calls[least]):
             call = calls[most][len(calls[least])]
             has_ended = not waiting or _ended(least, waiting)
-            instead = (
-                f"has ended after {words.count(len(calls[least]), 'call')}"
-                if has_ended
-                else _instead(least, [], waiting)
-            )
+            ended = f"has ended after {words.count(len(calls[least]), 'call')}"
+            instead = ended if has_ended else _instead(least, [], waiting)
             verb = "waits in" if waiting else "makes"
             message = f"Rank {most} {verb} {_in_words(call)}, which rank {least} does not reach: it {instead}."
             if has_ended:
@@ -138,12 +125,15 @@ def _fewer_calls(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
     return None
 
 
-def _unexplained(waiting: Sequence[Waiting]) -> Finding:
+def _unexplained(waiting: Sequence[Waiting]) -> Finding | None:
     """Return the finding for a program that hangs for a reason that its calls do not show."""
-    waiting_rank = next((rank for rank in waiting if not rank.ended), waiting[0])
-    at = f" at {line}" if (line := _innermost(waiting_rank.rank, waiting)) else ""
-    message = f"The step did not end within the time limit: rank {waiting_rank.rank} is still running{at}."
-    return make_finding("error", "step.hangs", "", _innermost(waiting_rank.rank, waiting), message, "")
+    if not waiting:
+        return None
+    rank = next((state.rank for state in waiting if not state.ended), waiting[0].rank)
+    line = _innermost(rank, waiting)
+    at = f" at {line}" if line else ""
+    message = f"The step did not end within the time limit: rank {rank} is still running{at}."
+    return make_finding("error", "step.hangs", "", line, message, "")
 
 
 def _instead(rank: int, logs: Logs, waiting: Sequence[Waiting]) -> str:
@@ -174,8 +164,8 @@ def _ended(rank: int, waiting: Sequence[Waiting]) -> bool:
 
 def _stack(rank_state: Waiting) -> list[str]:
     """Return the user's frames as "file:line in function", the innermost first; all frames if none is the user's."""
-    users = _user_frames(rank_state)
-    return [_formatted(frame) for frame in (users or ([] if rank_state.ended else _frames(rank_state)))[:FRAMES]]
+    frames = _user_frames(rank_state) or ([] if rank_state.ended else _frames(rank_state))
+    return [f"{shown(frame['file'], int(frame['line']))} in {frame['function']}" for frame in frames[:FRAMES]]
 
 
 def _frames(rank_state: Waiting) -> list[re.Match[str]]:
@@ -187,28 +177,16 @@ def _user_frames(rank_state: Waiting) -> list[re.Match[str]]:
     return [frame for frame in _frames(rank_state) if homes.owner(frame["file"]) == "user"]
 
 
-def _formatted(frame: re.Match[str]) -> str:
-    return f"{_short(frame['file'])}:{frame['line']} in {frame['function']}"
-
-
-def _short(file: str) -> str:
-    """Return a path relative to the working directory if it is below that."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
-
-
 def _innermost(rank: int, waiting: Sequence[Waiting]) -> str:
     """Return the innermost line of the user's code in a rank."""
-    frames = [frame for rank_state in waiting if rank_state.rank == rank for frame in _stack(rank_state)]
-    return frames[0].partition(" in ")[0] if frames else ""
+    frames = (frame for rank_state in waiting if rank_state.rank == rank for frame in _stack(rank_state))
+    return next(frames, "").partition(" in ")[0]
 
 
 def _stacks(waiting: Sequence[Waiting]) -> str:
     """Return the stacks of all ranks, one line for each frame."""
     lines = []
     for rank_state in waiting:
-        lines.append(
-            f"\nrank {rank_state.rank}{', which has ended its step' if _ended(rank_state.rank, waiting) else ''}:"
-        )
-        lines += [f"\n  {frame}" for frame in _stack(rank_state)]
+        ended = ", which has ended its step" if _ended(rank_state.rank, waiting) else ""
+        lines += [f"\nrank {rank_state.rank}{ended}:", *(f"\n  {frame}" for frame in _stack(rank_state))]
     return "".join(lines)

@@ -3,19 +3,10 @@
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import Cut
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import (
-    ModuleParameters,
-    below,
-    grouped_by_module,
-    is_twin,
-    make_finding,
-    number,
-    parameters,
-    source_of,
-)
+from parity.doctor.finding import Finding, Severity, finding_at, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 # By kind of cut: what the tensor went through, and what the fixed line does instead.
@@ -39,52 +30,49 @@ def no_gradient(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that no backward pass reached, with the cut that explains it."""
     if any(step.distributed.startswith("ddp") for step in evidence.steps):
         return
-    groups: dict[str, list[tuple[ModuleParameters, Cut | None]]] = {}
-    names = _in_every_step(evidence, ("none",))
-    for part in grouped_by_module(names - _copies(evidence, names), evidence):
-        cut = _explains(evidence, part)
-        groups.setdefault(cut.place.source if cut else part.module, []).append((part, cut))
-    for group in groups.values():
+    names = _in_every_step(evidence, "none")
+    parts = facts.grouped_by_module(names - _copies(evidence, names), evidence)
+    explained = [(part, _explains(evidence, part)) for part in parts]
+    for group in facts.grouped(explained, lambda pair: pair[1].place.source if pair[1] else pair[0].module):
         yield _without_gradient(evidence, [part for part, _ in group], group[0][1])
 
 
 def _copies(evidence: Evidence, names: set[str]) -> set[str]:
     """Return those of parameters without a gradient that copy others, as a target network or an average does."""
-    kinds = {
-        gradient.parameter: gradient.copy for step in evidence.steps for gradient in step.gradients if gradient.copy
-    }
+    kinds = {each.parameter: each.copy for step in evidence.steps for each in step.gradients if each.copy}
     copies = set()
-    for part in grouped_by_module(names, evidence):
+    for part in facts.grouped_by_module(names, evidence):
         equal = [name for name in part.names if name in kinds]
         if any(kinds[name] == "copy" for name in equal):
             copies.update(equal)
-        elif part.whole and is_twin(evidence, part.module, by_inputs=True):
+        elif part.whole and facts.is_twin(evidence, part.module, by_inputs=True):
             copies.update(part.names)
     return copies
 
 
-def _without_gradient(evidence: Evidence, parts: list[ModuleParameters], cut: Cut | None) -> Finding:
-    whole = any(part.whole for part in parts)
+def _without_gradient(evidence: Evidence, parts: list[facts.ModuleParameters], cut: Cut | None) -> Finding:
     parts = sorted(parts, key=lambda part: not part.whole)
     first, names = parts[0], [name for part in parts for name in part.names]
-    subject = words.listed([part.module for part in parts if part.whole]) if whole else words.listed(names)
+    subject = words.listed([part.module for part in parts if part.whole] or names)
     message = f"No gradient reaches {subject} ({words.count(len(names), 'parameter')}) though a backward pass ran"
-    called = next((c.source for step in evidence.steps for c in step.calls if below(first.module, c.module)), None)
+    called = next(
+        (c.source for step in evidence.steps for c in step.calls if facts.below(first.module, c.module)), None
+    )
     if cut:
         message += f": {words.tensor(cut.tensor)} goes through {CUTS.get(cut.what, (cut.what,))[0]}."
         message += words.repeated(_times(evidence, cut))
     else:
-        message += "." if called is not None or not whole else ": it is not called in the step."
-    source = _source(cut) if cut else called or source_of(evidence, first.module)
-    severity: Severity = "error" if whole else "warning"
+        message += "." if called is not None or not first.whole else ": it is not called in the step."
+    source = (cut.mended or cut.place).source if cut else called or facts.source_of(evidence, first.module)
+    severity: Severity = "error" if first.whole else "warning"
     return make_finding(severity, "learning.no_gradient", first.module, source, message, _reached(evidence, first, cut))
 
 
-def _reached(evidence: Evidence, part: ModuleParameters, cut: Cut | None) -> str:
+def _reached(evidence: Evidence, part: facts.ModuleParameters, cut: Cut | None) -> str | Code:
     """Return the code with which a gradient reaches the parameters."""
     layer = words.code(part.module)
     if cut and cut.mended:
-        return cut.mended.fix
+        return cut.mended
     if cut and cut.what == "integers":
         return "loss = F.cross_entropy(scores, labels)" if evidence.side == "torch" else SCORES
     if cut and cut.what in ("detach", "numpy"):
@@ -100,25 +88,20 @@ def _reached(evidence: Evidence, part: ModuleParameters, cut: Cut | None) -> str
 def _times(evidence: Evidence, cut: Cut) -> int:
     """Return how often the line of a cut makes such cuts in a step."""
     kind = cut.what, cut.place.source
-    return max(number(c for c in step.cuts if (c.what, c.place.source) == kind) for step in evidence.steps)
+    return max(facts.number(c for c in step.cuts if (c.what, c.place.source) == kind) for step in evidence.steps)
 
 
-def _source(cut: Cut) -> str:
-    """Return the line that should be changed."""
-    return cut.mended.source if cut.mended else cut.place.source
-
-
-def _in_every_step(evidence: Evidence, states: tuple[str, ...]) -> set[str]:
-    """Return the parameters whose gradient had one of the states in each step with a backward pass."""
+def _in_every_step(evidence: Evidence, state: str) -> set[str]:
+    """Return the parameters whose gradient had a state in each step with a backward pass."""
     by_step = [
-        {gradient.parameter for gradient in step.gradients if gradient.state in states}
+        {gradient.parameter for gradient in step.gradients if gradient.state == state}
         for step in evidence.steps
         if step.backwards and not step.failure
     ]
     return set.intersection(*by_step) if by_step else set()
 
 
-def _explains(evidence: Evidence, part: ModuleParameters) -> Cut | None:
+def _explains(evidence: Evidence, part: facts.ModuleParameters) -> Cut | None:
     """Return the cut that explains a module: of its output, or within it; else the only one there is."""
     all_cuts = [cut for step in evidence.steps for cut in step.cuts]
     cuts = [cut for cut in all_cuts if cut.tensor.origin not in LOGGED and cut.what != "integers"]
@@ -126,9 +109,9 @@ def _explains(evidence: Evidence, part: ModuleParameters) -> Cut | None:
         cuts = all_cuts  # the whole model is without gradient and nothing else is cut, so the loss itself must be
     for cut in cuts:
         module = words.owner(cut.tensor)
-        if module and module != MODEL and (below(part.module, module) or below(module, part.module)):
+        if module and module != MODEL and (facts.below(part.module, module) or facts.below(module, part.module)):
             return cut
-    inside = [cut for cut in cuts if cut.place.module not in ("", MODEL) and below(part.module, cut.place.module)]
+    inside = [cut for cut in cuts if cut.place.module not in ("", MODEL) and facts.below(part.module, cut.place.module)]
     only = cuts if len({cut.place.source for cut in cuts}) == 1 else []
     return next(iter(inside or only), None)
 
@@ -137,18 +120,18 @@ def unused_ddp(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters without a gradient under DistributedDataParallel, which waits for all of them."""
     if any(step.distributed == "ddp" for step in evidence.steps):
         names = {g.parameter for step in evidence.steps if step.backwards for g in step.gradients if g.state == "none"}
-        if parts := grouped_by_module(names, evidence):
+        if parts := facts.grouped_by_module(names, evidence):
             yield unused_under_ddp(evidence, parts)
 
 
-def unused_under_ddp(evidence: Evidence, parts: list[ModuleParameters]) -> Finding:
+def unused_under_ddp(evidence: Evidence, parts: list[facts.ModuleParameters]) -> Finding:
     """Return the finding; without parts if it is not known which parameters are unused."""
     names = [name for part in parts for name in part.names]
-    what = f"{words.listed(names)} {'has' if len(names) == 1 else 'have'}" if names else "Some parameters have"
+    what = words.subject(names, "has", "have") if names else "Some parameters have"
     message = f"{what} no gradient under DistributedDataParallel: the next step waits for them and fails."
     where = parts[0].module if parts else MODEL
     fix = "model = DistributedDataParallel(model, find_unused_parameters=True)"
-    return make_finding("error", "learning.unused_ddp", where, source_of(evidence, where), message, fix)
+    return make_finding("error", "learning.unused_ddp", where, facts.source_of(evidence, where), message, fix)
 
 
 def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
@@ -156,7 +139,7 @@ def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
     for step in evidence.steps:
         cut = next((cut for cut in step.cuts if cut.what == "send"), None)
         if cut and not step.backwards and not step.failure:
-            count = words.count(len([weight for weight in parameters(evidence) if weight.trained]), "parameter")
+            count = words.count(len([weight for weight in facts.parameters(evidence) if weight.trained]), "parameter")
             message = (
                 f"Rank {evidence.rank} sends {words.tensor(cut.tensor)} on and runs no backward pass: no gradient "
                 f"comes back to its {count}, which never learn.{words.repeated(_times(evidence, cut))}"
@@ -164,13 +147,12 @@ def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
             fix = "dist.recv(gradient, src=next_rank); output.backward(gradient)"
             if evidence.side == "keras":
                 fix = "gradients = tape.gradient(output, variables, output_gradients=gradient)"
-            where = cut.place.module
-            yield make_finding("error", "learning.send_without_backward", where, cut.place.source, message, fix)
+            yield finding_at("error", "learning.send_without_backward", cut.place, message, fix)
 
 
 def zero_gradient(evidence: Evidence) -> Iterator[Finding]:
     """Report modules all of whose gradients are zero in every step."""
-    parts = [part for part in grouped_by_module(_in_every_step(evidence, ("zero",)), evidence) if part.whole]
+    parts = [part for part in facts.grouped_by_module(_in_every_step(evidence, "zero"), evidence) if part.whole]
     if parts:
         count = sum(len(part.names) for part in parts)
         modules = words.listed([part.module for part in parts])
@@ -181,4 +163,4 @@ def zero_gradient(evidence: Evidence) -> Iterator[Finding]:
         layer = "nn.LeakyReLU()" if evidence.side == "torch" else "keras.layers.LeakyReLU()"
         fix = f"x = {layer}(x)  # where a ReLU is never positive"
         first = parts[0].module
-        yield make_finding("warning", "learning.zero_gradient", first, source_of(evidence, first), message, fix)
+        yield make_finding("warning", "learning.zero_gradient", first, facts.source_of(evidence, first), message, fix)

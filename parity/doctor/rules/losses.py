@@ -3,15 +3,21 @@
 from collections.abc import Iterable, Iterator
 
 from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.training import LossCall
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import grouped, make_finding, number
+from parity.doctor.finding import Finding, make_finding
+from parity.doctor.rules import facts, words
 
 SLACK = 1e-2  # error of probabilities and their sums, which is this large in half precision
 TWICE = {
     "softmax": "a cross entropy that applies the softmax itself: applied twice, it makes what is learned too flat",
     "sigmoid": "a loss that applies the sigmoid itself: applied twice, it makes what is learned too flat",
+}
+
+
+ONE_ORDER = {
+    "torch": "order = torch.randperm(len(x)); x, y = x[order], y[order]",
+    "keras": "order = tf.random.shuffle(tf.range(len(x))); x, y = tf.gather(x, order), tf.gather(y, order)",
 }
 
 
@@ -39,9 +45,9 @@ def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
                     f"{call.function} gets probabilities {words.typed(call.input)} that sum to 1 over the batch, not "
                     "over the classes: a softmax has the wrong axis, and each sample depends on the others."
                 )
-                fix = call.by_class.fix if call.by_class else "probabilities = softmax(logits, -1)"
-                source = call.by_class.source if call.by_class else call.input.made or call.place.source
-                yield make_finding("error", "loss.softmax_axis", call.place.module, source, message, fix)
+                source = call.input.made or call.place.source
+                line = call.by_class or Code(source=source, fix="probabilities = softmax(logits, -1)")
+                yield make_finding("error", "loss.softmax_axis", call.place.module, line.source, message, line)
 
 
 def _activation(call: LossCall) -> str:
@@ -57,10 +63,8 @@ def over_samples(evidence: Evidence) -> Iterator[Finding]:
                     f"{call.function} gets {words.typed(call.input)} from a softmax over axis 0, which is the batch: "
                     "the probabilities of a class sum to 1 over the samples, and each sample depends on the others."
                 )
-                source, fix = (
-                    call.over_samples.source or call.place.source,
-                    call.over_samples.fix or "softmax(logits, -1)",
-                )
+                source, fix = call.over_samples.source or call.place.source, call.over_samples.fix
+                fix = fix or "softmax(logits, -1)"
                 yield make_finding("error", "loss.softmax_axis", call.place.module, source, message, fix)
 
 
@@ -101,14 +105,13 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
         apart = [call for call in step.losses if call.rows == "apart"]
         if apart and not any(call.rows == "together" for call in step.losses):
             call = apart[0]
-            count = number(other for other in apart if other.place.source == call.place.source)
+            count = facts.number(each for each in apart if each.place.source == call.place.source)
             message = (
                 f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
                 f"the model was given: samples and targets were shuffled apart.{words.repeated(count)}"
             )
-            line = call.reordered
-            source = line.source if line and line.source else call.place.source
-            fix = (line.fix if line else "") or _one_order(evidence)
+            line = call.reordered or Code()
+            source, fix = line.source or call.place.source, line.fix or ONE_ORDER[evidence.side]
             yield make_finding("error", "loss.shuffled_apart", call.place.module, source, message, fix)
 
 
@@ -127,12 +130,6 @@ def replica_mean(evidence: Evidence) -> Iterator[Finding]:
                 yield make_finding("warning", "loss.replica_mean", "", backward.average.source, message, fix)
 
 
-def _one_order(evidence: Evidence) -> str:
-    if evidence.side == "torch":
-        return "order = torch.randperm(len(x)); x, y = x[order], y[order]"
-    return "order = tf.random.shuffle(tf.range(len(x))); x, y = tf.gather(x, order), tf.gather(y, order)"
-
-
 def _sum_to_one(call: LossCall, sums: tuple[float, float] | None) -> bool:
     if sums is None or call.smallest is None or call.smallest < 0:
         return False
@@ -146,16 +143,11 @@ def _range(call: LossCall) -> str:
 
 def _by_finding(calls: Iterable[LossCall]) -> list[list[LossCall]]:
     """Return calls in groups of the same module, activation and line that should be changed."""
-    return grouped(calls, lambda call: (call.place.module, _activation(call), _source(call)))
-
-
-def _source(call: LossCall) -> str:
-    """Return the line that should be changed if that is known, else that of the loss."""
-    return call.mended.source if call.mended else call.place.source
+    return facts.grouped(calls, lambda call: (call.place.module, _activation(call), (call.mended or call.place).source))
 
 
 def _finding(name: str, calls: list[LossCall], message: str, generic: str) -> Finding:
     """Return the finding about calls that are mended at the same line."""
-    call = calls[0]
-    fix = call.mended.fix if call.mended else generic
-    return make_finding("error", name, call.place.module, _source(call), message + words.repeated(number(calls)), fix)
+    call, message = calls[0], message + words.repeated(facts.number(calls))
+    line = call.mended or Code(source=call.place.source, fix=generic)
+    return make_finding("error", name, call.place.module, line.source, message, line)

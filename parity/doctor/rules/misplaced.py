@@ -4,29 +4,15 @@ An op that received tensors on several devices is explained: which tensor is mis
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.model import Weight
 from parity.doctor.evidence.ops import Failure
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import (
-    below,
-    by_line,
-    home,
-    is_host,
-    is_input,
-    is_twin,
-    last,
-    make_finding,
-    number,
-    parameters,
-    root_call,
-    source_of,
-)
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 SEEDS = "uint32"  # dtype of the states of Keras's random generators, which stay on the host
@@ -45,51 +31,44 @@ class MisplacedWeight(NamedTuple):
 
 def misplaced_weights(evidence: Evidence) -> list[MisplacedWeight]:
     """Return parameters and buffers on another device than their module, or on the host while the model is on GPUs."""
-    misplaced = []
-    for weight in evidence.weights:
-        expected = _home_of(weight, evidence)
-        if (
-            weight.kind != "optimizer_state"
-            and weight.tensor.dtype != SEEDS
-            and expected not in ("", weight.tensor.device)
-        ):
-            misplaced.append(MisplacedWeight(weight, expected))
-    return misplaced
+    weights = [weight for weight in evidence.weights if weight.kind != "optimizer_state"]
+    expected = [
+        MisplacedWeight(weight, _home_of(weight, evidence)) for weight in weights if weight.tensor.dtype != SEEDS
+    ]
+    return [entry for entry in expected if entry.home not in ("", entry.weight.tensor.device)]
 
 
 def _home_of(weight: Weight, evidence: Evidence) -> str:
     """Return where a weight should be: with its module's other parameters, or on the model's GPU; "" for any device."""
     beside = [w.tensor.device for w in evidence.weights if w.module == weight.module and w.kind == "parameter"]
-    beside = [device for device in beside if not is_host(device)]
+    beside = [device for device in beside if not facts.is_host(device)]
     if beside:
         return max(beside, key=beside.count)
-    return home(evidence) if is_host(weight.tensor.device) else ""
+    return facts.home(evidence) if facts.is_host(weight.tensor.device) else ""
 
 
 def placed(evidence: Evidence) -> Iterator[Finding]:
     """Report misplaced parameters and buffers, those of one line together."""
-    groups: dict[tuple[str, str, str, str], list[MisplacedWeight]] = {}
-    for entry in misplaced_weights(evidence):
-        source = entry.weight.tensor.made or source_of(evidence, entry.weight.module)
-        groups.setdefault((entry.weight.kind, source, entry.weight.tensor.device, entry.home), []).append(entry)
-    for (kind, source, device, expected), group in groups.items():
+
+    def key(entry: MisplacedWeight) -> tuple[str, str, str, str]:
+        return entry.weight.kind, facts.made_at(evidence, entry.weight), entry.weight.tensor.device, entry.home
+
+    for group in facts.grouped(misplaced_weights(evidence), key):
+        first, (kind, source, device, expected) = group[0].weight, key(group[0])
         subject = words.subject([entry.weight.name for entry in group], "is", "are")
         message = f"{subject} on {device}, but the rest of the model is on {expected}."
-        fix = _moved(evidence, [entry.weight for entry in group], expected)
-        yield make_finding("error", f"placement.{kind}", group[0].weight.module, source, message, fix)
+        fix = _moved(evidence, first, expected)
+        yield make_finding("error", f"placement.{kind}", first.module, source, message, fix)
 
 
-def _moved(evidence: Evidence, weights: Sequence[Weight], home: str) -> str:
-    """Return the code that moves misplaced weights."""
-    first = weights[0]
-    if evidence.side == "keras":
-        return f'with tf.device("{home}"): {words.code(first.module)}.build(input_shape)'
-    name = words.code(first.name)
-    of_module = [w for w in evidence.weights if w.module == first.module and w.kind == first.kind]
-    if first.kind == "buffer":
-        return f'{name} = {name}.to("{home}")'
-    if all(weight.tensor.device == first.tensor.device for weight in of_module):
-        return f'{words.code(first.module)}.to("{home}")'
+def _moved(evidence: Evidence, weight: Weight, home: str) -> str:
+    """Return the code that moves a misplaced weight, with its module if all of that is misplaced."""
+    name = words.code(weight.name)
+    of_module = [w.tensor.device for w in evidence.weights if (w.module, w.kind) == (weight.module, weight.kind)]
+    if evidence.side == "torch" and weight.kind == "buffer":
+        return words.moved("torch", name, home)
+    if evidence.side == "keras" or set(of_module) == {weight.tensor.device}:
+        return words.placed(evidence.side, words.code(weight.module), home)
     return f'{name} = nn.Parameter({name}.to("{home}"))'
 
 
@@ -118,38 +97,37 @@ def optimizer_state(evidence: Evidence) -> Iterator[Finding]:
 
 def hidden(evidence: Evidence) -> Iterator[Finding]:
     """Report modules in plain lists, dicts or closures, those of one list together; target networks may be there."""
-    lists: dict[str, list[str]] = {}
-    seen: list[str] = []
+    outermost: list[str] = []
     for module in evidence.modules:
-        if not module.registered and not any(below(other, module.name) for other in seen):
-            seen.append(module.name)
-            if not is_twin(evidence, module.name):
-                lists.setdefault(module.name.partition("[")[0], []).append(module.name)
-    for path, names in lists.items():
-        message = (
-            f"{words.subject(names, 'is', 'are')} not registered with the model: "
-            f"the model is moved, trained and saved without {'it' if len(names) == 1 else 'them'}."
-        )
-        source = source_of(evidence, names[0])
-        yield make_finding(
-            "error", "placement.hidden", names[0], source, message, _registered(evidence.side, path, names[0])
-        )
+        if not module.registered and not any(facts.below(name, module.name) for name in outermost):
+            outermost.append(module.name)
+    learning = [name for name in outermost if not facts.is_twin(evidence, name)]
+    for names in facts.grouped(learning, lambda name: name.partition("[")[0]):
+        path = names[0].partition("[")[0]
+        fix = _registered(evidence.side, path, names[0])
+        yield _not_registered(names, facts.source_of(evidence, names[0]), fix)
+
+
+def _not_registered(names: list[str], source: str, fix: str) -> Finding:
+    subject, them = words.subject(names, "is", "are"), words.agree(len(names), "it")
+    message = f"{subject} not registered with the model: the model is moved, trained and saved without {them}."
+    return make_finding("error", "placement.hidden", names[0], source, message, fix)
 
 
 def made_in_call(evidence: Evidence) -> Iterator[Finding]:
     """Report modules with parameters that are made anew in each call of another one."""
-    for modules in by_line(last(evidence).made):
+    for modules in facts.by_line(facts.last(evidence).made):
         first = modules[0]
         parameters = words.count(first.parameters, "parameter")
         message = (
             f"{first.place.module} makes a new {first.kind} in each call: its {parameters} begin anew in each step and "
-            f"are never trained.{words.repeated(number(modules))}"
+            f"are never trained.{words.repeated(facts.number(modules))}"
         )
         name = first.kind.lower()
         fix = f"x = self.{name}(x)  # with self.{name} = {first.kind}(...) in __init__"
         if first.kind == "Parameter":
             fix = "self.weight = nn.Parameter(weight)  # in __init__; here, self.weight"
-        yield make_finding("error", "learning.made_in_call", first.place.module, first.place.source, message, fix)
+        yield finding_at("error", "learning.made_in_call", first.place, message, fix)
 
 
 def _registered(side: str, path: str, name: str) -> str:
@@ -170,81 +148,76 @@ def devices(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
         return next(hidden(evidence), None) or _hidden(failure)
     if misplaced := _misplaced_weight(evidence, failure):
         return misplaced
-    if not home(evidence) and parameters(evidence):
+    if not facts.home(evidence) and facts.parameters(evidence):
         return _model_on_host(evidence, tensors)
     expected = _device_of_op(evidence, failure)
-    inputs = [tensor for tensor in tensors if is_input(tensor) and tensor.device != expected]
-    if inputs:
-        return _input(evidence, step, failure, inputs[0], expected)
-    others = sorted(
-        (tensor for tensor in tensors if tensor.device != expected), key=lambda tensor: not is_host(tensor.device)
+    elsewhere = sorted(
+        (t for t in tensors if t.device != expected), key=lambda tensor: not facts.is_host(tensor.device)
     )
-    return _activation(evidence, failure, others[0], expected)
+    if inputs := [tensor for tensor in tensors if facts.is_input(tensor) and tensor.device != expected]:
+        return _input(evidence, step, failure, inputs[0], expected)
+    return _activation(evidence, failure, elsewhere[0], expected)
 
 
 def _hidden(failure: Failure) -> Finding:
     """Return the finding for a hidden module of which only a weight is known."""
     origin = next(tensor.origin for tensor in failure.tensors if tensor.origin.startswith("hidden "))
     name = origin.rpartition(" of ")[2]
-    message = f"{name} is not registered with the model: the model is moved, trained and saved without it."
     attribute = words.leaf(name)
-    fix = f"self.{attribute} = nn.ModuleList({attribute})"
-    return make_finding("error", "placement.hidden", name, failure.place.source, message, fix)
+    return _not_registered([name], failure.place.source, f"self.{attribute} = nn.ModuleList({attribute})")
 
 
 def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
     """Return the finding for a misplaced weight of the op, or for optimizer state that is not with its parameter."""
     if failure.place.phase == "update":
         return next(optimizer_state(evidence), None)
-    tensors = failure.tensors
-    names = {
-        tensor.origin.partition(" ")[2] for tensor in tensors if tensor.origin.startswith(("parameter ", "buffer "))
-    }
+    names = {tensor.origin.partition(" ")[2] for tensor in _weights(failure)}
     modules = {entry.weight.module for entry in misplaced_weights(evidence) if entry.weight.name in names}
     return next((finding for finding in placed(evidence) if finding.where in modules), None)
 
 
 def _model_on_host(evidence: Evidence, tensors: list[Tensor]) -> Finding:
     """Return the finding for a model that is on the host although its data is not."""
-    device = next((tensor.device for tensor in tensors if not is_host(tensor.device)), "cuda:0")
-    moved = next((tensor for tensor in tensors if not is_host(tensor.device)), tensors[0])
-    message = (
-        f"All {words.count(len(parameters(evidence)), 'parameter')} are on the host, but {words.tensor(moved)} is not."
-    )
+    moved = next((tensor for tensor in tensors if not facts.is_host(tensor.device)), None)
+    number, data = words.count(len(facts.parameters(evidence)), "parameter"), words.tensor(moved or tensors[0])
+    message = f"All {number} are on the host, but {data} is not."
+    device = moved.device if moved else "cuda:0"
     fix = f'model = model.to("{device}")'
-    return make_finding("error", "placement.parameter", MODEL, source_of(evidence, MODEL), message, fix)
+    return make_finding("error", "placement.parameter", MODEL, facts.source_of(evidence, MODEL), message, fix)
 
 
 def _device_of_op(evidence: Evidence, failure: Failure) -> str:
     """Return where the op should run: with its weights, or its module's; else on a GPU that holds an operand."""
-    weights = [tensor for tensor in failure.tensors if tensor.origin.startswith(("parameter ", "buffer "))]
-    weights += [weight.tensor for weight in parameters(evidence) if weight.module == failure.place.module]
-    on_gpu = [tensor for tensor in failure.tensors if not is_host(tensor.device)]
-    computed = [tensor for tensor in on_gpu if not is_input(tensor)]
-    first = next(iter(weights or computed or on_gpu), None)
-    return first.device if first else home(evidence)
+    of_module = [weight.tensor for weight in facts.parameters(evidence) if weight.module == failure.place.module]
+    on_gpu = [tensor for tensor in failure.tensors if not facts.is_host(tensor.device)]
+    computed = [tensor for tensor in on_gpu if not facts.is_input(tensor)]
+    first = next(iter(_weights(failure) or of_module or computed or on_gpu), None)
+    return first.device if first else facts.home(evidence)
+
+
+def _weights(failure: Failure) -> list[Tensor]:
+    return [tensor for tensor in failure.tensors if tensor.origin.startswith(("parameter ", "buffer "))]
 
 
 def _input(evidence: Evidence, step: Step, failure: Failure, tensor: Tensor, expected: str) -> Finding:
     """Return the finding for an input, at the line that calls the model with it if one does, else at the op."""
-    call = root_call(step)
-    is_models = bool(
-        call and any(tensor.origin == other.origin and tensor.device == other.device for other in call.inputs)
-    )
-    source = call.source if is_models and call and call.source else failure.place.source
+    call = facts.root_call(step)
+    given = [(each.origin, each.device) for each in call.inputs] if call else []
+    is_models = (tensor.origin, tensor.device) in given
+    source = (call.source if is_models and call else "") or failure.place.source
     at = f" at {failure.place.source}" if source != failure.place.source and failure.place.source else ""
     what = "the model is" if is_models else "the other operands are"
     operation, described = failure.operation or "an op", f"{tensor.origin} ({words.typed(tensor)})"
     message = f"{described} is on {tensor.device}, but {what} on {expected}: {operation} fails{at}."
     fix = words.moved(evidence.side, words.variable(tensor), expected)
-    where = failure.place.module if failure.place.module else (MODEL if is_models else "")
+    where = failure.place.module or (MODEL if is_models else "")
     return make_finding("error", "input.device", where, source, message, fix)
 
 
 def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: str) -> Finding:
     """Return the finding for an activation or a constant that was not moved to the op's device."""
     where, operation = failure.place.module, failure.operation or "The op"
-    if is_host(tensor.device) and tensor.origin in ("", "constant"):
+    if facts.is_host(tensor.device) and tensor.origin in ("", "constant"):
         message = (
             f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, but its other operands are on {expected}."
         )
@@ -252,8 +225,7 @@ def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: 
         if evidence.side == "keras":
             fix = f'with tf.device("{expected}"): x = tf.zeros(size)  # made where it is needed'
         return make_finding("error", "placement.activation", where, tensor.made or failure.place.source, message, fix)
-    others = [other for other in failure.tensors if other.device == expected]
-    beside = words.listed([words.tensor(other) for other in others])
+    beside = words.listed([words.tensor(operand) for operand in failure.tensors if operand.device == expected])
     message = (
         f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, together with {beside}: it was not moved there."
     )
@@ -261,4 +233,4 @@ def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: 
     fix = words.moved(evidence.side, "x", expected) + (f"  # where {module} is" if module else "")
     if evidence.side == "keras":
         fix = f'with tf.device("{expected}"): x = {module or "layer"}(tf.identity(x))'
-    return make_finding("error", "placement.activation", where, failure.place.source, message, fix)
+    return finding_at("error", "placement.activation", failure.place, message, fix)

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.model import Module
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import backward_ran, by_line, make_finding, module, number, root_call, source_of
+from parity.doctor.finding import Finding, Severity, finding_at, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
@@ -15,24 +14,22 @@ CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute somethi
 
 def in_eval(evidence: Evidence) -> Iterator[Finding]:
     """Report a backward pass through a model, or parts of it, in eval mode."""
-    if not backward_ran(evidence):
+    if not facts.backward_ran(evidence):
         return
     sensitive = [m for m in evidence.modules if CARES.search(m.kind)]
     in_eval_mode = [m for m in sensitive if not m.training and not m.facts.get("frozen")]
-    whole = not module(evidence, MODEL).training
+    whole = not facts.module(evidence, MODEL).training
     if whole and (sensitive or evidence.side == "torch"):
         severity: Severity = "warning" if sensitive else "note"
         message = f"The whole model is in eval mode while a backward pass runs: {_effect(sensitive)}."
         fix = "model.train()" if evidence.side == "torch" else "output = model(x, training=True)"
         yield make_finding(severity, "mode.eval", MODEL, _called(evidence), message, fix)
     elif in_eval_mode:
-        subject = words.subject([m.name for m in in_eval_mode], "is", "are")
-        message = f"{subject} in eval mode while the rest trains: {_effect(in_eval_mode)}."
-        name = words.code(in_eval_mode[0].name)
-        fix = f"{name}.train()" if evidence.side == "torch" else f"x = {name}(x, training=True)"
-        yield make_finding(
-            "note", "mode.eval", in_eval_mode[0].name, source_of(evidence, in_eval_mode[0].name), message, fix
-        )
+        names = [m.name for m in in_eval_mode]
+        message = f"{words.subject(names, 'is', 'are')} in eval mode while the rest trains: {_effect(in_eval_mode)}."
+        layer = words.code(names[0])
+        fix = f"{layer}.train()" if evidence.side == "torch" else f"x = {layer}(x, training=True)"
+        yield make_finding("note", "mode.eval", names[0], facts.source_of(evidence, names[0]), message, fix)
 
 
 def in_train(evidence: Evidence) -> Iterator[Finding]:
@@ -41,7 +38,7 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
     # In Keras there are no gradients unless a tape records; then no cut is noted either.
     cut = evidence.side == "keras" or any(cut.what == "no_grad" for step in evidence.steps for cut in step.cuts)
     over = evidence.steps and not any(step.failure for step in evidence.steps)
-    if evidence.own_step and over and sensitive and cut and not backward_ran(evidence):
+    if evidence.own_step and over and sensitive and cut and not facts.backward_ran(evidence):
         message = (
             f"The step computes no gradients, but the model is in training mode: {_effect(sensitive, training=True)}."
         )
@@ -52,39 +49,31 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
 def dropout(evidence: Evidence) -> Iterator[Finding]:
     """Report dropout functions that drop values in a module that is in eval mode."""
     for step in evidence.steps:
-        for calls in by_line(step.dropped):
+        for calls in facts.by_line(step.dropped):
             first = calls[0]
             message = (
                 f"{first.function} drops values at a rate of {first.rate:g} though the module that calls it is in eval "
-                f"mode: the same input gives another output each time.{words.repeated(number(calls))}"
+                f"mode: the same input gives another output each time.{words.repeated(facts.number(calls))}"
             )
-            fix = first.mended.fix if first.mended else "x = F.dropout(x, rate, training=self.training)"
-            yield make_finding("warning", "mode.dropout", first.place.module, first.place.source, message, fix)
+            fix = first.mended or "x = F.dropout(x, rate, training=self.training)"
+            yield finding_at("warning", "mode.dropout", first.place, message, fix)
 
 
 def _effect(modules: list[Module], training: bool = False) -> str:
     """Return how the mode changes what the given dropout and batch norm layers compute."""
-    dropouts = [m for m in modules if "Dropout" in m.kind]
-    norms = [m for m in modules if "BatchNorm" in m.kind]
+    dropouts, norms = (sum(kind in m.kind for m in modules) for kind in ("Dropout", "BatchNorm"))
     effects = []
     if dropouts:
-        verb = (
-            ("drops values" if training else "drops nothing")
-            if len(dropouts) == 1
-            else ("drop values" if training else "drop nothing")
-        )
-        effects.append(f"{words.count(len(dropouts), 'dropout layer')} {verb}")
+        verb = "drops" if dropouts == 1 else "drop"
+        effects.append(f"{words.count(dropouts, 'dropout layer')} {verb} {'values' if training else 'nothing'}")
     if norms:
-        verb = (
-            "the batch's statistics are used, and the running ones updated"
-            if training
-            else "running statistics are used and not updated"
-        )
-        effects.append(f"{words.count(len(norms), 'batch norm')}: {verb}")
+        in_training = "the batch's statistics are used, and the running ones updated"
+        effect = in_training if training else "running statistics are used and not updated"
+        effects.append(f"{words.count(norms, 'batch norm')}: {effect}")
     return "; ".join(effects) or "none of its layers behaves differently, but a dropout layer would"
 
 
 def _called(evidence: Evidence) -> str:
     """Return the line that calls the model."""
-    calls = [call for step in evidence.steps if (call := root_call(step))]
-    return calls[0].source if calls else source_of(evidence, MODEL)
+    calls = [call for step in evidence.steps if (call := facts.root_call(step))]
+    return calls[0].source if calls else facts.source_of(evidence, MODEL)

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
-from parity.doctor.finding import Finding, Severity
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import ModuleParameters, below, grouped, grouped_by_module, make_finding, source_of
+from parity.doctor.finding import Finding, Severity, make_finding
+from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
 PEERS = ("send", "recv")
@@ -31,14 +30,14 @@ def groups(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> l
 
 def held_elsewhere(evidence: Evidence, ranks: Sequence[Evidence]) -> set[str]:
     """Return the parameters that an optimizer of another rank updates, which began with the same values there."""
-    own, names = comparable(evidence), set()
-    for other in ranks if own else ():
-        steps = comparable(other)
-        held = {name for step in other.steps for optimizer in step.optimizers for name in optimizer.parameters}
-        shared = held & set(own[0].used) & set(steps[0].used if steps else ())
-        names |= {
-            name for name in shared if other is not evidence and identical([own[0].used[name], steps[0].used[name]])
-        }
+    names: set[str] = set()
+    own = comparable(evidence)
+    for peer in ranks:
+        if own and peer is not evidence and (theirs := comparable(peer)):
+            held = {name for step in peer.steps for optimizer in step.optimizers for name in optimizer.parameters}
+            used = (own[0].used, theirs[0].used)
+            shared = held.intersection(*used)
+            names |= {name for name in shared if identical([numbers[name] for numbers in used])}
     return names
 
 
@@ -70,20 +69,17 @@ def shared(
         return alike
     informative = [name for name in changes if not used[name].constant]
     common = set(informative) - unlike
-    return [
-        name
-        for name in alike
-        if name in common or _ever_shared(changes[name]) or common >= _around(name, informative) > set()
-    ]
+    around = {name: _around(name, informative) for name in alike}
+    return [n for n in alike if n in common or _ever_shared(changes[n]) or common >= around[n] > set()]
 
 
-def _around(name: str, others: list[str]) -> set[str]:
-    """Return those of other parameters that are in the innermost module around a parameter that has any of them."""
+def _around(name: str, candidates: list[str]) -> set[str]:
+    """Return those of some parameters that are in the innermost module around a parameter that has any of them."""
     module = name
     while module != MODEL:
         module = module.rpartition(".")[0] or MODEL
-        if found := {other for other in others if below(module, other)}:
-            return found
+        if inside := {candidate for candidate in candidates if facts.below(module, candidate)}:
+            return inside
     return set()
 
 
@@ -170,7 +166,7 @@ def _of_group(members: list[Evidence]) -> Iterator[Finding]:
     replicas = shared(members[0], unlike, first[0], changes)
     apart = [name for name in replicas if _differ(first[0][name], [used[name] for used in last])]
     parted = [_cause(name, first[0][name], changes[name]) for name in apart]
-    for group in grouped(parted, lambda each: (each.how, each.source)):
+    for group in facts.grouped(parted, lambda each: (each.how, each.source)):
         yield _parted(members, group)
 
 
@@ -216,27 +212,27 @@ def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
     """Return the finding for parameters that were parted by the same line in the same way."""
     evidence = members[0]
     names, how, source = [each.name for each in parted], parted[0].how, parted[0].source
-    parts = grouped_by_module(names, evidence)
+    parts = facts.grouped_by_module(names, evidence)
     wrapped = in_ddp(evidence)
     why, fix = DDP if wrapped and how == "gradients" else WHY[how]
     parameters = words.subject(names, "was", "were")
     message = f"{parameters} the same on {_on(members)} in the first step, and not in the second: {why}"
     severity: Severity = "error" if wrapped or how in ("gradient", "update") else "warning"
-    source = source or source_of(evidence, parts[0].module)
+    source = source or facts.source_of(evidence, parts[0].module)
     return make_finding(severity, "replicas.parted", parts[0].module, source, message, fix.format(_all_of(parts)))
 
 
 def _started_apart(members: list[Evidence], names: list[str]) -> Finding:
     """Return the finding for parameters that differ from the start, but are updated with the same gradients."""
     evidence = members[0]
-    parts = grouped_by_module(names, evidence)
+    parts = facts.grouped_by_module(names, evidence)
     message = (
         f"{words.subject(names, 'is', 'are')} updated with the same gradients on {_on(members)}, but started with "
         "other values on each: no rank's model is the one that the gradients belong to."
     )
     fix = f"for p in {_all_of(parts)}: dist.broadcast(p.data, src=0)  # before the first step"
     module = parts[0].module
-    return make_finding("error", "replicas.start", module, source_of(evidence, module), message, fix)
+    return make_finding("error", "replicas.start", module, facts.source_of(evidence, module), message, fix)
 
 
 def _on(members: list[Evidence]) -> str:
@@ -246,7 +242,7 @@ def _on(members: list[Evidence]) -> str:
     return f"ranks {', '.join(str(evidence.rank) for evidence in members)}"
 
 
-def _all_of(parts: list[ModuleParameters]) -> str:
+def _all_of(parts: list[facts.ModuleParameters]) -> str:
     """Return the code for all parameters in these parts."""
     if len(parts) == 1 and parts[0].whole:
         return f"{words.code(parts[0].module)}.parameters()"

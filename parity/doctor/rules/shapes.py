@@ -6,9 +6,8 @@ from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
 from parity.doctor.evidence.ops import Broadcast, Call
 from parity.doctor.evidence.training import LossCall
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, is_input, make_finding, module, number, root_call, source_of
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import facts, words
 
 ELEMENTWISE = ("mse", "l1", "huber", "mae", "absolute", "squared")
 # The layer whose constructor takes batch_first, for modules that are built from such a layer.
@@ -20,15 +19,15 @@ def sequence_first(evidence: Evidence) -> Iterator[Finding]:
     """Report batch-first data in a module that takes the first axis for the sequence."""
     for step in evidence.steps:
         for call in step.calls:
-            if module(evidence, call.module).facts.get("batch_first") is False and (why := _swapped(step, call)):
+            if facts.module(evidence, call.module).facts.get("batch_first") is False and (why := _swapped(step, call)):
                 first, second, _ = call.inputs[0].shape
                 message = (
                     f"{call.module} takes {words.typed(call.inputs[0])} for {words.count(first, 'step')} of a sequence "
                     f"and a batch of {second} (batch_first=False), but {why}: batch and sequence are swapped."
                 )
-                kind = module(evidence, call.module).kind
+                kind = facts.module(evidence, call.module).kind
                 fix = f"nn.{STACKS.get(kind, kind)}(..., batch_first=True)"
-                if made := source_of(evidence, call.module):
+                if made := facts.source_of(evidence, call.module):
                     fix += f"  # at {made}"
                 yield make_finding("warning", "shape.sequence_first", call.module, call.source, message, fix)
                 return
@@ -39,10 +38,11 @@ def _swapped(step: Step, call: Call) -> str:
     shape = call.inputs[0].shape if call.inputs else []
     if len(shape) != 3 or shape[0] == shape[1]:
         return ""
+    of_sequence = (shape[1:], [1, *shape[1:]])
     for wide in step.broadcasts:
-        if wide.left.shape == shape and wide.right.shape in (shape[1:], [1, *shape[1:]]) and not is_input(wide.right):
+        if wide.left.shape == shape and wide.right.shape in of_sequence and not facts.is_input(wide.right):
             return f"{words.typed(wide.right)} is added along the second axis at {wide.place.source}"
-    root = root_call(step)
+    root = facts.root_call(step)
     output = root.outputs[0].shape if root and root.outputs else []
     if output[:1] == shape[:1] and output[1:2] != shape[1:2]:
         return f"the model returns one row for each of the {shape[0]}, {output}"
@@ -53,10 +53,11 @@ def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
     """Report (N, 1) with (N,) in a loss: every prediction is compared with every target."""
     for step in evidence.steps:
         # Keras's own losses remove that axis themselves.
-        for calls in by_line(filter(_is_stretched, step.losses if evidence.side == "torch" else ())):
+        for calls in facts.by_line(filter(_is_stretched, step.losses if evidence.side == "torch" else ())):
             call = calls[0]
             yield _all_pairs(evidence, call.function, call.input, call.target, calls)
-        for broadcasts in by_line(w for w in step.broadcasts if _in_loss(w) and _stretched(w.left, w.right)):
+        in_loss = [w for w in step.broadcasts if w.place.phase in ("loss", "other") and not w.place.module]
+        for broadcasts in facts.by_line(wide for wide in in_loss if _stretched(wide.left, wide.right)):
             wide = broadcasts[0]
             yield _all_pairs(evidence, wide.operation, wide.left, wide.right, broadcasts)
 
@@ -64,10 +65,6 @@ def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
 def _is_stretched(call: LossCall) -> bool:
     """Return whether an elementwise loss compares each prediction with each target."""
     return any(word in call.function.lower() for word in ELEMENTWISE) and _stretched(call.input, call.target)
-
-
-def _in_loss(wide: Broadcast) -> bool:
-    return wide.place.phase in ("loss", "other") and not wide.place.module
 
 
 def _stretched(left: Tensor, right: Tensor) -> bool:
@@ -85,27 +82,25 @@ def _all_pairs(
     result = [*column.shape[:-1], row.shape[-1]]
     message = (
         f"{function} of {words.tensor(left)} and {words.tensor(right)} makes {result}: every prediction is compared "
-        f"with every target.{words.repeated(number(seen))}"
+        f"with every target.{words.repeated(facts.number(seen))}"
     )
     name = words.variable(column, "target" if words.variable(row, "") == "" and column is right else "output")
     fix = f"{name} = {name}.squeeze(-1)" if evidence.side == "torch" else f"{name} = tf.squeeze({name}, -1)"
-    squeezed, source = seen[0].squeezed, seen[0].place.source
-    return make_finding("error", "shape.loss_broadcast", "", source, message, squeezed.fix if squeezed else fix)
+    return make_finding("error", "shape.loss_broadcast", "", seen[0].place.source, message, seen[0].squeezed or fix)
 
 
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
     """Report a cross entropy that takes axis 1 for the classes, when they are last and both axes are equally long."""
     for step in evidence.steps:
-        for calls in by_line(filter(_has_classes_last, step.losses if evidence.side == "torch" else ())):
+        for calls in facts.by_line(filter(_has_classes_last, step.losses if evidence.side == "torch" else ())):
             call = calls[0]
             message = (
                 f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
                 f"returned them on the last axis. It passes only because both have {call.input.shape[1]}."
-                f"{words.repeated(number(calls))}"
+                f"{words.repeated(facts.number(calls))}"
             )
             generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
-            fix = call.transposed.fix if call.transposed else generic
-            yield make_finding("warning", "shape.class_axis", call.place.module, call.place.source, message, fix)
+            yield finding_at("warning", "shape.class_axis", call.place, message, call.transposed or generic)
 
 
 def _has_classes_last(call: LossCall) -> bool:

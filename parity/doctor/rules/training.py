@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.training import Event, Optimizer
-from parity.doctor.finding import Finding
-from parity.doctor.rules import failures, words
-from parity.doctor.rules.facts import make_finding, number
+from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.training import Event, Held, Optimizer
+from parity.doctor.finding import Finding, make_finding
+from parity.doctor.rules import facts, failures, words
 
 GROWN = 100.0  # growth of the parameters in one update above which it counts as exploding
 SMALL = 0.01  # parameters with a smaller root mean square count as this large: zeros may grow by any factor
@@ -32,9 +32,8 @@ def no_step(evidence: Evidence) -> Iterator[Finding]:
         "steps."
     )
     generic = "optimizer.step()" if evidence.side == "torch" else "optimizer.apply(gradients, variables)"
-    yield make_finding(
-        "error", "learning.no_step", "", last.source, message, f"{last.update or generic}  # after this line"
-    )
+    fix = f"{last.update or generic}  # after this line"
+    yield make_finding("error", "learning.no_step", "", last.source, message, fix)
 
 
 def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:
@@ -51,11 +50,10 @@ def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:
             clips = [[e for e in step.events if (e.what, e.source) == ("clip", clip.source)] for step in evidence.steps]
             message = (
                 f"The gradients are clipped {why}: that changes nothing. It belongs right before the update{to}."
-                f"{words.repeated(max(map(number, clips)))}"
+                f"{words.repeated(max(map(facts.number, clips)))}"
             )
-            yield make_finding(
-                "error", "learning.clipped_in_vain", "", clip.source, message, _moved(clip, "before", update)
-            )
+            fix = _moved(clip, "before", update)
+            yield make_finding("error", "learning.clipped_in_vain", "", clip.source, message, fix)
             return
 
 
@@ -64,9 +62,8 @@ def clipped_scaled(evidence: Evidence) -> Iterator[Finding]:
     for step in evidence.steps:
         for clip in (event for event in step.events if event.scaled):
             after = step.events[step.events.index(clip) + 1 :]
-            unscale = next(
-                (e for e in itertools.takewhile(lambda e: e.what != "backward", after) if e.what == "unscale"), None
-            )
+            before_next = itertools.takewhile(lambda event: event.what != "backward", after)
+            unscale = next((event for event in before_next if event.what == "unscale"), None)
             message = (
                 "The gradients are clipped while they are still multiplied by the GradScaler's scale, thousands of "
                 "times too large: the scaler then divides what was clipped, and next to nothing is learned."
@@ -85,9 +82,8 @@ def cleared_early(evidence: Evidence) -> Iterator[Finding]:
                 "finds none: nothing is learned from them."
             )
             update = Event(what="update", source=lost.update)
-            yield make_finding(
-                "error", "learning.cleared_early", "", lost.clear.source, message, _moved(lost.clear, "after", update)
-            )
+            fix = _moved(lost.clear, "after", update)
+            yield make_finding("error", "learning.cleared_early", "", lost.clear.source, message, fix)
 
 
 def still(evidence: Evidence) -> Iterator[Finding]:
@@ -97,11 +93,10 @@ def still(evidence: Evidence) -> Iterator[Finding]:
     for optimizer in evidence.still:
         why = "its scheduler is never stepped" if optimizer.scheduler else "it was made so"
         message = f"The learning rate of {optimizer.kind} is 0 in all steps, since {why}: its updates change nothing."
-        source, fix = optimizer.source, f"{optimizer.scheduler}.step()  # after this line"
-        if not optimizer.scheduler:
-            source = optimizer.faster.source if optimizer.faster else source
-            fix = optimizer.faster.fix if optimizer.faster else "lr=1e-3"
-        yield make_finding("error", "learning.rate_zero", "", source, message, fix)
+        line = optimizer.faster or Code(source=optimizer.source, fix="lr=1e-3")
+        if optimizer.scheduler:
+            line = Code(source=optimizer.source, fix=f"{optimizer.scheduler}.step()  # after this line")
+        yield make_finding("error", "learning.rate_zero", "", line.source, message, line)
 
 
 def scheduled_first(evidence: Evidence) -> Iterator[Finding]:
@@ -149,23 +144,24 @@ def _too_large(evidence: Evidence, optimizer: Optimizer) -> Finding:
         f"to {optimizer.after:.3g}, which overwrites what they were before."
     )
     generic = "lr=1e-3" if evidence.side == "torch" else "learning_rate=1e-3"
-    slower = optimizer.slower
-    fix = slower.fix if slower else generic
-    return make_finding("error", "learning.exploding", "", slower.source if slower else optimizer.source, message, fix)
+    line = optimizer.slower or Code(source=optimizer.source, fix=generic)
+    return make_finding("error", "learning.exploding", "", line.source, message, line)
 
 
 def features_kept(evidence: Evidence) -> Iterator[Finding]:
     """Report tensors that are kept from all steps with their graphs, where each step had a backward pass."""
     explained = any(step.held or step.failure or not step.backwards for step in evidence.steps)
     if evidence.kept and not explained:
-        kept = evidence.kept
         message = (
             "What this line computes is kept in every step with the graph behind it, which is still in memory when all "
             "steps are over: memory grows with every step."
         )
-        source = kept.mended.source if kept.mended else kept.place.source
-        fix = kept.mended.fix if kept.mended else "bank.append(features.detach())"
-        yield make_finding("warning", "memory.graph_kept", kept.place.module, source, message, fix)
+        yield _kept(evidence.kept, message, "bank.append(features.detach())")
+
+
+def _kept(held: Held, message: str, generic: str) -> Finding:
+    line = held.mended or Code(source=held.place.source, fix=generic)
+    return make_finding("warning", "memory.graph_kept", held.place.module, line.source, message, line)
 
 
 def graph_kept(evidence: Evidence) -> Iterator[Finding]:
@@ -175,12 +171,9 @@ def graph_kept(evidence: Evidence) -> Iterator[Finding]:
             yield failures.state_kept(step.carried, "memory grows with every step")
             return
         if step.held:
-            line = step.held.mended
             message = (
                 "The loss is kept with the graph that computed it, which is still in memory when the next step "
                 "is over: memory grows with every step."
             )
-            source = line.source if line else step.held.place.source
-            fix = line.fix if line else "total += loss.detach()"
-            yield make_finding("warning", "memory.graph_kept", step.held.place.module, source, message, fix)
+            yield _kept(step.held, message, "total += loss.detach()")
             return

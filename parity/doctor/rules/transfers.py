@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.ops import Copy
-from parity.doctor.finding import Finding
-from parity.doctor.rules import words
-from parity.doctor.rules.facts import by_line, grouped, is_host, is_input, last, make_finding, number
+from parity.doctor.finding import Finding, finding_at, make_finding
+from parity.doctor.rules import facts, words
 
 STRIDED = 64 * 1024  # bytes from which it matters whether a batch is contiguous
 PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned memory
@@ -24,70 +23,62 @@ COPIED = (
 
 def copied_again(evidence: Evidence) -> Iterator[Finding]:
     """Report inputs that are copied to the same device more than once in a step."""
-    copies = [copy for copy in last(evidence).copies if copy.what in ("to", "implicit") and is_input(copy.tensor)]
-    by_route = grouped(copies, lambda copy: (copy.tensor.origin, copy.target))
-    repeated = [group for group in by_route if _again(group)]
-    for groups in grouped(repeated, lambda group: (_again(group)[0].place.module, _again(group)[0].place.source)):
-        first = _again(groups[0])[0]
+    inputs = [copy for copy in facts.last(evidence).copies if facts.is_input(copy.tensor)]
+    copies = [copy for copy in inputs if copy.what in ("to", "implicit")]
+    by_route = facts.grouped(copies, lambda copy: (copy.tensor.origin, copy.target))
+    repeated = [(again[0], group) for group in by_route if (again := _again(group))]
+    for routes in facts.grouped(repeated, lambda pair: (pair[0].place.module, pair[0].place.source)):
+        first = routes[0][0]
         name = words.variable(first.tensor)
         fix = f"{words.moved(evidence.side, name, first.target)}  # once, before the model is called"
-        message = " ".join(map(_copied, groups))
-        yield make_finding("warning", "input.copied_again", first.place.module, first.place.source, message, fix)
+        message = " ".join(_copied(group) for _, group in routes)
+        yield finding_at("warning", "input.copied_again", first.place, message, fix)
 
 
 def _again(copies: list[Copy]) -> list[Copy]:
     """Return those to a GPU that already had the tensor."""
-    return [copy for copy in copies if copy.again and not is_host(copy.target)]
+    return [copy for copy in copies if copy.again and not facts.is_host(copy.target)]
 
 
 def _copied(copies: list[Copy]) -> str:
     """Return the sentence about the copies of one input to one device."""
-    size, needless = words.size(sum(copy.bytes for copy in copies)), sum(copy.again for copy in copies)
-    return (
-        f"The {copies[0].tensor.origin} is copied to {copies[0].target} {words.often(number(copies))} ({size}), "
-        f"{needless} of them needless."
-    )
+    origin, target, needless = copies[0].tensor.origin, copies[0].target, sum(copy.again for copy in copies)
+    return f"The {origin} is copied to {target} {words.amount(copies)}, {needless} of them needless."
 
 
 def not_contiguous(evidence: Evidence) -> Iterator[Finding]:
     """Report large batches that are not contiguous in memory when they are copied to a GPU."""
-    strided = [copy for copy in _sent(evidence) if not copy.contiguous and copy.tensor.bytes >= STRIDED]
-    for copies in by_line(strided):
+    strided = [copy for copy in facts.sent(evidence) if copy.what == "to" and not copy.contiguous]
+    for copies in facts.by_line(copy for copy in strided if copy.tensor.bytes >= STRIDED):
         first = copies[0]
         message = (
-            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} not contiguous{words.made(first.tensor)}: "
+            f"{words.copied(copies)} not contiguous{words.made(first.tensor)}: "
             f"the host makes {words.size(first.tensor.bytes)} contiguous before each copy to {first.target}."
-            f"{words.repeated(number(copies))}"
+            f"{words.repeated(facts.number(copies))}"
         )
         name = words.variable(first.tensor)
         fix = f"{name} = {name}.contiguous()  # in the data loader's workers"
-        yield make_finding("warning", "input.not_contiguous", first.place.module, first.place.source, message, fix)
+        yield finding_at("warning", "input.not_contiguous", first.place, message, fix)
 
 
 def not_pinned(evidence: Evidence) -> Iterator[Finding]:
     """Report large batches that are copied to a GPU from memory that is not pinned."""
-    inputs = [copy for copy in _sent(evidence) if is_input(copy.tensor)]
-    for copies in by_line(copy for copy in inputs if not copy.pinned and copy.tensor.bytes >= PAGEABLE):
+    inputs = [copy for copy in facts.sent(evidence) if copy.what == "to" and facts.is_input(copy.tensor)]
+    for copies in facts.by_line(copy for copy in inputs if not copy.pinned and copy.tensor.bytes >= PAGEABLE):
         first = copies[0]
         message = (
-            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} not in pinned memory: "
-            f"{words.size(first.tensor.bytes)} go to {first.target} through another buffer, while the host waits."
-            f"{words.repeated(number(copies))}"
+            f"{words.copied(copies)} not in pinned memory: {words.size(first.tensor.bytes)} go to {first.target} "
+            "through another buffer, while the host waits."
+            f"{words.repeated(facts.number(copies))}"
         )
         fix = "loader = DataLoader(dataset, pin_memory=True)  # and .to(device, non_blocking=True)"
-        yield make_finding("note", "input.not_pinned", first.place.module, first.place.source, message, fix)
-
-
-def _sent(evidence: Evidence) -> list[Copy]:
-    """Return what the program copies from the host to a GPU in each step."""
-    copies = last(evidence).copies
-    return [copy for copy in copies if copy.what == "to" and is_host(copy.source) and not is_host(copy.target)]
+        yield finding_at("note", "input.not_pinned", first.place, message, fix)
 
 
 def repeated(evidence: Evidence) -> Iterator[Finding]:
     """Report batches that one worker of a data loader returns as another one did."""
     for step in evidence.steps:
-        for batches in by_line(step.repeated):
+        for batches in facts.by_line(step.repeated):
             first = batches[0]
             why, fix = WHOLE if first.whole else COPIED
             message = f"Batch {first.batch} of the data loader is batch {first.first} again: {why}"
@@ -123,34 +114,33 @@ KERAS = {
 
 def waits(evidence: Evidence) -> Iterator[Finding]:
     """Report every line at which the host waits."""
-    waiting = [copy for copy in last(evidence).copies if copy.what in HOW and not is_host(copy.source)]
-    for copies in grouped(waiting, lambda copy: (copy.what, copy.place.module, copy.place.source)):
+    waiting = [copy for copy in facts.last(evidence).copies if copy.what in HOW and not facts.is_host(copy.source)]
+    for copies in facts.grouped(waiting, lambda copy: (copy.what, copy.place.module, copy.place.source)):
         first = copies[0]
         devices = words.listed(list(dict.fromkeys(copy.source for copy in copies)))
         message = (
-            f"{words.tensors([copy.tensor for copy in copies], 'is', 'are')} {HOW[first.what]}, "
-            f"{words.often(number(copies))} ({words.size(sum(copy.bytes for copy in copies))}): the host waits for "
+            f"{words.copied(copies)} {HOW[first.what]}, {words.amount(copies)}: the host waits for "
             f"{devices}{_share(evidence, copies)}."
         )
-        fix = first.mended.fix if first.mended else _fix(evidence, first)
-        yield make_finding("warning", f"sync.{first.what}", first.place.module, first.place.source, message, fix)
+        fix = first.mended or _fix(evidence, first)
+        yield finding_at("warning", f"sync.{first.what}", first.place, message, fix)
 
 
 def races(evidence: Evidence) -> Iterator[Finding]:
     """Report copies to the host that are read before they are complete."""
-    for copies in by_line(last(evidence).races):
+    for copies in facts.by_line(facts.last(evidence).races):
         first = copies[0]
         message = (
             f"{words.tensor(first.tensor)} is copied to the host with non_blocking=True, and {first.read} reads the "
-            f"copy without waiting for it: what it reads may be old numbers.{words.repeated(number(copies))}"
+            f"copy without waiting for it: what it reads may be old numbers.{words.repeated(facts.number(copies))}"
         )
-        fix = first.mended.fix if first.mended else "torch.cuda.synchronize()  # after this line"
-        yield make_finding("error", "sync.race", first.place.module, first.place.source, message, fix)
+        fix = first.mended or "torch.cuda.synchronize()  # after this line"
+        yield finding_at("error", "sync.race", first.place, message, fix)
 
 
 def _share(evidence: Evidence, copies: list[Copy]) -> str:
     """Return the share of the step's time that the waits take, if it is known and not negligible."""
-    step = last(evidence).seconds
+    step = facts.last(evidence).seconds
     share = min(sum(copy.seconds for copy in copies) / step, 1.0) if step else 0.0
     return f", {share:.0%} of the step's time" if share >= WORTH else ""
 

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Sequence
 
+from parity.core.wording import agree as agree
 from parity.core.wording import count as count
 from parity.doctor.evidence.common import Tensor
+from parity.doctor.evidence.ops import Copy
 from parity.trace.keys import MODEL
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -52,10 +54,20 @@ def tensor(value: Tensor) -> str:
     return f"{value.origin} ({facts})" if value.origin else facts
 
 
-def tensors(values: Sequence[Tensor], singular: str, plural: str) -> str:
-    """Return tensors as a subject with its verb: the first one, and the number of others with another origin."""
-    others = len({value.origin for value in values}) - 1
-    return f"{tensor(values[0])} and {others} more {plural}" if others else f"{tensor(values[0])} {singular}"
+def copied(copies: Sequence[Copy]) -> str:
+    """Return copied tensors as a subject with its verb: the first one, and the number of others of another origin."""
+    first, others = tensor(copies[0].tensor), len({copy.tensor.origin for copy in copies}) - 1
+    return f"{first} and {others} more are" if others else f"{first} is"
+
+
+def size_of(copies: Sequence[Copy]) -> str:
+    """Return the bytes of all copies together in words."""
+    return size(sum(copy.bytes for copy in copies))
+
+
+def amount(copies: Sequence[Copy]) -> str:
+    """Return how often something is copied in a step, and its bytes: "twice a step (96 bytes)"."""
+    return f"{often(sum(copy.count for copy in copies))} ({size_of(copies)})"
 
 
 def typed(value: Tensor) -> str:
@@ -100,6 +112,17 @@ def moved(side: str, name: str, device: str) -> str:
     if side == "torch":
         return f'{name} = {name}.to("{device}")'
     return f'with tf.device("{device}"): {name} = tf.identity({name})'
+
+
+def placed(side: str, layer: str, device: str) -> str:
+    """Return the line of code that puts a layer on a device."""
+    return f'{layer}.to("{device}")' if side == "torch" else f'with tf.device("{device}"): {layer}.build(input_shape)'
+
+
+def cast_to_ids(side: str, value: Tensor) -> str:
+    """Return the line of code that converts a tensor to integers, as which an embedding takes ids."""
+    name = variable(value, "ids")
+    return f"{name} = {name}.long()" if side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
 
 
 def cast(side: str, name: str) -> str:
