@@ -173,15 +173,17 @@ def _is_of(change: Change, kind: str) -> bool:
     return change.kind in IN_CODE and _snake(change.owner.partition(".")[0]) == _snake(kind)
 
 
-def _unlikely(change: Change) -> tuple[bool, int]:
+def _unlikely(change: Change) -> tuple[bool, bool, int]:
     """Return a sort key of changes: what makes a mask, as a window does, comes before another mask.
 
-    Last come numbers that switch something off, as an ELU with alpha 0 is a ReLU, and truth values that say what is
-    returned, as return_attention_scores does: that the module then computes in another way is a coincidence.
+    Other axes come after another number: the sum over them may happen to be as many times as large. Last come numbers
+    that switch something off, as an ELU with alpha 0 is a ReLU, and truth values that say what is returned, as
+    return_attention_scores does: that the module then computes in another way is a coincidence.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
     is_returned = isinstance(change.before, bool) and change.name.startswith(RETURNED)
-    return switches_off or is_returned, KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
+    kind = KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
+    return switches_off or is_returned, isinstance(change.before, list), kind
 
 
 def _are_one(torch: Change, keras: Change) -> bool:

@@ -18,11 +18,12 @@ from parity.diagnose.experiment.first_difference import (
     Difference,
     Parting,
     first_difference,
+    matched,
     places,
     rounding,
     sentence,
 )
-from parity.diagnose.experiment.operands import Named, named
+from parity.diagnose.experiment.operands import Named, named, ordered
 from parity.diagnose.experiment.ops import Recording
 from parity.results import Cause
 
@@ -55,9 +56,11 @@ def description(torch: Path, keras: Path, weights: Iterable[Array]) -> Descripti
     `weights`: torch's.
     """
     mine, theirs = _recording(torch), _recording(keras)
-    difference = first_difference(mine, theirs) if mine and theirs else None
-    if difference is None:
+    if not mine or not theirs:
         return Description("")
+    if (difference := first_difference(mine, theirs)) is None:
+        cause = ordered(*matched(mine, theirs), weights)
+        return Description(cause.words, named=cause) if cause else Description("")
     return Description(
         words=sentence(difference),
         lines=(_lines(difference.torch), _lines(difference.keras)),

@@ -104,15 +104,14 @@ class Graph:
             return False
         return number not in self.makers or all(map(self._is_constant, self.inputs(number)))
 
-    def before(self, parting: Parting) -> list[int]:
-        """Return the numbers of the tensors of which an op takes what it does, in order."""
-        open_, found = list(parting.inputs), set[int]()
-        while open_:
-            number = open_.pop()
-            if number not in found:
-                found.add(number)
-                open_ += self.inputs(number) if number in self.makers else []
-        return sorted(found & self.values.keys())
+    def is_taken_with(self, output: Value) -> bool:
+        """Return whether an op takes a tensor together with what that is made of, as what is left of a mean."""
+        numbers = [number for number, value in self.values.items() if value is output and number in self.makers]
+        return any(
+            number in self.inputs(taker) and set(self.inputs(number)) & set(self.inputs(taker))
+            for number in numbers
+            for taker in self.makers
+        )
 
     def made(self, number: int) -> str:
         """Return in words what makes a tensor, and on which line."""
@@ -170,8 +169,7 @@ def first_difference(torch: Recording, keras: Recording) -> Difference | None:
 
 
 def _first_difference(torch: Recording, keras: Recording, grain: float) -> Difference | None:
-    one, other = Graph(torch), Graph(keras)
-    _match(one, other, grain)
+    one, other = matched(torch, keras, grain)
     here, there = one.partings(), other.partings()
     if not here and not there:
         return None
@@ -227,14 +225,16 @@ def _sources(side: str, parting: Parting) -> list[str]:
     return [f"{source} ({side})" for source in parting.sources if source != parting.line]
 
 
-def _match(one: Graph, other: Graph, grain: float) -> None:
-    """Note which tensors have which counterparts, equal to `grain` of their numbers' magnitude."""
+def matched(torch: Recording, keras: Recording, grain: float = FLOAT32) -> "tuple[Graph, Graph]":
+    """Return what was recorded of both sides, with the counterparts, equal to `grain` of their numbers' magnitude."""
+    one, other = Graph(torch), Graph(keras)
     table = Table(other.values)
     for number, value in one.values.items():
         for partner in table.equals(value, grain):
             if _tells(number in one.makers, partner in other.makers, value):
                 one.matched.setdefault(number, set()).add(partner)
                 other.matched.setdefault(partner, set()).add(number)
+    return one, other
 
 
 def _tells(made: bool, made_there: bool, value: Value) -> bool:

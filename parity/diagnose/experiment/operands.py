@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment import ops
-from parity.diagnose.experiment.first_difference import Difference, Parting, places
+from parity.diagnose.experiment.first_difference import Difference, Graph, Parting, places
 from parity.diagnose.experiment.ops import Value
 
 # What ops compute, by their names in either framework without case, version and trailing underscore.
@@ -25,6 +25,7 @@ COMPUTED: Final = {
     **dict.fromkeys(("mm", "bmm", "matmul", "batchmatmul", "einsum"), "matrix product"),
     **dict.fromkeys(("pow",), "power"),
     **dict.fromkeys(("where", "select"), "choice"),
+    **dict.fromkeys(("cat", "concat", "stack", "pack"), "join"),
     **dict.fromkeys(("index", "gather", "gathernd", "embedding", "index_select"), "lookup"),
 }
 REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
@@ -36,7 +37,7 @@ CONSTANT, AXES, ORDER = "code.tensor", "reduction.axes", "code.order"
 WIRING, FUNCTION = "module.wiring", "code.function"
 LEFT_OUT: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
 MOST_SLICES: Final = 256  # along an axis
-MOST_BEFORE: Final = 200  # tensors before an op
+MOST_TENSORS: Final = 200  # whose order is compared
 LARGEST: Final = 1 << 16  # numbers of one
 
 
@@ -56,13 +57,12 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     """
     torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
-        return _ordered_before(difference, own)
+        return ordered(*difference.graphs, own)
     return (
         _reduced(torch, keras, difference)
         or _constant(torch, keras, difference, own)
         or _ordered(torch, keras, difference, own)
         or _exchanged(torch, keras, difference)
-        or _ordered_before(difference, own)
         or _function(torch, keras, difference)
     )
 
@@ -85,6 +85,8 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     functions = [REDUCED.get(_plain(op.name)) for op in (torch, keras)]
     if functions[0] is None or functions[0] is not functions[1] or not (torch.shared and keras.shared):
         return None
+    if len({graph.is_taken_with(op.output) for op, graph in zip((torch, keras), difference.graphs, strict=True)}) > 1:
+        return None  # one is part of a norm
     axes = [next(_axes(op, functions[0]), None) for op in (torch, keras)]
     in_words = ["all axes" if not each else f"axes {', '.join(map(str, each))}" for each in axes if each is not None]
     if len(set(in_words)) < len(axes):
@@ -106,32 +108,32 @@ def _ordered(torch: Parting, keras: Parting, difference: Difference, weights: li
     return _named(ORDER, order.torch, order.keras, words)
 
 
-def _ordered_before(difference: Difference, weights: list[Array]) -> Named | None:
-    """Return the first tensor before the ops that part of which the other side has the slices in another order."""
-    side, parting = next((n, each) for n, each in enumerate((difference.torch, difference.keras)) if each)
-    graph, other = difference.graphs[side], difference.graphs[1 - side]
-    is_alone = difference.torch is None or difference.keras is None  # then nothing else parts
-    for number in (sorted(graph.values) if is_alone else graph.before(parting))[:MOST_BEFORE]:
-        partners = sorted(graph.matched.get(number, ()))
-        values = [graph.values[number].array, *(other.values[partner].array for partner in partners)]
-        if len({value.size for value in values}) != 1 or not 1 < values[0].size <= LARGEST:
+def ordered(torch: Graph, keras: Graph, weights: Iterable[Array]) -> Named | None:
+    """Return the first tensor of torch's of which Keras's side has the slices in another order.
+
+    It explains what differs only where no ops part, as in general either side may sort and put back.
+    """
+    own = list(weights)
+    for number in sorted(torch.values)[:MOST_TENSORS]:
+        value, is_made = torch.values[number], number in torch.makers
+        partners = sorted(torch.matched.get(number, ()))
+        if not 1 < value.size <= LARGEST or (not is_made and _is_part(value.array, own)):
             continue
-        if number not in graph.makers and _is_part(values[0], weights):
+        if any(keras.values[each].size != value.size or (each in keras.makers) != is_made for each in partners):
             continue
-        orders = [_order(values[0], value) for value in values[1:]]
-        if orders and all(orders) and (order := orders[0]) and order.torch.size:
-            made = [graph.made(number), other.made(partners[0])]
-            (torch, keras), numbers = made[:: 1 - 2 * side], [order.torch, order.keras][:: 1 - 2 * side]
-            axis = f"axis {order.axis} of {list(order.shape)}"
-            words = f"torch {torch}, keras {keras}: the same slices along {axis}, in another order"
-            return _named(ORDER, numbers[0], numbers[1], words)
+        orders = [_order(value.array, keras.values[each].array) for each in partners]
+        if (first := next(iter(orders), None)) and all(orders) and first.torch.size:
+            makers = f"torch {torch.made(number)}, keras {keras.made(partners[0])}"
+            words = f"{makers}: the same slices along axis {first.axis} of {list(first.shape)}, in another order"
+            return _named(ORDER, first.torch, first.keras, words)
     return None
 
 
 def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops take another tensor, each of which the other side has as well."""
     sides = list(zip((torch, keras), difference.graphs, strict=True))
-    if COMPUTED.get(_plain(torch.name)) != COMPUTED.get(_plain(keras.name)) or not (torch.shared and keras.shared):
+    kinds = {COMPUTED.get(_plain(op.name)) for op, _ in sides}
+    if len(kinds) > 1 or None in kinds or not (torch.shared and keras.shared):
         return None
     if any(len(op.alone) != 1 or op.alone[0] not in graph.matched for op, graph in sides):
         return None

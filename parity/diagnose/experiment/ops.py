@@ -210,12 +210,17 @@ class Recorder:
     def recording(self, returned: Sequence[Any]) -> Recording:
         """Return what was recorded, with what the module returns: tensors, or arrays of their numbers."""
         numbers = [self._find(each) if isinstance(each, np.ndarray) else self.number(each) for each in returned]
-        return Recording(Calls(self.ops, tuple(n for n in numbers if n is not None), self.cut), self.arrays)
+        return Recording(Calls(self.ops, tuple(numbers), self.cut), self.arrays)
 
-    def _find(self, array: Array) -> int | None:
-        """Return the last tensor that holds an array's numbers."""
+    def _find(self, array: Array) -> int:
+        """Return the last tensor that holds an array's numbers; one that none holds is made of what is not recorded."""
         value = Value(array)
-        return next((n for n in sorted(self.arrays, reverse=True) if equal(Value(self.arrays[n]), value)), None)
+        equal_ones = (n for n in sorted(self.arrays, reverse=True) if equal(Value(self.arrays[n]), value))
+        if (number := next(equal_ones, None)) is None:
+            number = len(self._seen)
+            self._seen.append(array)
+            self.arrays[number] = array
+        return number
 
     def _new(self, tensor: Any) -> int:
         number = self._numbers[self.identity(tensor)] = len(self._seen)

@@ -131,6 +131,10 @@ class Asked:
             Question(module=layer, tensor=keras, innocent=self._innocent("keras"), own=theirs, other=mine),
         )
 
+    def is_first(self, asked: Guilty) -> bool:
+        """Return whether nothing differs before."""
+        return asked.first == self._forward[0]
+
     def is_behind(self, first: Unequal, keras: str) -> bool:
         """Return whether a difference may follow from an earlier one that calling a layer of Keras's keeps.
 

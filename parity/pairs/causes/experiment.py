@@ -154,7 +154,7 @@ class Experiment(NamedTuple):
         What makes a difference may lie around a module, where its inputs cannot be compared: so where nothing is found,
         the module around it is asked, and at last the whole model. So it is where only several changes together do it,
         or the other side's mask: a setting around it explains more. Code around it is asked about if only that makes
-        the inputs.
+        the inputs. The first module that differs, and does the same when it is given the same, has got something else.
         """
         assert self.context.matching is not None
         compared = self.context.matching.modules_with_inputs
@@ -175,7 +175,12 @@ class Experiment(NamedTuple):
                 }
             found = self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
             partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
-            named |= {where: each for where, each in found.items() if _explains(each) or where not in partly}
+            named |= {
+                where: each
+                for where, each in found.items()
+                if _explains(each)
+                or (where not in partly and (each or plain(where) in compared or not asked.is_first(unknown[where])))
+            }
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
         either = partly | named
         return {where: either[where] for where in unknown if where in either}
