@@ -30,7 +30,7 @@ DIGITS: Final = 6  # of a number that is written rather than searched for
 IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
 STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
 STOPPED, ADDED, SPARSE = "gradient.stopped", "loss.added", "optimizer.sparse_gradient"
-NORMALISED: Final = "loss.normalisation"
+NORMALISED, RESCALED = "loss.normalisation", "schedule.rate"
 MOST_COUNTED: Final = 256  # elements whose number may be told
 # Causes that say how a gradient differs, and not by what in the code: an experiment may tell that.
 COARSE: Final = (STOPPED, "gradient.missing", "gradient.scale", "gradient.sign", "gradient.transposed")
@@ -256,6 +256,20 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
     evidence = f"keras's loss and all its gradients are {factor} those of torch's"
     return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
+
+
+def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the cause of updates that differ by one factor, that of another learning rate in this step."""
+    initial = traces[0].open("high", keys.INITIAL)
+    names = [key.removeprefix(PARAMETER) for key in initial if key.startswith(PARAMETER)]
+    updates = [both(asked._replace(name=name), traces) for name in names]
+    moved = [(torch, keras) for torch, keras in updates if torch is not None and keras is not None and torch.any()]
+    largest = max(moved, key=lambda sides: np.abs(sides[0]).max(), default=None)
+    factor = float(np.vdot(*largest)) / float(np.vdot(largest[0], largest[0])) if largest else 1.0
+    if len(moved) < 2 or any(not _is_times(torch, keras, factor) for torch, keras in moved):
+        return None
+    evidence = f"in step {asked.step}, keras moves every parameter {factor:.6g} times as far as torch"
+    return Cause(id=RESCALED, where=asked.where, torch=1.0, keras=float(f"{factor:.6g}"), evidence=evidence)
 
 
 def _is_times(torch: Array, keras: Array, factor: float) -> bool:

@@ -37,6 +37,8 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
                 if asked.kind == "loss" and not named:
                     named, words = _causes_of_loss(experiment, asked, words)
+                elif is_own and not named and (cause := later.rescaled(asked, experiment.traces)):
+                    named = [cause]
                 alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"

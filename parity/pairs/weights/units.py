@@ -25,6 +25,8 @@ ROLES = {
     "running_mean": "mean", "moving_mean": "mean", "running_var": "variance", "moving_variance": "variance",
     "weight_hh": "recurrent", "recurrent_kernel": "recurrent", "bias_hh": "recurrent_bias",
     "depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise",
+    "original": "weight", "original1": "weight", "weight_v": "weight", "v": "weight",  # of a weight that is normalised
+    "original0": "gain", "weight_g": "gain", "g": "gain",
 }  # fmt: skip
 # Words in the kind of a module, and the family that decides the layout of its weights; the first word that fits counts.
 FAMILIES = {
@@ -40,6 +42,7 @@ CERTAIN = re.compile(
 )
 RECURRENT = ("lstm", "gru", "rnn")
 Order = Literal["calls", "creation"]
+PARAMETRIZED = re.compile(r"\.?(parametrizations\.\w+)$")  # torch.nn.utils.parametrize, behind the module's path
 TORCH_LAYER = re.compile(r"(weight_ih|weight_hh|bias_ih|bias_hh)_l(\d+)(_reverse)?$")
 
 
@@ -94,6 +97,7 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     excluded = set(taken)
     left = [weight for weight in survey.weights if weight.name not in excluded and not weight.constant]
     left += _aliases(survey, {weight.name: weight for weight in left})
+    left = list(map(_of_its_module, left))
     modules = {module.path: module for module in survey.modules}
     defined = {path: number for number, path in enumerate(modules)}
     by_module: dict[str, list[Weight]] = {}
@@ -108,6 +112,18 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
         replace(unit, defined=defined.get(unit.module, 0), image=image(unit), unused=_names(unit) <= idle)
         for unit in grouped
     ]
+
+
+def _of_its_module(weight: Weight) -> Weight:
+    """Return a weight as one of the module that computes with it, if torch keeps it for a parametrization."""
+    if not (kept := PARAMETRIZED.search(weight.module)):
+        return weight
+    return msgspec.structs.replace(weight, module=weight.module[: kept.start()], role=f"{kept[1]}.{weight.role}")
+
+
+def _role(weight: Weight) -> str:
+    """Return the common name of a weight's role; "" if it has none."""
+    return ROLES.get(weight.role.rpartition(".")[2], "")
 
 
 def _names(unit: Unit) -> set[str]:
@@ -198,13 +214,13 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
     if recurrent:
         return _layers(recurrent, weights)
     unit = functools.partial(_unit, module, family)
-    roles = [ROLES.get(weight.role, "") for weight in weights]
+    roles = [_role(weight) for weight in weights]
     if family == "embedding" and any(weight.role == "reverse_embeddings" for weight in weights):
         return [unit([weight], reverse=weight.role == "reverse_embeddings") for weight in weights]
     if all(roles) and len(set(roles)) == len(roles):
         return [unit(weights, alias=bool(aliases))]
     unambiguous = [weight for weight, role in zip(weights, roles, strict=True) if role and roles.count(role) == 1]
-    main = [unit(unambiguous)] if family and any(ROLES[weight.role] == "weight" for weight in unambiguous) else []
+    main = [unit(unambiguous)] if family and any(_role(weight) == "weight" for weight in unambiguous) else []
     rest = [weight for weight in weights if not main or weight not in unambiguous]
     return main + [
         single for weight in rest for single in single_weight_units(unit([weight], alias=weight.name in aliases))
@@ -225,7 +241,7 @@ def _own(weight: Weight) -> bool:
 
 
 def _unit(module: Module, family: str, weights: list[Weight], reverse: bool = False, alias: bool = False) -> Unit:
-    roles = {ROLES.get(weight.role, "weight"): weight for weight in weights}
+    roles = {_role(weight) or "weight": weight for weight in weights}
     return Unit(
         label=_label(module) + ("/reverse" if reverse else ""),
         module=module.path,
@@ -284,5 +300,5 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
 def are_other_vectors(torch: Unit, keras: Unit) -> bool:
     """Return whether two vectors have names of different meaning, such as a scale and an offset."""
     weights = torch.weights["weight"], keras.weights["weight"]
-    roles = {ROLES.get(weight.role, "") for weight in weights}
+    roles = {_role(weight) for weight in weights}
     return all(len(weight.shape) < 2 for weight in weights) and "" not in roles and len(roles) > 1
