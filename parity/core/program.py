@@ -45,6 +45,17 @@ def load(
     return function
 
 
+def load_loss(flag: str, text: str, *given: str, search: Sequence[str] = ()) -> Callable[..., Any]:
+    """Return the user's loss that a flag names, like `load`, called with the outputs and with what is `given` besides.
+
+    One that takes the outputs alone, as that of an autoencoder may, is called with them alone.
+    """
+    function = find(flag, text, search)
+    if _mismatch(function, ("outputs", *given), ()) and not _mismatch(function, ("outputs",), ()):
+        return lambda outputs, *_: function(outputs)
+    return load(flag, text, "outputs", *given, search=search)
+
+
 def find(flag: str, text: str, search: Sequence[str] = ()) -> Callable[..., Any]:
     """Return what a flag names, like `load`, whatever arguments it takes. Raises UsageError if there is none."""
     module, colon, name = text.partition(":")

@@ -16,7 +16,7 @@ from keras_impl.record.pair import build
 from keras_impl.record.pair.outputs import Output, found, laid_out, ordered
 from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.errors import UsageError
-from parity.core.program import find, load
+from parity.core.program import find, load_loss
 from parity.data.pairs import PairData
 from parity.runtime.returned import Path
 from parity.runtime.survey import Survey
@@ -56,7 +56,7 @@ def made(pair: Pair, search: list[str], keys: Sequence[Path], layouts: Mapping[s
     if isinstance(own, keras.losses.Loss) or _parameters(own)[:2] == OF_KERAS:
         return own
     given = [SAMPLE_WEIGHT] if SAMPLE_WEIGHT in pair.inputs else []
-    own = load("train.keras_loss", train.keras_loss, "outputs", "target", *given, search=search)
+    own = load_loss("train.keras_loss", train.keras_loss, "target", *given, search=search)
     return FirstOutput(pair, keys, layouts, data, own)
 
 

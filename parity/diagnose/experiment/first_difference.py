@@ -55,7 +55,7 @@ class Graph:
     """A recording as a graph. Moved tensors are taken for what they are made of."""
 
     def __init__(self, recording: Recording) -> None:
-        self.ops = recording.calls.ops
+        self.ops, self._taken = recording.calls.ops, set(recording.calls.taken)
         self.values = {number: Value(array) for number, array in recording.arrays.items()}
         self.makers = {number: op for op in self.ops if op.kind != "moved" for number in op.outputs}
         self.lines = {number: op.line for op in self.ops for number in op.outputs}  # of what made or moved a tensor
@@ -100,7 +100,7 @@ class Graph:
         return parting._replace(shared=values, alone=tuple(alone), constants=constants)
 
     def _is_constant(self, number: int) -> bool:
-        if number in self.matched:
+        if number in self.matched or number in self._taken:
             return False
         return number not in self.makers or all(map(self._is_constant, self.inputs(number)))
 

@@ -154,11 +154,12 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The ops in the order of their execution, and the tensors that the module returns."""
+    """The ops in the order of their execution, and the tensors that the module takes and returns."""
 
     ops: list[Op]
     returned: tuple[int, ...]
     cut: bool  # tensors are missing, as there was no room for them
+    taken: tuple[int, ...] = ()
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -239,14 +240,21 @@ class Recorder:
         return True
 
 
-def write(recording: Recording, folder: Path) -> None:
-    """Write a recording to the files ops.json and ops.safetensors of a folder."""
+def write(recording: Recording, folder: Path, arguments: Sequence[Array] = ()) -> None:
+    """Write a recording to the files ops.json and ops.safetensors of a folder.
+
+    `arguments` are the tensors that the module is called with.
+    """
+    made = {number for op in recording.calls.ops for number in op.outputs}
+    given = {number: Value(array) for number, array in recording.arrays.items() if number not in made}
+    taken = [number for number, value in given.items() if any(equal(value, Value(each)) for each in arguments)]
+    calls = msgspec.structs.replace(recording.calls, taken=tuple(taken))
     folder.mkdir(parents=True, exist_ok=True)
     writer = Writer(folder / f"{FILE}.safetensors", 100 * len(recording.arrays))
     for number, array in recording.arrays.items():
         writer.add(str(number), np.ascontiguousarray(array).reshape(array.shape))
     writer.close()
-    (folder / f"{FILE}.json").write_bytes(msgspec.json.encode(recording.calls))
+    (folder / f"{FILE}.json").write_bytes(msgspec.json.encode(calls))
 
 
 def read(folder: Path) -> Recording:

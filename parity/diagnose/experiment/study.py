@@ -201,4 +201,6 @@ def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] |
 
 def _describe(question: Question, live: Live) -> None:
     """Write what the module executes."""
-    ops.write(live.recorded(), Path(question.description))
+    recording = live.recorded()
+    tensors = [value for value in live.arguments()[0].values() if hasattr(value, "shape")]
+    ops.write(recording, Path(question.description), list(map(live.array, tensors)))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from parity.config.pair import TARGET, Pair, Train
 from parity.core.errors import UsageError
-from parity.core.program import load
+from parity.core.program import load_loss
 from parity.data.pairs import PairData
 from parity.runtime.survey import Seen
 from torch_impl import losses
@@ -112,7 +112,7 @@ def _user_loss(train: Train, outputs: Any, given: list[torch.Tensor], search: li
     """Return the user's own loss of the outputs, of the target, and of the samples' weights if there are some."""
     text, names = f"train.torch_loss={train.torch_loss}", ("target", "sample_weight")[: len(given)]
     with user_errors(f"{text} fails"):
-        value = load("train.torch_loss", train.torch_loss, "outputs", *names, search=search)(outputs, *given)
+        value = load_loss("train.torch_loss", train.torch_loss, *names, search=search)(outputs, *given)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         received = f"the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
         raise UsageError(f"{text}: expected one number, received {received}")
