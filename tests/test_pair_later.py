@@ -53,6 +53,7 @@ FAITHFUL = {
     "optimizer": optimizers("own", "own"),
     "momentum": optimizers("momentum", "momentum"),  # whose forms differ only under a schedule
     "momentum, one step": optimizers("momentum", "momentum") | {"train.steps": 1},
+    "warmup": optimizers("warmed_up", "warmed_up"),
     "groups": optimizers("decayed_matrices", "decayed_matrices"),
 }
 ROWS = {
@@ -102,6 +103,7 @@ ROWS = {
     "schedule": Row(
         optimizers("momentum", "falling_momentum"), "schedule.rate", 0.01, 0.005, "learning_rate of step 1"
     ),
+    "late": Row(optimizers("warmed_up", "warmed_up_late"), "schedule.rate", 1.0, 0.0, "0 times as far as torch"),
     "decayed biases": Row(optimizers("decayed_matrices", "decayed_sgd"), "weight_decay.value", 0.0, 0.1),
     "not given": Row(
         optimizers("without_first", "sgd"), "update.frozen", "parameter and optimizer state", "no", "to 0 bits"

@@ -291,3 +291,27 @@ def of_keras(name):
 
 repeated_adam, repeated_nadam, repeated_adamax = map(of_keras, ("Adam", "Nadam", "Adamax"))
 repeated_adagrad, repeated_adadelta, repeated_rmsprop = map(of_keras, ("Adagrad", "Adadelta", "RMSprop"))
+
+
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        number = self.number(ops.cast(step, keras.config.floatx()))
+        return 0.125 * ops.minimum(number / 2, ops.sqrt(2 / number))
+
+    def number(self, step):
+        return step + 1
+
+
+class LateWarmup(Warmup):
+    """Begins at 0, where PyTorch's has taken its first step."""
+
+    def number(self, step):
+        return step
+
+
+def warmed_up():
+    return keras.optimizers.SGD(Warmup())
+
+
+def warmed_up_late():
+    return keras.optimizers.SGD(LateWarmup())

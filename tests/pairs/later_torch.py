@@ -286,3 +286,10 @@ def of_torch(name, **arguments):
 repeated_adam, repeated_nadam, repeated_adamax = map(of_torch, ("Adam", "NAdam", "Adamax"))
 repeated_adagrad, repeated_adadelta = map(of_torch, ("Adagrad", "Adadelta"))
 repeated_rmsprop = of_torch("RMSprop", alpha=0.9)
+
+
+def warmed_up(parameters):
+    optimizer = torch.optim.SGD(parameters, lr=0.125)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / 2, (2 / (step + 1)) ** 0.5)
+    )

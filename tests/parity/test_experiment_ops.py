@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.diagnose.experiment import operands, ops
-from parity.diagnose.experiment.first_difference import Difference, first_difference, sentence
+from parity.diagnose.experiment.first_difference import Difference, first_difference, matched, sentence
 from parity.diagnose.experiment.ops import Recorder, Recording, Value
 
 Program = Callable[["Tape", Array], Any]
@@ -434,6 +434,29 @@ def heads(
     )
 
 
+def branches(taken: int) -> Program:
+    """Adds to a gate one of two things that are computed, and returns both sums."""
+
+    def called(t: Tape, x: Array) -> Array:
+        gate, parts = t("tanh", np.tanh, x), [t("sin", np.sin, x), t("cos", np.cos, x)]
+        used = t("join", lambda *parts: np.stack(parts), *(t("exp", np.exp, part) for part in parts))
+        return t("join", lambda *parts: np.stack(parts), t("exp", np.exp, t("add", np.add, gate, parts[taken])), *used)
+
+    return called
+
+
+def length(t: Tape, x: Array) -> Array:
+    return t("exp", np.exp, t("norm", lambda x: np.sqrt((x * x).sum(-1)), x))
+
+
+def squared_length(t: Tape, x: Array) -> Array:
+    return t("exp", np.exp, t("Sum", lambda x: x.sum(-1), t("Square", np.square, x)))
+
+
+def centred(t: Tape, x: Array) -> Array:
+    return t("exp", np.exp, t("Sub", np.subtract, x, t("Mean", lambda x: x.mean(-1, keepdims=True), x)))
+
+
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
     "an offset": (adds("add_", OFFSETS), adds("AddV2", OTHERS), (), ("code.tensor", "[0, 12, 26]", "[0, 10, 22]")),
@@ -456,6 +479,10 @@ TOLD = {
         (),
         None,
     ),
+    "another branch": (branches(0), branches(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),
+    "a root": (length, squared_length, (), ("code.function", "square root", "left out")),
+    "a square": (squared_length, length, (), ("code.function", "left out", "square root")),
+    "a mean within a norm": (reduces("mean", (1, 2), np.mean), centred, (), None),
     "part of a weight": (adds("add", OFFSETS), adds("AddV2", OTHERS), (np.arange(30.0),), None),
     "another op": (adds("add", OFFSETS), adds("Mul", OTHERS, np.multiply), (), None),
     "another reduction": (reduces("sum", (1, 2)), reduces("Mean", None, np.mean), (), None),
@@ -477,3 +504,30 @@ def test_what_the_ops_tell(name: str) -> None:
         assert found is None
     else:
         assert found.id == expected[0] and found.torch.startswith(expected[1]) and found.keras.startswith(expected[2])
+
+
+def test_an_order_that_was_made_before() -> None:
+    """No ops part: a tensor is the same on both sides, but for the order of its slices."""
+
+    def positions(order: int) -> Program:
+        return lambda t, x: t("sin", np.sin, t("outer", np.outer, np.arange(5.0)[::order] ** 2, np.arange(1.0, 4.0)))
+
+    sides = [record(positions(order)) for order in (-1, 1)]
+    assert first_difference(*sides) is None
+    cause = operands.ordered(*matched(*sides), [])
+    assert cause is not None
+    assert (cause.id, cause.torch, cause.keras) == ("code.order", "[0, 1, 2, 3, 4]", "[4, 3, 2, 1, 0]")
+    assert operands.ordered(*matched(sides[0], sides[0]), []) is None
+
+
+def test_what_a_module_takes_is_no_constant(tmp_path: Path) -> None:
+    """It may be another on both sides, without being in the code."""
+
+    def relu_of(scale: float) -> Recording:
+        recording = record(lambda t, x: t("relu", lambda x: np.maximum(x, 0.0), scale * x))
+        ops.write(recording, tmp_path / str(scale), [scale * X])
+        return ops.read(tmp_path / str(scale))
+
+    found = first_difference(relu_of(1.0), relu_of(1.5))
+    assert found is not None
+    assert operands.named(found, []) is None

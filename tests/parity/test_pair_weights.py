@@ -194,6 +194,30 @@ def test_the_biases_of_an_lstm_whose_matrices_rules_cover_are_sums() -> None:
     assert [entry.combine for entry in mapping.entries].count("sum") == 4 and mapping.unplaced == []
 
 
+def test_what_a_parametrization_keeps_is_its_modules() -> None:
+    """Two convolutions of one size, of which the second has the wider matrix in between."""
+    names = ("a", "b", "c")
+    parts = [
+        part
+        for name in names
+        for part in (
+            line(name, "ParametrizedConv1d", bias=(16,)),
+            line(f"{name}.parametrizations.weight", "ParametrizationList", original0=(16, 1, 1), original1=(16, 16, 3)),
+        )
+    ]
+    layers = [line(f"conv_{name}", "WNConv1D", v=(3, 16, 16), g=(16,), bias=(16,)) for name in names]
+    expected = {
+        f"{name}.{mine}": f"conv_{name}/{theirs}"
+        for name in names
+        for mine, theirs in (
+            ("parametrizations.weight.original0", "g"),
+            ("parametrizations.weight.original1", "v"),
+            ("bias", "bias"),
+        )
+    }
+    assert placed(torch(*parts), keras(*layers)) == expected
+
+
 def test_separate_weights_of_torchs_have_no_tied_one_in_keras() -> None:
     here = torch(line("emb", "embedding", weight=(9, 4)), line("head", "linear", weight=(9, 4)))
     there = keras(line("emb", "embedding", embeddings=(9, 4)), tied={"head/kernel": "emb/embeddings"})

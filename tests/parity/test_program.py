@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parity.core.errors import UsageError
-from parity.core.program import load
+from parity.core.program import load, load_loss
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +54,14 @@ def test_a_file_named_as_an_installed_package_takes_nothing_away(tmp_path: Path)
     before = sys.modules["numpy"]
     assert load("--torch", "mine:build", search=[str(tmp_path)])() == 3
     assert sys.modules["numpy"] is before
+
+
+def test_a_loss_may_take_the_outputs_alone(tmp_path: Path) -> None:
+    functions = (
+        "def both(outputs, target): return outputs + target\ndef alone(outputs): return outputs\ndef none(): pass\n"
+    )
+    (tmp_path / "twin_losses.py").write_text(functions)
+    found = [load_loss("--loss", f"twin_losses:{name}", "target", search=[str(tmp_path)]) for name in ("both", "alone")]
+    assert [loss(2, 3) for loss in found] == [5, 2]
+    with pytest.raises(UsageError, match=r"is called as none\(outputs, target\)"):
+        load_loss("--loss", "twin_losses:none", "target", search=[str(tmp_path)])

@@ -154,7 +154,7 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
 
 
 def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
-    numbers = [other for other in theirs if type(other) is int]
+    numbers = [other for other in map(_of_all_axes, theirs) if type(other) is int]
     counts = {len(other) for other in theirs if are_axes(other)}
     axes = [several for several in _axes(counts) if value in several or value + MOST_AXES in several]
     near = [value + 1, value - 1, -value, 2 * value, value // 2, 0, 1, -1, 2, 3]
@@ -164,6 +164,12 @@ def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
     switched = [1 - value] if value in (0, 1) else []
     both = itertools.zip_longest(list(dict.fromkeys(numbers))[:MOST_INTEGERS], near)
     return [*switched, *large, *(other for pair in both for other in pair if other is not None), *axes]
+
+
+def _of_all_axes(value: Any) -> Any:
+    """Return the number of which there is one for each axis, such as a dilation of (4, 4); else the value itself."""
+    is_alike = isinstance(value, (list, tuple)) and len(set(map(str, value))) == 1
+    return value[0] if is_alike else value
 
 
 def _axes(counts: Collection[int]) -> Iterator[tuple[int, ...]]:
