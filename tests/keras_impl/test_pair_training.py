@@ -102,7 +102,7 @@ def test_a_loss_and_an_optimizer_of_the_users(tmp_path):
     ("code", "kind", "message"),
     [
         ("def loss(outputs, target): return outputs", UsageError, r"expected one number, received the shape \(5, 3\)"),
-        ("def loss(outputs): return outputs", UsageError, "is called as loss"),
+        ("def loss(): return 0.0", UsageError, "is called as loss"),
         ("def loss(outputs, target): return 1 / 0", BackendError, r"fails: ZeroDivisionError: .*\.py:\d+$"),
     ],
 )

@@ -184,6 +184,12 @@ def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_ano
         module = "" if one.where == MODEL else one.where
         return replace(question, module=module), replace(question, module=module)
 
-    place = cast(Asked, SimpleNamespace(questions=questions, is_behind=lambda first, module: False))
-    found = experiment._searched(place, {where: Guilty(where, activation(where))})
+    def searched(is_first: bool) -> dict[str, list[Cause]]:
+        told = {"is_behind": lambda first, module: False, "is_first": lambda asked: is_first}
+        place = cast(Asked, SimpleNamespace(questions=questions, **told))
+        return experiment._searched(place, {where: Guilty(where, activation(where))})
+
+    found = searched(is_first=False)
     assert [cause.id for cause in found[where]] == expected if expected is not None else where not in found
+    if answers.get(where) == []:  # it does the same, and is given something else
+        assert [cause.id for cause in searched(is_first=True)[where]] == answers["block"]

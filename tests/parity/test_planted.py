@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from parity.selftest.catalogue import ALL, ROWS, resolve
+from parity.selftest.mutate import SHARED
 from parity.trace import keys
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,7 @@ ELSEWHERE = {"rank.raises", "rank.hangs", "rank.exits", "placement.move", "preci
 
 def mutations(side: str) -> set[str]:
     """The names of a side's mutations, as its files say them: nothing here imports a framework."""
-    found = set()
+    found = set(SHARED)
     for path in (ROOT / f"{side}_impl" / "faults").glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.AnnAssign) and node.target.id in ("FAULTS", "FAULTS_IN_FLOAT32"):

@@ -319,6 +319,10 @@ def not_a_number(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return outputs
 
 
+def no_loss() -> float:
+    return 0.0
+
+
 def scheduled(parameters: list[nn.Parameter]) -> tuple[torch.optim.Optimizer, LRScheduler]:
     optimizer = torch.optim.SGD(parameters, lr=0.25)
     return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)

@@ -188,7 +188,7 @@ def test_a_users_loss_of_named_outputs_is_given_a_dict(tmp_path):
             "no_optimizer",
             r"expected a torch\.optim\.Optimizer, or one and its scheduler, received NoneType",
         ),
-        ("loss", "momentum", r"called as momentum\(outputs, target\)"),
+        ("loss", "no_loss", r"called as no_loss\(outputs, target\)"),
     ],
 )
 def test_functions_that_cannot_be_used(tmp_path, what, name, message):

@@ -161,14 +161,10 @@ def _of_parts(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
     """
     is_join = name in JOINS
     parts = args[0] if is_join and args else result
-    if not isinstance(parts, (tuple, list)):
-        return
+    shapes = [part.shape for part in parts] if isinstance(parts, (tuple, list)) else []
     way, kind = (_joined, JOIN) if is_join else (_apart, SPLIT)
-    others = {
-        text: partial(way, order)
-        for text, order in ways.arrangements(len(parts)).items()
-        if is_join or [parts[number].shape for number in order] == [part.shape for part in parts]
-    }
+    orders = ways.arrangements(len(shapes)).items()
+    others = {text: partial(way, to) for text, to in orders if is_join or [shapes[each] for each in to] == shapes}
     if others:
         yield Operation(name, number, ORDER, kind, "as they are", others)
 

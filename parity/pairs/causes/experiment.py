@@ -118,11 +118,8 @@ class Experiment(NamedTuple):
         described, questions = dict[str, Description](), dict[str, tuple[Question, Question]]()
         # What is given to a module may be made around it; so it is at first sight where that cannot be compared.
         for place, tries_all in ((plain, False), (self._around, True), (lambda where: MODEL, True), (plain, True)):
-            silent = {
-                where: one
-                for where, one in unknown.items()
-                if not described.get(where, SILENT).words and (tries_all or plain(where) in compared)
-            }
+            silent = {where: one for where, one in unknown.items() if not described.get(where, SILENT).words}
+            silent = {where: one for where, one in silent.items() if tries_all or plain(where) in compared}
             questions |= (at_place := _asked(asked, silent, place))
             described |= self.described(at_place)
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
@@ -162,25 +159,19 @@ class Experiment(NamedTuple):
         partly: dict[str, list[Cause]] = {}
         told: dict[str, tuple[Question, Question]] = {}
         for place in (plain, self._around, lambda where: MODEL):
-            questions = _asked(asked, {where: one for where, one in unknown.items() if where not in named}, place)
+            left = {where: one for where, one in unknown.items() if where not in named}
+            apart = {where for where in left if plain(where) not in compared}
+            narrow = left if place == plain else apart if place == self._around else ()
             questions = {
-                where: both_sides
-                for where, both_sides in questions.items()
+                where: both_sides if where in narrow else _wider(both_sides)
+                for where, both_sides in _asked(asked, left, place).items()
                 if not asked.is_behind(unknown[where].first, both_sides[1].module)
             }
-            if place != plain:
-                questions = {
-                    where: _wider(both_sides) if place != self._around or plain(where) in compared else both_sides
-                    for where, both_sides in questions.items()
-                }
             found = self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
             partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
-            named |= {
-                where: each
-                for where, each in found.items()
-                if _explains(each)
-                or (where not in partly and (each or plain(where) in compared or not asked.is_first(unknown[where])))
-            }
+            named |= {where: each for where, each in found.items() if _explains(each)}
+            gets_other = {where for where in apart if asked.is_first(left[where])}
+            named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
         either = partly | named
         return {where: either[where] for where in unknown if where in either}
