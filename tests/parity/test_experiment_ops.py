@@ -445,6 +445,17 @@ def branches(taken: int) -> Program:
     return called
 
 
+def products(order: tuple[int, int, int], then: Callable[[Array], Array] = np.cos) -> Program:
+    """Multiplies three tensors, the first two of them first."""
+
+    def called(t: Tape, x: Array) -> Array:
+        factors = [t("sin", np.sin, x), t("tanh", np.tanh, x), t("exp", np.exp, x)]
+        first, second, third = (factors[number] for number in order)
+        return t("then", then, t("mul", np.multiply, t("mul", np.multiply, first, second), third))
+
+    return called
+
+
 def length(t: Tape, x: Array) -> Array:
     return t("exp", np.exp, t("norm", lambda x: np.sqrt((x * x).sum(-1)), x))
 
@@ -480,6 +491,7 @@ TOLD = {
         None,
     ),
     "another branch": (branches(0), branches(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),
+    "another order of factors": (products((0, 1, 2)), products((1, 2, 0), np.cosh), (), None),
     "a root": (length, squared_length, (), ("code.function", "square root", "left out")),
     "a square": (squared_length, length, (), ("code.function", "left out", "square root")),
     "a mean within a norm": (reduces("mean", (1, 2), np.mean), centred, (), None),

@@ -104,14 +104,10 @@ class Graph:
             return False
         return number not in self.makers or all(map(self._is_constant, self.inputs(number)))
 
-    def is_taken_with(self, output: Value) -> bool:
-        """Return whether an op takes a tensor together with what that is made of, as what is left of a mean."""
-        numbers = [number for number, value in self.values.items() if value is output and number in self.makers]
-        return any(
-            number in self.inputs(taker) and set(self.inputs(number)) & set(self.inputs(taker))
-            for number in numbers
-            for taker in self.makers
-        )
+    def taken_with(self, output: Value) -> set[int]:
+        """Return the numbers of what ops take together with the tensor that an op returns."""
+        (number,) = [number for number in self.makers if self.values.get(number) is output]
+        return {each for taker in self.makers if number in (taken := self.inputs(taker)) for each in taken} - {number}
 
     def made(self, number: int) -> str:
         """Return in words what makes a tensor, and on which line."""

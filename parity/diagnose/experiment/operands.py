@@ -1,4 +1,4 @@
-"""What two ops do otherwise that take the same, where two calls part: another constant, order, or axes of a reduction.
+"""What two ops do otherwise where two calls part: another constant, order, tensor, or axes of a reduction, or a root.
 
 A constant is what stands in the code or is computed there: an offset, a mask, frequencies. The order is another where
 both take the same slices of a tensor along one axis, each side in its own: heads that are tiled rather than repeated.
@@ -14,6 +14,7 @@ import numpy as np
 from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import Difference, Graph, Parting, places
+from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
 
 # What ops compute, by their names in either framework without case, version and trailing underscore.
@@ -35,7 +36,7 @@ RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 SHOWN: Final = 6  # numbers of a constant
 CONSTANT, AXES, ORDER = "code.tensor", "reduction.axes", "code.order"
 WIRING, FUNCTION = "module.wiring", "code.function"
-LEFT_OUT: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
+ROOTS: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
 MOST_SLICES: Final = 256  # along an axis
 MOST_TENSORS: Final = 200  # whose order is compared
 LARGEST: Final = 1 << 16  # numbers of one
@@ -85,8 +86,9 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     functions = [REDUCED.get(_plain(op.name)) for op in (torch, keras)]
     if functions[0] is None or functions[0] is not functions[1] or not (torch.shared and keras.shared):
         return None
-    if len({graph.is_taken_with(op.output) for op, graph in zip((torch, keras), difference.graphs, strict=True)}) > 1:
-        return None  # one is part of a norm
+    sides = zip((torch, keras), difference.graphs, strict=True)
+    if len({op.inputs.isdisjoint(graph.taken_with(op.output)) for op, graph in sides}) > 1:
+        return None  # one is part of a norm, which takes what is left of the mean
     axes = [next(_axes(op, functions[0]), None) for op in (torch, keras)]
     in_words = ["all axes" if not each else f"axes {', '.join(map(str, each))}" for each in axes if each is not None]
     if len(set(in_words)) < len(axes):
@@ -137,6 +139,9 @@ def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named 
         return None
     if any(len(op.alone) != 1 or op.alone[0] not in graph.matched for op, graph in sides):
         return None
+    for (op, graph), (_, other), theirs in zip(sides, sides[::-1], (keras, torch), strict=True):
+        if not other.matched[theirs.alone[0]].isdisjoint(graph.taken_with(op.output)):
+            return None  # taken next: (a * b) * c may be a * (b * c)
     taken = [graph.made(op.alone[0]) for op, graph in sides]
     words = f"{places(difference)} take another tensor, and else the same; each side has both"
     in_words = [f"what {each} makes" if each.startswith("`") else each for each in taken]
@@ -148,12 +153,12 @@ def _function(torch: Parting, keras: Parting, difference: Difference) -> Named |
     for side, op in enumerate((torch, keras)):
         graph, name = difference.graphs[1 - side], ("torch", "keras")[side]
         alike = (number for number in graph.apart() if graph.values[number].size == op.output.size)
-        for number, (what, function) in itertools.product(alike, LEFT_OUT.items()):
+        for number, (what, function) in itertools.product(alike, ROOTS.items()):
             with np.errstate(all="ignore"):
                 result = Value(function(graph.values[number].array))
             if not result.is_plain and ops.equal(result, op.output):
                 words = f"`{op.name}` at {op.line} in {name} returns what {graph.made(number)} does, and its {what}"
-                values = [what, "left out"][:: 1 - 2 * side]
+                values = [what, LEFT_OUT][:: 1 - 2 * side]
                 return Named(FUNCTION, values[0], values[1], f"{places(difference)}: {words}")
     return None
 

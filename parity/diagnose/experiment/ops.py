@@ -247,7 +247,8 @@ def write(recording: Recording, folder: Path, arguments: Sequence[Array] = ()) -
     """
     made = {number for op in recording.calls.ops for number in op.outputs}
     given = {number: Value(array) for number, array in recording.arrays.items() if number not in made}
-    taken = [number for number, value in given.items() if any(equal(value, Value(each)) for each in arguments)]
+    values = list(map(Value, arguments))
+    taken = [number for number, value in given.items() if any(equal(value, each) for each in values)]
     calls = msgspec.structs.replace(recording.calls, taken=tuple(taken))
     folder.mkdir(parents=True, exist_ok=True)
     writer = Writer(folder / f"{FILE}.safetensors", 100 * len(recording.arrays))

@@ -132,7 +132,7 @@ class Asked:
         )
 
     def is_first(self, asked: Guilty) -> bool:
-        """Return whether nothing differs before."""
+        """Return whether the difference is the first one of the forward pass."""
         return asked.first == self._forward[0]
 
     def is_behind(self, first: Unequal, keras: str) -> bool:
