@@ -464,6 +464,16 @@ def squared_length(t: Tape, x: Array) -> Array:
     return t("exp", np.exp, t("Sum", lambda x: x.sum(-1), t("Square", np.square, x)))
 
 
+def deviation(t: Tape, x: Array) -> Array:
+    return t("exp", np.exp, t("std", lambda x: x.std(-1, ddof=1), x))
+
+
+def deviation_by_hand(t: Tape, x: Array) -> Array:
+    rest = t("Sub", np.subtract, x, t("Mean", lambda x: x.mean(-1, keepdims=True), x))
+    variance = t("Mean", lambda square: square.mean(-1), t("Square", np.square, rest))
+    return t("exp", np.exp, t("Sqrt", np.sqrt, variance))
+
+
 def centred(t: Tape, x: Array) -> Array:
     return t("exp", np.exp, t("Sub", np.subtract, x, t("Mean", lambda x: x.mean(-1, keepdims=True), x)))
 
@@ -492,6 +502,8 @@ TOLD = {
     ),
     "another branch": (branches(0), branches(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),
     "another order of factors": (products((0, 1, 2)), products((1, 2, 0), np.cosh), (), None),
+    "a divisor": (deviation, deviation_by_hand, (), ("reduction.correction", "n - 1", "n")),
+    "a divisor in torch": (deviation_by_hand, deviation, (), ("reduction.correction", "n", "n - 1")),
     "a root": (length, squared_length, (), ("code.function", "square root", "left out")),
     "a square": (squared_length, length, (), ("code.function", "left out", "square root")),
     "a mean within a norm": (reduces("mean", (1, 2), np.mean), centred, (), None),

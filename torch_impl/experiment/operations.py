@@ -59,7 +59,7 @@ FUNCTIONS = (
     *("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "normalize"),
     *("clip", "masked_fill", "triu", "tril", "roll", "flip", "neg", "round", "reciprocal", "rsqrt"),
 )
-SUMS = ("add", "sub", "mul")
+SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 

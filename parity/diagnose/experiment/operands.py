@@ -35,7 +35,8 @@ REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 SHOWN: Final = 6  # numbers of a constant
 CONSTANT, AXES, ORDER = "code.tensor", "reduction.axes", "code.order"
-WIRING, FUNCTION = "module.wiring", "code.function"
+WIRING, FUNCTION, CORRECTION = "module.wiring", "code.function", "reduction.correction"
+SPREAD: Final = re.compile("(std|var)")
 ROOTS: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
 MOST_SLICES: Final = 256  # along an axis
 MOST_TENSORS: Final = 200  # whose order is compared
@@ -64,6 +65,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
         or _constant(torch, keras, difference, own)
         or _ordered(torch, keras, difference, own)
         or _exchanged(torch, keras, difference)
+        or _corrected(torch, keras, difference)
         or _function(torch, keras, difference)
     )
 
@@ -146,6 +148,23 @@ def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named 
     words = f"{places(difference)} take another tensor, and else the same; each side has both"
     in_words = [f"what {each} makes" if each.startswith("`") else each for each in taken]
     return Named(WIRING, in_words[0], in_words[1], words)
+
+
+def _corrected(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that one side's standard deviation or variance is of n - 1, and the other's of n."""
+    for side, op in enumerate((torch, keras)):
+        own, graph = difference.graphs[side], difference.graphs[1 - side]
+        count = max((own.values[each].size for each in op.inputs if each in own.values), default=0) / op.output.size
+        if count <= 1 or not (spread := SPREAD.match(op.name.lower())):
+            continue
+        factor = (count / (count - 1)) ** (0.5 if spread[0] == "std" else 1.0)
+        alike = (graph.values[each] for each in graph.apart() if graph.values[each].size == op.output.size)
+        divisors = {factor: ("n - 1", "n"), 1 / factor: ("n", "n - 1")}
+        for value, (times, both) in itertools.product(alike, divisors.items()):
+            if ops.equal(Value(times * value.array), op.output):
+                words = f"{places(difference)}: the same but for the divisor, with n = {count:g}"
+                return Named(CORRECTION, both[side], both[1 - side], words)
+    return None
 
 
 def _function(torch: Parting, keras: Parting, difference: Difference) -> Named | None:

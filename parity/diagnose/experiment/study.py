@@ -15,7 +15,7 @@ from parity.diagnose.experiment.attempts import Attempts, Trial, told_of
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
-from parity.diagnose.experiment.operations import LEFT_OUT
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT
 from parity.diagnose.experiment.pieces import Evidence, evidence
 from parity.diagnose.experiment.search import LEAST, Found, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
@@ -160,6 +160,7 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)
         groups = [own, *([knob for knob in each if knob not in own] for each in groups)]
+        groups.append([knob for knob in live.operations() if FIRST in knob.words])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
