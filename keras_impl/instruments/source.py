@@ -56,7 +56,7 @@ within = _LINES.within
 
 def nearest() -> str:
     """Return the user's line that is running; if there is none, that of an installed package that is no framework."""
-    return line() or (_standing[-1] if _standing else "") or _LINES.library_line()
+    return line() or (_standing[-1] if _standing else "") or _LINES.packaged_line()
 
 
 @contextmanager

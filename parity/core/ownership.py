@@ -237,7 +237,7 @@ class Lines:
             traceback = traceback.tb_next
         return innermost
 
-    def library_line(self) -> str:
+    def packaged_line(self) -> str:
         """Return the line of an installed package that is running and that is no framework's; "" if there is none."""
         lines = (self.at(frame) for frame in stack(sys._getframe(1)))
         file, number = next((line for line in lines if self._is_models(line[0], programs())), ("", 0))

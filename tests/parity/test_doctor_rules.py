@@ -1,5 +1,8 @@
 """Each rule on evidence that has its fault, and on the corrected one, in which nothing is found."""
 
+import inspect
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 from doctor_device_rows import (
@@ -39,6 +42,7 @@ from parity.doctor import rules
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.ops import Call, Failure, NotPretended, Retrace
 from parity.doctor.evidence.ranks import Collective
+from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.trace.keys import MODEL
 
@@ -329,3 +333,12 @@ def test_what_changed_says_how_to_keep_a_function(change: str, fix: str) -> None
 def test_calls_that_meet_are_no_finding() -> None:
     call = Collective(operation="all_reduce", shape=[8], dtype="float32", source="train.py:7")
     assert rules.hanging([[call], [call]], []) == []
+
+
+def test_every_function_that_yields_findings_is_asked() -> None:
+    """Rules are known by their annotations; what is told of all ranks together is asked by itself."""
+    public = [each for file in rules.FILES for name, each in vars(file).items() if not name.startswith("_")]
+    yielding = {
+        each for each in filter(inspect.isfunction, public) if each.__annotations__.get("return") == Iterator[Finding]
+    }
+    assert {each.__name__ for each in yielding - set(rules.RULES)} == {"shared_gpu", "no_optimizer"}

@@ -40,7 +40,7 @@ direct, within = _LINES.direct, _LINES.within
 
 def nearest() -> str:
     """Return the user's line that is running; if there is none, that of an installed package that is no framework."""
-    return line() or _LINES.library_line()
+    return line() or _LINES.packaged_line()
 
 
 def frame_of(owner: object) -> FrameType | None:
