@@ -1,5 +1,6 @@
 """Import a user's function by its name, "module:function", from the working directory or Python's path."""
 
+import gc
 import importlib
 import inspect
 import os
@@ -83,8 +84,9 @@ def begin_anew(seed: int) -> None:
     They are not seeded with the seed itself: what one side of a pair draws from them without a seed must not be what
     the other draws with a common one, such as 0. The next `load` imports the modules again: their globals, class
     attributes and closures are then as their files have them, whatever an earlier run has left there. Installed
-    packages and compiled modules stay.
+    packages and compiled modules stay. What earlier runs have built is freed.
     """
+    gc.collect()  # the modules of a model refer to each other
     random.seed(f"unseeded {seed}")
     np.random.seed(random.getrandbits(32))
     for name in modules():

@@ -182,13 +182,14 @@ class Probe:
         before any reduction over ranks.
         """
         passes = parts * self.replicas.passes
+        probe = weakref.proxy(self)  # autograd would keep the probe, and so the model, for ever
 
         def hook(parameter: torch.Tensor) -> None:
-            self._stored.clear()  # the forward pass is over
-            self._backwards[name] += 1
-            if self._backwards[name] % passes == 0:
-                self._order[name] = None
-                self._local_gradient(name)
+            probe._stored.clear()  # the forward pass is over
+            probe._backwards[name] += 1
+            if probe._backwards[name] % passes == 0:
+                probe._order[name] = None
+                probe._local_gradient(name)
 
         return hook
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras.src.utils import naming
 from keras.src.utils.python_utils import is_default
 
-from keras_impl.record import calls, precision, tree
+from keras_impl.record import calls, draws, precision, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import build, layers
 from keras_impl.record.pair.values import FRAMEWORK
@@ -50,15 +50,29 @@ _plans: dict[bytes, _Plan] = {}  # by all on which they depend: each run of a pa
 MOST_PLANS = 16
 
 
-def ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch = nullcontext) -> Any:
+def ready(
+    case: Case,
+    at: str,
+    search: list[str],
+    inputs: dict[str, np.ndarray],
+    watch: Watch = nullcontext,
+    surveyed: bool = False,
+) -> Any:
     """Build the model at a precision, with all of its weights, and not called since.
+
+    Unless its initial values are `surveyed`, it is to be given others. Raises UsageError and BackendError.
+    """
+    with nullcontext() if surveyed else draws.repeated():
+        return _ready(case, at, search, inputs, watch)
+
+
+def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch) -> Any:
+    """Build the model.
 
     A model that waits for a first call is called, and built a second time from the shapes that its layers were built
     with. If that does not make all weights (of layers that are created in `call`), a third one is called, and its
     attributes get the values that they had before. What was learned of a model holds until one of its files changes.
     `watch`: a context that is entered anew for each attempt; the last is that of the returned model.
-
-    Raises UsageError and BackendError.
     """
     with _attempt(case, at, search, watch) as model:
         if not _waits(model):

@@ -43,6 +43,7 @@ def survey(job: SurveyJob) -> None:
     if job.seeds:
         surveys.keep(folder / surveys.DRAWN, _drawn(job))
         return
+    surveyed = not halves.mapping or any(map(_is_frozen, surveys.read(folder).weights))
     keras.utils.clear_session()
     given = PairData(job.case, halves.search).step(0)
     attempts: list[tuple[Sources, dict[int, int]]] = []  # of building the model, of which the last one counts
@@ -55,7 +56,7 @@ def survey(job: SurveyJob) -> None:
             yield
 
     with precision.policy(HIGH), promoted(HIGH):
-        model = ready(job.case, HIGH, halves.search, given, watched)
+        model = ready(job.case, HIGH, halves.search, given, watched, surveyed)
         sources, created = attempts[-1]
         inputs = build.tensors(pair, given)
         surveys.keep(folder / surveys.BUILT, values.untrained(model))  # before torch's values are loaded
@@ -93,13 +94,17 @@ def survey(job: SurveyJob) -> None:
     )
 
 
+def _is_frozen(weight: surveys.Weight) -> bool:
+    return not (weight.trainable or weight.fixed or weight.statistic)
+
+
 def _drawn(job: SurveyJob) -> Iterator[tuple[str, np.ndarray]]:
     """Build the model with each seed, and yield what the builder gave to the job's tables."""
     given = PairData(job.case, job.pair.search).step(0)
     for number, seed in enumerate(job.seeds):
         keras.utils.clear_session()
         with precision.policy(HIGH), promoted(HIGH):
-            model = ready(replace(job.case, seed=seed), HIGH, job.pair.search, given)
+            model = ready(replace(job.case, seed=seed), HIGH, job.pair.search, given, surveyed=True)
         for name, array in values.untrained(model):
             if not job.tables or name in job.tables:
                 yield f"{number}:{name}", array

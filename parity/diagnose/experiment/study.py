@@ -35,11 +35,13 @@ def study(job: ExperimentJob, open_: Open) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     initial = survey.Initial(Path(job.pair.survey))
     given = PairData(job.case, job.pair.search).step(0)
-    outcomes, attempts = [], Attempts(folder)
-    for question in job.questions:
-        with open_(job, precision.HIGH, initial, given) as live:
-            outcomes.append(_answer(question, live, attempts))
-    experiment.write(folder, outcomes)
+    attempts = Attempts(folder)
+
+    def answer(question: Question) -> Outcome:
+        with open_(job, precision.HIGH, initial, given) as live:  # freed before the next one is built
+            return _answer(question, live, attempts)
+
+    experiment.write(folder, list(map(answer, job.questions)))
 
 
 def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:

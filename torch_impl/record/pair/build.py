@@ -4,7 +4,7 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from parity.core.program import load
 from parity.pairs import structure
 from parity.trace.keys import MODEL
 from torch_impl.instruments.source import line_of
-from torch_impl.record import precision, tree
+from torch_impl.record import draws, precision, tree
 from torch_impl.record.precision import promote_weights
 
 LONGEST = 400  # characters of the message of an exception in the user's code
@@ -52,14 +52,18 @@ def build(pair: Pair, at: str, search: Sequence[str]) -> nn.Module:
     return model
 
 
-def ready(case: Case, at: str, search: Sequence[str], device: torch.device, promotions: list[str]) -> nn.Module:
+def ready(
+    case: Case, at: str, search: Sequence[str], device: torch.device, promotions: list[str], surveyed: bool = False
+) -> nn.Module:
     """Build the model as in a fresh process, with the case's seed, in the run's precision, on the device.
 
-    Parameters that had to be promoted to that precision are added to `promotions`.
+    Parameters that had to be promoted to that precision are added to `promotions`. Unless its initial values are
+    `surveyed`, it is to be given others.
     """
     program.begin_anew(case.seed)
     torch.manual_seed(case.seed)
-    model = build(case.model, at, search)
+    with nullcontext() if surveyed else draws.repeated():
+        model = build(case.model, at, search)
     promotions.extend(promote_weights(model, at))
     with user_errors(f"torch={case.model.torch} cannot be moved to {device}"):
         return model.to(device)

@@ -46,11 +46,11 @@ def survey(job: SurveyJob) -> None:
         files.keep(folder / files.DRAWN, _drawn(job, device))
         return
     initial = files.writer(folder / files.WEIGHTS)
-    _write_start(job, device, initial, folder)
+    has_frozen = _write_start(job, device, initial, folder)
     sources = Sources()
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         with sources.recorded():
-            model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions)
+            model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions, surveyed=has_frozen)
         files.keep(folder / files.EXACT, values.untrained(model))
         for name, buffer in values.constants(model).items():
             initial.add(name, weights.array(buffer))
@@ -67,17 +67,18 @@ def survey(job: SurveyJob) -> None:
     files.write(folder, replace(described, rehearsal=rehearsal, unused=idle))
 
 
-def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> None:
-    """Write the initial values of parameters and statistics.
+def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> bool:
+    """Write the initial values of parameters and statistics; return whether parameters are frozen.
 
     The model is freed on return: two models at a time may not fit into memory.
     """
     with precision.policy(job.case.precision):
-        model = ready(job.case, job.case.precision, job.pair.search, device, [])
+        model = ready(job.case, job.case.precision, job.pair.search, device, [], surveyed=True)
     files.keep(folder / files.BUILT, values.untrained(model))
     assert isinstance(job.case.model, Pair)
     for name, array in values.started(model, job.case.seed, job.case.precision, job.case.model.ignore.torch):
         initial.add(name, array)
+    return not all(parameter.requires_grad for parameter in model.parameters())
 
 
 def _drawn(job: SurveyJob, device: torch.device) -> Iterator[tuple[str, np.ndarray]]:
@@ -85,7 +86,7 @@ def _drawn(job: SurveyJob, device: torch.device) -> Iterator[tuple[str, np.ndarr
     for number, seed in enumerate(job.seeds):
         case = replace(job.case, seed=seed)
         with precision.policy(case.precision):
-            model = ready(case, case.precision, job.pair.search, device, [])
+            model = ready(case, case.precision, job.pair.search, device, [], surveyed=True)
         for name, array in values.untrained(model):
             if not job.tables or name in job.tables:
                 yield f"{number}:{name}", array

@@ -1,0 +1,31 @@
+"""Random initial values that are replaced at once: of a large parameter, only a part is drawn."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from parity.core.patches import applied, around
+
+DRAWS = ("normal_", "uniform_")  # the methods that torch.nn.init and the layers call
+PART = 1 << 16  # numbers
+
+
+def repeated() -> AbstractContextManager[None]:
+    """Let a parameter that is filled with random numbers within the block repeat its first 65,536.
+
+    Building a model of 110 million parameters takes a fifth of the time then. It is for models that get other values.
+    """
+    return applied(around(torch.Tensor, name, _drawn) for name in DRAWS)
+
+
+def _drawn(draw: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if not isinstance(tensor, nn.Parameter) or tensor.numel() <= PART or not tensor.is_contiguous():
+        return draw(tensor, *args, **kwargs)
+    first, *others = tensor.data.view(-1).split(PART)
+    draw(first, *args, **kwargs)
+    for other in others:
+        other.copy_(first[: len(other)])
+    return tensor
