@@ -22,6 +22,7 @@ from parity.diagnose.topic import Side, Sides
 
 MOST_TERMS: Final = 2  # tensors in a sum
 PROBES: Final = 64  # elements on which sums are tried
+SETS: Final = 1 << 12  # sums that are tried at a time
 OPERATIONS: Final = {"sum": np.add, "difference": np.subtract, "product": np.multiply, "quotient": np.divide}
 ORDERED: Final = ("difference", "quotient")  # whose terms cannot be exchanged
 FUNCTIONS: Final = activations.FUNCTIONS | activations.BOUNDED
@@ -149,7 +150,7 @@ def _is_position(tensor: Array, axis: int) -> bool:
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     """Yield the sets of earlier tensors which, added up or multiplied, give the tensor, the smallest and latest first.
 
-    They are tried on a sample of the elements, since there are many pairs.
+    They are tried on a sample of the elements, many at a time, since there are many pairs.
     """
     names = junction.terms[::-1]
     value = _value(junction)
@@ -159,14 +160,32 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     drawn = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
     target = value.flat[drawn]
     probes = {name: [array.flat[drawn] for array in junction.tensors(name)] for name in names}
-    close = NEAR * float(np.abs(target).max(initial=0.0))
-    for terms in _sets(junction, settings["operation"]):
-        chosen = itertools.product(*(probes[term] for term in terms))
-        with np.errstate(all="ignore"):  # a quotient of anything
-            totals = [FUNCTIONS[settings["function"]](_together(settings["operation"], each)) for each in chosen]
-        scaled = [total * factor for total in totals for factor in (1.0, solve.scale(total, target) or 1.0)]
-        if any(np.abs(_rounded(total, settings["rounded"]) - target).max(initial=0.0) <= close for total in scaled):
-            yield terms
+    sets = _sets(junction, settings["operation"])
+    while several := list(itertools.islice(sets, SETS)):
+        for count in range(1, MOST_TERMS + 1):
+            together = [terms for terms in several if len(terms) == count]
+            yield from (together[number] for number in _fitting(together, probes, target, settings))
+
+
+def _fitting(
+    sets: list[tuple[str, ...]], probes: Mapping[str, list[Array]], target: Array, settings: Settings
+) -> list[int]:
+    """Return the numbers of the sets, of equally many terms, whose probes give the target, in order."""
+    chosen = [(number, each) for number, terms in enumerate(sets) for each in itertools.product(*map(probes.__getitem__, terms))]
+    if not chosen:
+        return []
+    numbers = np.array([number for number, _ in chosen])
+    with np.errstate(all="ignore"):  # a quotient of anything
+        tensors = (np.stack(each) for each in zip(*(each for _, each in chosen), strict=True))
+        totals = FUNCTIONS[settings["function"]](_together(settings["operation"], tensors))
+        factors = (totals @ target) / (totals * totals).sum(axis=1)
+        factors[(np.count_nonzero(totals, axis=1) < solve.ENOUGH) | (factors == 0)] = 1.0
+        apart = [
+            np.abs(_rounded(scaled, settings["rounded"]) - target).max(axis=1)
+            for scaled in (totals, totals * factors[:, None])
+        ]
+    fits = np.fmin(*apart) <= NEAR * float(np.abs(target).max())
+    return list(np.unique(numbers[fits]))
 
 
 def _sets(junction: Junction, operation: str) -> Iterator[tuple[str, ...]]:
