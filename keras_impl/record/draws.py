@@ -12,11 +12,11 @@ from keras.src.backend import random
 from parity.core.patches import applied, around
 
 DRAWS = ("normal", "truncated_normal", "uniform")  # the functions that Keras's initializers call
-PART = 1 << 16  # numbers
+PART = 65_521  # numbers: a prime, so that the rows of a matrix are no repetitions
 
 
 def repeated() -> AbstractContextManager[None]:
-    """Let a trained variable that is filled with random numbers within the block repeat its first 65,536.
+    """Let a trained variable that is filled with random numbers within the block repeat a part.
 
     Building a model of 110 million parameters takes a fifth of the time then. It is for models that get other values.
     """

@@ -7,6 +7,7 @@ values that both sides start from. drawn.safetensors has what the builder gave w
 Module and weight names are the framework's own: with dots in torch, with slashes in Keras.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from parity.trace import validate
 from parity.trace.tensorfile import TensorFile, Writer
 
 LARGEST = 1 << 26  # bytes that survey.json may have
+LARGE = 1 << 25  # weights from which on a model is large
 ROOM = 1 << 16  # bytes that the header of a file of tensors is given
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
 BUILT, EXACT, DRAWN = "built.safetensors", "exact.safetensors", "drawn.safetensors"
@@ -156,6 +158,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     unused: list[str] = []
     still: list[str] = []
     outside: list[str] = []
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether the model has so many weights that each of its calls takes long."""
+        return sum(math.prod(weight.shape) for weight in self.weights) > LARGE
 
     def keys(self, training: bool) -> list[Keys]:
         """Return the paths of the model's outputs in training or inference mode; empty if none of them is named."""

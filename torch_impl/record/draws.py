@@ -10,11 +10,11 @@ from torch import nn
 from parity.core.patches import applied, around
 
 DRAWS = ("normal_", "uniform_")  # the methods that torch.nn.init and the layers call
-PART = 1 << 16  # numbers
+PART = 65_521  # numbers: a prime, so that the rows of a matrix are no repetitions
 
 
 def repeated() -> AbstractContextManager[None]:
-    """Let a parameter that is filled with random numbers within the block repeat its first 65,536.
+    """Let a parameter that is filled with random numbers within the block repeat a part.
 
     Building a model of 110 million parameters takes a fifth of the time then. It is for models that get other values.
     """

@@ -43,7 +43,6 @@ def survey(job: SurveyJob) -> None:
     if job.seeds:
         surveys.keep(folder / surveys.DRAWN, _drawn(job))
         return
-    surveyed = not halves.mapping or any(map(_is_frozen, surveys.read(folder).weights))
     keras.utils.clear_session()
     given = PairData(job.case, halves.search).step(0)
     attempts: list[tuple[Sources, dict[int, int]]] = []  # of building the model, of which the last one counts
@@ -56,7 +55,9 @@ def survey(job: SurveyJob) -> None:
             yield
 
     with precision.policy(HIGH), promoted(HIGH):
-        model = ready(job.case, HIGH, halves.search, given, watched, surveyed)
+        model = ready(job.case, HIGH, halves.search, given, watched)
+        if any(map(_is_frozen, layers.variables(model))):
+            model = ready(job.case, HIGH, halves.search, given, watched, surveyed=True)
         sources, created = attempts[-1]
         inputs = build.tensors(pair, given)
         surveys.keep(folder / surveys.BUILT, values.untrained(model))  # before torch's values are loaded
@@ -94,7 +95,9 @@ def survey(job: SurveyJob) -> None:
     )
 
 
-def _is_frozen(weight: surveys.Weight) -> bool:
+def _is_frozen(held: layers.Held) -> bool:
+    """Return whether a variable was created to be trained and is not: then its initial values are what it is."""
+    weight = held.description
     return not (weight.trainable or weight.fixed or weight.statistic)
 
 

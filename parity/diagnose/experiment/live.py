@@ -116,6 +116,11 @@ class Live(ABC):
         self._call, self._number = self._whole, question.tensor.number
         return self._is_again(expected)
 
+    def restore(self) -> None:
+        """Forget the call that was kept, and bring the model back to its initial state."""
+        self._built.reset()
+        self._arguments, self._call, self._returned = {}, self._whole, {}
+
     def exchange(self, tensors: Sequence[tuple[Array, Array]]) -> bool:
         """Let the module be called with what the other side's was given, and return whether that is something else.
 

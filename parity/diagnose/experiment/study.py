@@ -1,6 +1,6 @@
 """One backend's half of an experiment: calls a module of the living model with other settings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,15 +33,30 @@ def study(job: ExperimentJob, open_: Open) -> None:
     """Answer the questions of a job, into its folder."""
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    initial = survey.Initial(Path(job.pair.survey))
+    torch = Path(job.pair.survey)
+    initial, is_large = survey.Initial(torch), survey.read(torch).is_large
     given = PairData(job.case, job.pair.search).step(0)
-    attempts = Attempts(folder)
+    outcomes, attempts = list[Outcome](), Attempts(folder)
+    while len(outcomes) < len(job.questions):
+        question = job.questions[len(outcomes)]
+        with open_(job, precision.HIGH, initial, given) as live:
+            outcomes.append(_answer(question, live, attempts))
+            if is_large and question.tensor.kind not in LATER:
+                outcomes += _answers(job.questions[len(outcomes) :], live, attempts)
+        live = None  # type: ignore[assignment]  # the next one is built when this one is freed
+    experiment.write(folder, outcomes)
 
-    def answer(question: Question) -> Outcome:
-        with open_(job, precision.HIGH, initial, given) as live:  # freed before the next one is built
-            return _answer(question, live, attempts)
 
-    experiment.write(folder, list(map(answer, job.questions)))
+def _answers(questions: Sequence[Question], live: Live, attempts: Attempts) -> Iterator[Outcome]:
+    """Yield the answers of a model that has answered others, as long as it does again what it did at first."""
+    for question in questions:
+        if question.tensor.kind in LATER:
+            return
+        live.restore()
+        outcome = _answer(question, live, attempts)
+        if outcome.problem:
+            return
+        yield outcome
 
 
 def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:

@@ -72,8 +72,11 @@ def vary(
         if failures := _recorded(file, backends, scratch, context, given_only):
             result.variations = [VariationResult(name="all", verdict="skipped", skipped="; ".join(failures))]
             return None
-        chosen = variations(file.case, file.search)[: ALWAYS if given_only else None]
-        comparisons = _Comparisons(scratch, chosen, survey.read(folder / "torch" / "survey"), bool(result.expected))
+        torch = survey.read(folder / "torch" / "survey")
+        chosen = variations(file.case, file.search, torch.is_large)[: ALWAYS if given_only else None]
+        if torch.is_large and not given_only:
+            result.not_compared.append("the model is large: of other batch sizes and other lengths one each was tried")
+        comparisons = _Comparisons(scratch, chosen, torch, bool(result.expected))
         result.variations = list(comparisons.judged())
         result.coverage = covered(_branches(file, folder, context, comparisons, result.variations))
         unshared = comparisons.unshared

@@ -75,8 +75,9 @@ def record(job: VaryJob, backend: str, open_: Open) -> None:
 
     `open_` builds the model at a precision.
     """
-    chosen = variations(job.case, job.pair.search)[: ALWAYS if job.given_only else None]
-    initial = survey.Initial(Path(job.pair.survey))
+    torch = Path(job.pair.survey)
+    initial, few = survey.Initial(torch), survey.read(torch).is_large
+    chosen = variations(job.case, job.pair.search, few)[: ALWAYS if job.given_only else None]
     recording = _Recording(job, chosen)
     for run in job.runs:
         run_precision = job.case.precision if run == "low" else precision.HIGH
@@ -96,18 +97,21 @@ class _Recording:
         self.facts = Facts()
         self.files: dict[int, dict[str, list[str]]] = {}
         self.digests: dict[int, dict[str, str]] = {}
+        self._reshaped = ""  # the run whose last call took inputs of other shapes than those given
 
     def add(self, run: str, variation: Variation, instance: Instance) -> None:
         """Call the model once and record the outputs, unless an earlier run of the variation has failed."""
         if variation.name in self.facts.failed or variation.name in self.facts.excluded:
             return
-        if variation.name not in (GIVEN, SECOND_CALL, ANOTHER):
+        given = self.chosen[0].inputs
+        is_reshaped = any(array.shape != given[name].shape for name, array in variation.inputs.items())
+        follows, self._reshaped = is_reshaped and self._reshaped == run, ""
+        if variation.name not in (GIVEN, SECOND_CALL, ANOTHER) and not follows:
             instance.reset()
         observer = self._observer(variation)
-        given = self.chosen[0].inputs
         try:
-            if any(array.shape != given[name].shape for name, array in variation.inputs.items()):
-                instance.call(given, variation.training, Observer())  # what a model keeps of other shapes shows
+            if is_reshaped and not follows:  # what a model keeps of other shapes shows
+                instance.call(given, variation.training, Observer())
             outputs = instance.call(variation.inputs, variation.training, observer)
         except BackendError as error:
             self.facts.failed[variation.name] = str(error)
@@ -115,6 +119,7 @@ class _Recording:
         except UsageError as error:  # random numbers that shared dropout masks cannot stand for
             self.facts.excluded[variation.name] = str(error)
             return
+        self._reshaped = run if is_reshaped else ""
         self.facts.branches.setdefault(variation.name, observer.branches())
         self.facts.draws.setdefault(variation.name, observer.draws)
         self._write(run, variation, outputs)

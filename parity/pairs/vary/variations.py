@@ -4,6 +4,7 @@ Both backends make the same list independently, since it depends only on the cas
 """
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -45,15 +46,17 @@ class Variation(NamedTuple):
     may_fail: tuple[str, ...] = ()
 
 
-def variations(case: Case, search: Sequence[str]) -> list[Variation]:
+def variations(case: Case, search: Sequence[str], few: bool = False) -> list[Variation]:
     """Return the inputs given, first, then every variation of them that is not equal to an earlier one.
+
+    With `few`, for a model whose calls take long, there is one other batch size, and one other size of a dimension.
 
     Raises UsageError if an .npz file of the pair cannot be read.
     """
     given = PairData(case, search).step(0)
     kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
     digests = {digest(given)}
-    for variation in _others(case, search, given):
+    for variation in _others(case, search, given, few):
         if (own := digest(variation.inputs)) not in digests:
             digests.add(own)
             kept.append(variation)
@@ -76,10 +79,11 @@ def digest(inputs: Inputs) -> str:
     return sha.hexdigest()
 
 
-def _others(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
+def _others(case: Case, search: Sequence[str], given: Inputs, few: bool) -> Iterator[Variation]:
+    most = 1 if few else None
     yield Variation(ANOTHER, _reseeded(case, search))
-    yield from _batches(case, search, given)
-    yield from _lengths(case, search, given)
+    yield from itertools.islice(_batches(case, search, given), most)
+    yield from itertools.islice(_lengths(case, search, given), most)
     yield from _values(_pair(case), given)
 
 
