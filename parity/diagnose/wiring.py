@@ -7,10 +7,12 @@ terms of the differing tensor are searched for among the tensors that were recor
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parity.config import schema
 from parity.core.arrays import Array
@@ -29,7 +31,8 @@ FUNCTIONS: Final = activations.FUNCTIONS | activations.BOUNDED
 NEAR: Final = 2.0**-40  # relative error up to which float64 values count as equal to a sum of two tensors
 
 
-class Junction(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Junction:
     """A tensor between modules.
 
     Attributes:
@@ -46,8 +49,8 @@ class Junction(NamedTuple):
     earlier: Mapping[str, Array]
     case: schema.Case
     seen: Mapping[str, Seen]
-    names: Mapping[str, str] = {}
-    broadcast: Mapping[str, list[Array]] = {}
+    names: Mapping[str, str] = field(default_factory=dict)
+    broadcast: Mapping[str, list[Array]] = field(default_factory=dict)
 
     def tensors(self, term: str) -> list[Array]:
         """Return the tensors that a term of the sum stands for, without repeats: several if it has several names."""
@@ -55,17 +58,43 @@ class Junction(NamedTuple):
         own += self.broadcast.get(term, [])
         return [array for number, array in enumerate(own) if not any(np.array_equal(array, o) for o in own[:number])]
 
-    @property
+    @functools.cached_property
     def terms(self) -> list[str]:
         """Return the names of all terms that a sum may have, in the order of their recording, broadcast ones last."""
         return list(dict.fromkeys([*(self.names.get(name, name) for name in self.earlier), *self.broadcast]))
+
+    @functools.cached_property
+    def probed(self) -> Array:
+        """Return the indices of the elements on which sums are tried."""
+        size = _value(self).size
+        return np.random.default_rng(0).integers(0, size, min(PROBES, size))
+
+    @functools.cached_property
+    def probes(self) -> dict[str, list[Array]]:
+        """Return these elements of the tensors that each term stands for."""
+        return {term: [array.flat[self.probed] for array in self.tensors(term)] for term in self.terms}
+
+    def chosen(self, terms: tuple[str, ...]) -> Iterator[tuple[Array, ...]]:
+        """Yield the probes of the terms of a sum, several if a term stands for several tensors."""
+        return itertools.product(*(self.probes[term] for term in terms))
+
+    @functools.cached_property
+    def sums(self) -> list["Sums"]:
+        """Return the sums of terms that can be exchanged."""
+        return list(_sums(self, itertools.combinations))
+
+    @functools.cached_property
+    def ordered(self) -> list["Sums"]:
+        """Return the sums of terms in every order."""
+        return list(_sums(self, itertools.permutations))
 
 
 def observe(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction | None, Junction | None]:
     """Return a tensor between modules on both sides, each with those of its shape that were recorded before it."""
     reference, candidate = (_recorded(side, key, step, replica) for side in sides.both)
     names = repeated(reference.earlier) if reference else {}
-    return reference and reference._replace(names=names), candidate and candidate._replace(names=names)
+    named = [junction and replace(junction, names=names) for junction in (reference, candidate)]
+    return named[0], named[1]
 
 
 def repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
@@ -152,54 +181,52 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
 
     They are tried on a sample of the elements, many at a time, since there are many pairs.
     """
-    names = junction.terms[::-1]
-    value = _value(junction)
-    if settings["added"] == "position" or not value.size:
-        yield from ((name,) for name in names)
+    if settings["added"] == "position" or not _value(junction).size:
+        yield from ((name,) for name in junction.terms[::-1])
         return
-    drawn = np.random.default_rng(0).integers(0, value.size, min(PROBES, value.size))
-    target = value.flat[drawn]
-    probes = {name: [array.flat[drawn] for array in junction.tensors(name)] for name in names}
-    sets = _sets(junction, settings["operation"])
-    while several := list(itertools.islice(sets, SETS)):
-        for count in range(1, MOST_TERMS + 1):
-            together = [terms for terms in several if len(terms) == count]
-            yield from (together[number] for number in _fitting(together, probes, target, settings))
+    target = _value(junction).flat[junction.probed]
+    for sums in junction.ordered if settings["operation"] in ORDERED else junction.sums:
+        yield from (sums.terms[number] for number in _fitting(sums, target, settings))
 
 
-def _fitting(
-    sets: list[tuple[str, ...]], probes: Mapping[str, list[Array]], target: Array, settings: Settings
-) -> list[int]:
-    """Return the numbers of the sets, of equally many terms, whose probes give the target, in order."""
-    chosen = [(number, each) for number, terms in enumerate(sets) for each in itertools.product(*map(probes.__getitem__, terms))]
-    if not chosen:
-        return []
-    numbers = np.array([number for number, _ in chosen])
-    with np.errstate(all="ignore"):  # a quotient of anything
-        tensors = (np.stack(each) for each in zip(*(each for _, each in chosen), strict=True))
-        totals = FUNCTIONS[settings["function"]](_together(settings["operation"], tensors))
-        factors = (totals @ target) / (totals * totals).sum(axis=1)
-        factors[(np.count_nonzero(totals, axis=1) < solve.ENOUGH) | (factors == 0)] = 1.0
-        apart = [
-            np.abs(_rounded(scaled, settings["rounded"]) - target).max(axis=1)
-            for scaled in (totals, totals * factors[:, None])
-        ]
-    fits = np.fmin(*apart) <= NEAR * float(np.abs(target).max())
-    return list(np.unique(numbers[fits]))
+class Sums(NamedTuple):
+    """Sums of equally many terms; `probes` holds the probed elements of each term, `numbers` of which sum they are.
+
+    There are several for a sum of terms that stand for several tensors.
+    """
+
+    terms: list[tuple[str, ...]]
+    numbers: NDArray[np.intp]
+    probes: list[Array]
 
 
-def _sets(junction: Junction, operation: str) -> Iterator[tuple[str, ...]]:
-    """Yield sets of terms, at least one of them of the full shape; in every order if the operation has one.
+def _sums(junction: Junction, arranged: Callable[[Iterable[int], int], Iterator[tuple[int, ...]]]) -> Iterator[Sums]:
+    """Yield sums in which at least one term has the full shape, the smallest and latest first, some at a time.
 
-    The terms of a set stand in the order in which they were recorded, those that are broadcast behind the others, as
-    programs write them.
+    If combined, the terms of a sum stand in the order in which they were recorded, those that are broadcast behind the
+    others, as programs write them.
     """
     names, whole = junction.terms, len(junction.terms) - len(junction.broadcast)
-    arranged = itertools.permutations if operation in ORDERED else itertools.combinations
     for count in range(1, MOST_TERMS + 1):
-        for places in arranged(range(len(names))[::-1], count):
-            if min(places) < whole:
-                yield tuple(names[place] for place in (places if operation in ORDERED else sorted(places)))
+        places = (each for each in arranged(range(len(names))[::-1], count) if min(each) < whole)
+        ordered = (each if arranged is itertools.permutations else sorted(each) for each in places)
+        terms = (tuple(names[place] for place in each) for each in ordered)
+        while some := list(itertools.islice(terms, SETS)):
+            found = [(number, each) for number, own in enumerate(some) for each in junction.chosen(own)]
+            numbers, chosen = zip(*found, strict=True)
+            yield Sums(some, np.array(numbers), [np.stack(each) for each in zip(*chosen, strict=True)])
+
+
+def _fitting(sums: Sums, target: Array, settings: Settings) -> list[int]:
+    """Return the numbers of the sums whose probes give the target, as they are or times a factor, in order."""
+    with np.errstate(all="ignore"):  # a quotient of anything
+        totals = FUNCTIONS[settings["function"]](_together(settings["operation"], sums.probes))
+        factors = (totals @ target) / (totals * totals).sum(axis=1)
+        factors[(np.count_nonzero(totals, axis=1) < solve.ENOUGH) | (factors == 0)] = 1.0
+        scaled = (_rounded(each, settings["rounded"]) for each in (totals, totals * factors[:, None]))
+        apart = [np.abs(each - target).max(axis=1) for each in scaled]
+    fits = np.fmin(*apart) <= NEAR * float(np.abs(target).max())
+    return [int(number) for number in np.unique(sums.numbers[fits])]
 
 
 def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:

@@ -1,5 +1,7 @@
 """What stands between modules: sums, activation functions, factors and positions that one side has otherwise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,7 +95,7 @@ def junctions(reference: str, candidate: str, theirs: dict[str, np.ndarray]) -> 
     ours = EARLIER | {"input/layer.norm": EARLIER["layer.attention"]}
     names = {"input/layer.norm": "layer.attention"}
     both = ((ours, ours[reference] + X), (theirs, theirs[candidate] + X))
-    first, second = (junction(value, earlier)._replace(names=names) for earlier, value in both)
+    first, second = (replace(junction(value, earlier), names=names) for earlier, value in both)
     return first, second
 
 
@@ -166,7 +168,7 @@ EMBEDDED = draw(size=(5, 8))  # of words and features, the same for every sample
 )
 def test_products_and_tensors_that_are_broadcast(reference, candidate, found):
     stretched = {"time": [np.broadcast_to(EMBEDDED[:, None], SHAPE)]}
-    both = [junction(value)._replace(broadcast=stretched) for value in (reference, candidate)]
+    both = [replace(junction(value), broadcast=stretched) for value in (reference, candidate)]
     explained = explain.compare(wiring.FORMULA, *both)
     assert [change.cause for change in explained.changes] == found and explained.same == (not found)
 
