@@ -19,12 +19,13 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.core.precision import gap
 from parity.trace.tensorfile import blocks
-from parity.verdict.octaves import SLACK, Octave, Table, stride, suspicious
+from parity.verdict.octaves import SLACK, Octave, Table, exceeding, own_error, stride
 from parity.verdict.stream import BLOCK, Tensor, stream
 
 # Elements per dot product: few enough that BLAS starts no threads inside ours (which halves the speed), and that a
 # float32 sum keeps its accuracy.
 ROW = 1 << 12
+PIECE = 1 << 14  # elements that are entered at a time
 CLOSE = 2.0**-48  # differences up to this part of the largest magnitude do not change it, for all that it is used for
 # The squares of magnitudes from 1 / SAFE to SAFE neither overflow nor vanish when summed over a row.
 SAFE = {np.dtype(kind): float(np.finfo(kind).max) ** 0.4 for kind in (np.float32, np.float64)}
@@ -157,7 +158,7 @@ class _AllRuns:
         starts = range(0, self.spare.size, self._half)
         high = _join([self._high([_part(block, start, self._half) for block in blocks]) for start in starts])
         if high.largest:
-            self.table.enter(blocks, slice(None, None, self._every), None)
+            self.table.enter([None if run is None else run[:: self._every] for run in blocks], None)
         size = _alone(reference)
         return [size, size if _is_close(high, size) else _alone(candidate), high, *apart]
 
@@ -171,10 +172,21 @@ class _AllRuns:
         size = _apart(reference, candidate, self.spare, magnitudes=True)
         if size.largest:
             difference, limits = self.spare[: len(reference)], self.spare[self._half :]
-            places = suspicious(blocks, difference, self._shrinks, limits)
-            if places.size:
-                self.table.enter(blocks, places, difference[places])
+            places = exceeding(blocks, difference, limits)
+            # A piece at a time, whose temporary arrays stay in the cache.
+            for some in np.split(places, range(PIECE, places.size, PIECE)) if places.size else ():
+                first, beyond = int(some[0]), int(some[-1]) + 1
+                part = slice(first, beyond) if beyond - first == some.size else some
+                self._enter([None if run is None else run[part] for run in blocks], difference[part])
         return size
+
+    def _enter(self, runs: list[Array | None], difference: Array) -> None:
+        """Enter those of these elements whose difference their own low runs do not excuse."""
+        chosen = difference > own_error(runs[:4]) * self._shrinks
+        if chosen.all():
+            self.table.enter(runs, difference)
+        elif chosen.any():
+            self.table.enter([None if run is None else run[chosen] for run in runs], difference[chosen])
 
 
 def count_apart(one: Array, other: Array, limit: float) -> int:

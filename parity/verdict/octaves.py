@@ -65,20 +65,18 @@ class Table:
         self._exponents, self._entered = np.zeros((2, ROWS))
         self._held = np.zeros(ROWS, np.bool_)
 
-    def enter(self, runs: Sequence[Array | None], places: NDArray[np.intp] | slice, difference: Array | None) -> None:
-        """Enter elements of a block.
+    def enter(self, runs: Sequence[Array | None], difference: Array | None) -> None:
+        """Enter elements.
 
-        `runs`: the block in every run, in the order of kernel.Runs. `places`: the indices of the elements, or a slice.
-        `difference`: |reference - candidate| of the high runs at these indices; None for the sample, whose differences
-        are either small or entered by a separate call.
+        `runs`: the elements in every run, in the order of kernel.Runs. `difference`: |reference - candidate| of the
+        high runs; None for the sample, whose differences are either small or entered by a separate call.
         """
-        chosen: list[Array | None] = [None if run is None else run[places] for run in runs]
-        high, other, low, low_other, witness = chosen
+        high, other, low, low_other, witness = runs
         assert high is not None and other is not None
         magnitudes = np.maximum(np.abs(high), np.abs(other))
         rows = _rows(magnitudes)
         self._held[rows] = True
-        own = _own_error(chosen[:4])
+        own = own_error(runs[:4])
         lost = own > LOST * magnitudes
         if difference is not None:
             np.maximum.at(self._lost_difference, rows[lost], difference[lost])
@@ -142,27 +140,21 @@ class Table:
         return _upper(int(rows[-1])) if rows.size else 0.0
 
 
-def suspicious(runs: Sequence[Array | None], difference: Array, shrinks: float, limits: Array) -> NDArray[np.intp]:
-    """Return the indices of the elements of a block whose difference is not always a match.
-
-    An element is left out if its difference is at most a part of its own noise, which is either the rounding error of
-    storing it at the run precision, or that of its own low runs.
+def exceeding(runs: Sequence[Array | None], difference: Array, limits: Array) -> NDArray[np.intp]:
+    """Return the indices of the elements of a block that differ by more than rounding makes at the run precision.
 
     Args:
         runs: the block in every run, in the order of kernel.Runs.
         difference: |reference - candidate| of the high runs.
-        shrinks: 2^-(E-9), the factor by which a match must shrink from the low runs to the high runs.
         limits: a buffer of at least as many elements.
     """
     high = runs[0]
     assert high is not None
     limit = np.multiply(high, SAFE, out=limits[: high.size])
-    places = np.flatnonzero(difference > np.abs(limit, out=limit))
-    own = _own_error([None if run is None else run[places] for run in runs[:4]])
-    return places[difference[places] > own * shrinks]
+    return np.flatnonzero(difference > np.abs(limit, out=limit))
 
 
-def _own_error(runs: Sequence[Array | None]) -> Array:
+def own_error(runs: Sequence[Array | None]) -> Array:
     """Return |low - high| of each element, on the side where it is larger; the witness is not asked."""
     high, other, low, low_other = runs
     assert high is not None
