@@ -193,7 +193,8 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     """Two model builders ("module:function"), their inputs, and how their weights and outputs correspond.
 
     Without `train`, one forward and one backward pass are compared; with backward = false only the forward pass, for
-    models through which TensorFlow has no gradient.
+    models through which TensorFlow has no gradient. `keeps_weights`: torch's weights are taken exactly as its builder
+    gives them, as those of a checkpoint.
     """
 
     is_distributable = False
@@ -205,6 +206,7 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     torch_kwargs: dict[str, Any] = {}
     keras_kwargs: dict[str, Any] = {}
     backward: bool = True
+    keeps_weights: bool = False
     outputs: dict[str, PairOutput] = {}
     weights: list[WeightRule] = []
     ignore: Ignore = Ignore()

@@ -26,6 +26,7 @@ from parity.pairs.causes.training import name_fitted, with_changing_buffers, wit
 from parity.pairs.extent import (
     constants,
     gradients,
+    hiding,
     not_run,
     note_batch_sizes,
     note_counterparts,
@@ -45,6 +46,7 @@ from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
+from parity.trace.tensorfile import TensorFile
 
 
 def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: bool = True) -> CaseResult:
@@ -84,7 +86,11 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         keras = survey.read(Path(place(folder, "keras")))
         explain_mode(result, keras)
         add_sources(result, keras, prepared.context)
-        result.not_compared += unnamed(survey.read(Path(prepared.context.survey)))
+        torch = Path(prepared.context.survey)
+        result.not_compared += unnamed(survey.read(torch))
+        assert isinstance(file.case.model, Pair)
+        if file.case.model.keeps_weights:
+            result.not_compared += hiding(TensorFile(torch / survey.WEIGHTS))
         variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
         variation = variation or later_batch(result, file)
         if variation:

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Named
+from typing import Final
+
+import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
@@ -99,6 +102,18 @@ def unnamed(torch: Survey) -> list[str]:
     return [f"not named in [outputs], and not compared: {few(torch.unnamed)}"] if torch.unnamed else []
 
 
+def hiding(weights: Named[str, Array]) -> list[str]:
+    """Say which weights that were taken as they are hide differences which other values would show."""
+    lines = []
+    for what, hides in HIDING:
+        if names := [name for name, array in weights.items() if array.dtype.kind == "f" and hides(array)]:
+            lines.append(
+                f"torch's own weights hide what others would show: {what} in {few(names)}; "
+                'run it without weights = "torch" as well'
+            )
+    return lines
+
+
 def schedules(traces: Iterable[Trace]) -> list[str]:
     """Say whose schedule of the learning rate, or whose clipping, has changed nothing in any step that was run."""
     lines = []
@@ -116,6 +131,17 @@ def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
     if not outputs or not all(is_whole(each) for pair in outputs.values() for each in pair):
         return []
     return ["gradients were not compared: the models return whole numbers or truth values alone, which have none"]
+
+
+def _is_constant(array: Array) -> bool:
+    return array.size > 1 and bool((array == array.flat[0]).all())
+
+
+def _has_dead_row(array: Array) -> bool:
+    return array.ndim > 1 and not bool(np.any(array, axis=tuple(range(1, array.ndim))).all())
+
+
+HIDING: Final = (("all values are equal", _is_constant), ("whole rows are zeros", _has_dead_row))
 
 
 def _alone(side: str, names: list[str], what: str) -> str:

@@ -98,12 +98,17 @@ def _file_case(path: Path, table: Table, fields: Table) -> schema.Case:
     pair = table.get("pair")
     if not isinstance(pair, dict):
         raise UsageError(f'{path}: expected a section [pair] with name, torch = "module:function" and keras')
-    if nested := sorted(pair.keys() & {"inputs", "outputs", "weights", "ignore", "expect", "train"}):
+    if nested := sorted(pair.keys() & {"inputs", "outputs", "ignore", "expect", "train"}):
         raise UsageError(
             f"{path}: [pair.{nested[0]}] stands inside [pair], expected [{nested[0]}] as a section of its own"
         )
     name = pair.get("name", _stem(path))
     sections = {key: value for key, value in (pair | table).items() if key not in ("pair", "name")}
+    if (weights := pair.get("weights")) is not None:
+        if weights != "torch":
+            raise UsageError(f'{path}: [pair] weights is {weights!r}, expected "torch", or a section [[weights]]')
+        sections = {key: value for key, value in sections.items() if key != "weights" or "weights" in table}
+        sections["keeps_weights"] = True
     return _case(str(path), name, sections, fields)
 
 

@@ -45,13 +45,15 @@ def survey(job: SurveyJob) -> None:
     if job.seeds:
         files.keep(folder / files.DRAWN, _drawn(job, device))
         return
-    initial = files.writer(folder / files.WEIGHTS)
+    initial, keeps = files.writer(folder / files.WEIGHTS), job.case.model.keeps_weights
     has_frozen = _write_start(job, device, initial, folder)
     sources = Sources()
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         with sources.recorded():
-            model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions, surveyed=has_frozen)
+            model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions, surveyed=has_frozen or keeps)
         files.keep(folder / files.EXACT, values.untrained(model))
+        for name, array in values.given(model) if keeps else ():
+            initial.add(name, array)
         for name, buffer in values.constants(model).items():
             initial.add(name, weights.array(buffer))
         initial.close()
@@ -68,16 +70,18 @@ def survey(job: SurveyJob) -> None:
 
 
 def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> bool:
-    """Write the initial values of parameters and statistics; return whether parameters are frozen.
+    """Write the initial values of parameters and statistics, unless they are kept; return whether some are frozen.
 
     The model is freed on return: two models at a time may not fit into memory.
     """
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [], surveyed=True)
     files.keep(folder / files.BUILT, values.untrained(model))
-    assert isinstance(job.case.model, Pair)
-    for name, array in values.started(model, job.case.seed, job.case.precision, job.case.model.ignore.torch):
-        initial.add(name, array)
+    pair = job.case.model
+    assert isinstance(pair, Pair)
+    if not pair.keeps_weights:
+        for name, array in values.started(model, job.case.seed, job.case.precision, pair.ignore.torch):
+            initial.add(name, array)
     return not all(parameter.requires_grad for parameter in model.parameters())
 
 

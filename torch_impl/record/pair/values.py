@@ -72,6 +72,14 @@ def untrained(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
         yield name, array(tensor)
 
 
+def given(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the values of parameters and statistics as the builder gave them, in float32 if that holds them."""
+    for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
+        values = array(tensor)
+        rounded = values.astype(np.float32)
+        yield name, rounded if np.array_equal(rounded, values, equal_nan=True) else values
+
+
 def started(model: nn.Module, seed: int, at: str, kept: Sequence[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the initial values of parameters and statistics: the model's own, rounded to the precision, in float32.
 
