@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from pairs import Pair, pair
 
+from keras_impl.record import draws
 from keras_impl.record import tree as kinds_of
 from parity.data.pairs import PairData
 from parity.runtime import survey
@@ -227,6 +228,25 @@ def test_what_the_builder_gives_to_what_is_not_trained_is_kept(tmp_path):
     assert first.keys() == built.keys()
     assert [name for name in first if not np.array_equal(first[name], second[name])] == ["frozen/scale"]
     assert [list(build) for build in made.drawn(7, tables=["free/table"])] == [["free/table"]]
+
+
+def test_large_variables_are_drawn_in_part_unless_they_are_frozen(tmp_path):
+    code = """
+def build():
+    model = keras.Sequential([L.Dense(30_000, name="frozen")])
+    model.layers[0].trainable = False
+    return model
+"""
+    made, _ = surveyed(tmp_path, code)
+    frozen = survey.built(made.folder / "keras")["frozen/kernel"].reshape(-1)
+    assert not np.array_equal(frozen[: -draws.PART], frozen[draws.PART :])
+    with draws.repeated():
+        trained, small, fixed = (keras.layers.Dense(size, trainable=size != 30_001) for size in (30_000, 300, 30_001))
+        for layer in (trained, small, fixed):
+            layer.build((1, 3))
+    own = trained.kernel.numpy().reshape(-1)
+    assert np.array_equal(own[: -draws.PART], own[draws.PART :]) and own[0] != own[1]
+    assert len(np.unique(own)) > draws.PART // 2 and len(np.unique(small.kernel)) == 900
 
 
 CHOSEN = """

@@ -10,7 +10,7 @@ from verdicts import ACTIVATION, SIGNS, judged, one, pair, tensors, times
 
 from parity.core.arrays import Array
 from parity.details import BATCHES, EVALUATION, Extent, Share, share
-from parity.pairs.extent import note_batch_sizes, note_counterparts
+from parity.pairs.extent import hiding, note_batch_sizes, note_counterparts
 from parity.report.words import extent_line, not_compared
 from parity.results import CaseResult, Matched, Report, Variation
 from parity.trace.manifest import Trace
@@ -31,6 +31,14 @@ def test_every_tensor_is_a_row_in_execution_order(tmp_path: Path) -> None:
     assert result.extent.parameters.percent == result.extent.activations.percent == 100
     assert (result.extent.parameters.of, result.extent.activations.of) == (10 * 20 + 20 + 20 * 5 + 5, 3)
     assert result.extent.alone == result.extent.not_promoted == {}
+
+
+def test_weights_that_hide_differences_are_named() -> None:
+    full = np.arange(1.0, 7).reshape(2, 3)
+    weights = {"kernel": full, "bias": np.zeros(3), "scale": np.ones(3), "dead": full * [[0], [1]], "one": np.ones(1)}
+    constant, dead = hiding(weights | {"order": np.zeros(4, np.int64)})
+    assert "all values are equal in bias, scale;" in constant and "whole rows are zeros in dead;" in dead
+    assert hiding({"kernel": full}) == []
 
 
 def test_difference_noise_and_bits_belong_together(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ def test_without_training_there_is_one_pass(tmp_path: Path) -> None:
     assert file.search == [str(tmp_path), str(Path.cwd())]
 
 
+def test_weights_are_kept_beside_rules_for_them(tmp_path: Path) -> None:
+    rule = "[[weights]]\ntorch = 'a'\nkeras = 'b'\n"
+    for text, kept, rules in (("", False, 0), ("weights = 'torch'", True, 0), ("weights = 'torch'", True, 1)):
+        model = loaded(tmp_path, HEAD + text + INPUT + rule * rules).case.model
+        assert isinstance(model, Pair) and (model.keeps_weights, len(model.weights)) == (kept, rules)
+
+
 def test_the_name_is_the_file_s_if_none_is_given(tmp_path: Path) -> None:
     assert loaded(tmp_path, HEAD.replace('name = "m"', "") + INPUT).case.name == "pair/m"
 
@@ -94,6 +101,7 @@ def test_flags_change_what_the_file_says(tmp_path: Path) -> None:
         (HEAD + INPUT + "[trian]\nsteps = 1", "unknown field `trian` - at `$` (did you mean 'train'?)"),
         (HEAD + INPUT + "[train]\nsteps = 0", "at `$.train.steps`"),
         (HEAD + INPUT + "[train]\ntorch_loss = 'a:b'", "received only one of torch_loss and keras_loss"),
+        (HEAD + "weights = 'keras'" + INPUT, "[pair] weights is 'keras', expected \"torch\", or a section [[weights]]"),
         (HEAD + "[pair.inputs.x]\nshape = [1]", "[pair.inputs] stands inside [pair], expected [inputs]"),
         (HEAD.replace("layers = 2", "layers = nan") + INPUT, "a number that is not finite"),
         (HEAD.replace('"m"', '"../m"') + INPUT, "expected a text without slashes"),

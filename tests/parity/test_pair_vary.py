@@ -15,15 +15,16 @@ from parity.pairs.vary.variations import GIVEN, Variation, digest, variations
 from parity.report.pairs import coverage_lines
 from parity.results import Branch, CaseResult, Coverage
 from parity.results import Variation as VariationResult
+from parity.runtime import survey
 from parity.subjects import pair
 from parity.trace.mapping import Match, Matching
 
 
-def varied(tmp_path: Path, text: str) -> dict[str, Variation]:
+def varied(tmp_path: Path, text: str, few: bool = False) -> dict[str, Variation]:
     path = tmp_path / "pair.toml"
     path.write_text(f'[pair]\ntorch = "a:b"\nkeras = "c:d"\n{text}')
     loaded = file.load(path)
-    return {one.name: one for one in variations(loaded.case, loaded.search)}
+    return {one.name: one for one in variations(loaded.case, loaded.search, few)}
 
 
 def test_floats(tmp_path: Path) -> None:
@@ -37,6 +38,22 @@ def test_floats(tmp_path: Path) -> None:
     assert np.array_equal(found["scale 100"].inputs["x"], given * 100) and not found["zeros"].inputs["x"].any()
     assert not np.array_equal(found["another seed"].inputs["x"], given)
     assert not any(name.startswith(("integers", "masks", "padding")) for name in found)
+
+
+def test_a_large_model_is_called_less_often(tmp_path: Path) -> None:
+    text = "[inputs.x]\nshape = [4, 6, 8]"
+    every, few = varied(tmp_path, text), varied(tmp_path, text, few=True)
+    left_out = every.keys() - few.keys()
+    assert left_out and all(name.startswith(("batch size", "length")) for name in left_out)
+    assert [name for name in few if name.startswith(("batch size", "length"))] == ["batch size 1", "length 5 for 6"]
+    weights = [
+        survey.Weight(name="w", shape=(1 << 12, n), dtype="float32", module="", role="w", trainable=True)
+        for n in (1 << 13, 1 << 14)
+    ]
+    assert [survey.Survey(side="torch", modules=[], weights=[each], called=[]).is_large for each in weights] == [
+        False,
+        True,
+    ]
 
 
 def test_integers(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What torch records of a pair's runs."""
 
+import gc
+
 import numpy as np
 import pair_helpers
 import pytest
@@ -48,6 +50,12 @@ def test_a_pass_in_inference(tmp_path):
     assert np.array_equal(step["gradient/first.weight"], model.first.weight.grad)
     keys = list(step)
     assert keys.index("gradient/norm.weight") < keys.index("gradient/first.weight")  # in the order of the backward pass
+
+
+def test_what_a_run_has_built_is_freed(tmp_path):
+    recorded(case("MLP"), tmp_path)
+    gc.collect()
+    assert not [each for each in gc.get_objects() if type(each).__name__ == "MLP"]
 
 
 def test_the_state_before_the_first_step(tmp_path):

@@ -13,7 +13,7 @@ from torch import nn
 from parity.core import random
 from parity.core.errors import BackendError
 from parity.runtime import survey
-from torch_impl.record import tree
+from torch_impl.record import draws, tree
 
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
 X4 = {"x": {"shape": [2, 5, 4]}}
@@ -107,6 +107,25 @@ def test_values_are_what_the_precision_holds(tmp_path, precision):
     weights = surveyed(case("Bare", {"x": {"shape": [2, 3]}}, precision=precision), tmp_path).weights
     for name, array in weights.items():
         assert np.array_equal(random.representable(array.astype(np.float64), precision), array), name
+
+
+def test_weights_that_are_kept_are_the_builders_own(tmp_path):
+    weights = surveyed(
+        case("Bare", {"x": {"shape": [2, 3]}}, keeps_weights=True, precision="bfloat16"), tmp_path
+    ).weights
+    assert not weights["zeros"].any() and (weights["ones"] == 1).all()
+    assert weights["mixed"].tolist() == [1, 2, 1, 2, 1 / 3]  # float64: float32 holds no third
+
+
+def test_large_parameters_are_drawn_in_part_where_they_are_replaced():
+    with draws.repeated():
+        large, small, frozen = nn.Linear(512, 256), nn.Linear(16, 16), torch.empty(512, 256).normal_()
+    own = large.weight.detach().reshape(-1)
+    assert torch.equal(own[: -draws.PART], own[draws.PART :]) and 0.02 < own.std() < 0.03
+    assert len(own[: draws.PART].unique()) > draws.PART // 2 and len(small.weight.unique()) > 250
+    assert not torch.equal(frozen.reshape(-1)[: -draws.PART], frozen.reshape(-1)[draws.PART :])  # no parameter
+    whole = nn.Linear(512, 256).weight.detach().reshape(-1)
+    assert not torch.equal(whole[: -draws.PART], whole[draws.PART :])
 
 
 def test_tied_weights_have_one_name(tmp_path):

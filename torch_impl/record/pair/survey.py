@@ -13,7 +13,6 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core import precision as precisions
 from parity.data.pairs import PairData
@@ -52,7 +51,7 @@ def survey(job: SurveyJob) -> None:
         with sources.recorded():
             model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions, surveyed=has_frozen or keeps)
         files.keep(folder / files.EXACT, values.untrained(model))
-        for name, array in values.given(model) if keeps else ():
+        for name, array in values.started(model, job.case) if keeps else ():
             initial.add(name, array)
         for name, buffer in values.constants(model).items():
             initial.add(name, weights.array(buffer))
@@ -77,11 +76,8 @@ def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: 
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [], surveyed=True)
     files.keep(folder / files.BUILT, values.untrained(model))
-    pair = job.case.model
-    assert isinstance(pair, Pair)
-    if not pair.keeps_weights:
-        for name, array in values.started(model, job.case.seed, job.case.precision, pair.ignore.torch):
-            initial.add(name, array)
+    for name, array in values.started(model, job.case) if not job.case.model.keeps_weights else ():
+        initial.add(name, array)
     return not all(parameter.requires_grad for parameter in model.parameters())
 
 

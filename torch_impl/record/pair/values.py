@@ -4,7 +4,7 @@ Beside its weights, a model and the files of its program keep state in Python, w
 """
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from parity.config.schema import Case
 from parity.core import program, random
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
@@ -72,29 +73,24 @@ def untrained(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
         yield name, array(tensor)
 
 
-def given(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the values of parameters and statistics as the builder gave them, in float32 if that holds them."""
-    for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
-        values = array(tensor)
-        rounded = values.astype(np.float32)
-        yield name, rounded if np.array_equal(rounded, values, equal_nan=True) else values
-
-
-def started(model: nn.Module, seed: int, at: str, kept: Sequence[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the initial values of parameters and statistics: the model's own, rounded to the precision, in float32.
+def started(model: nn.Module, case: Case) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the initial values of parameters and statistics: the model's own, rounded to the run precision, in float32.
 
     A tensor in which all values are equal (zeros or ones) is perturbed. Otherwise it would hide that it is left out in
-    the other framework, or confused with another. One that fits a glob in `kept` has no counterpart there, and keeps
-    what its builder gave.
+    the other framework, or confused with another. One that the pair ignores has no counterpart there, and keeps what
+    its builder gave. So do all if the pair keeps torch's weights: in float64 where float32 does not hold them.
     """
     for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
         values = array(tensor)
-        is_kept = any(fnmatch.fnmatch(name, glob) for glob in kept)
+        is_kept = case.model.keeps_weights or any(fnmatch.fnmatch(name, glob) for glob in case.model.ignore.torch)
         if not is_kept and values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all():
             first = float(values.flat[0])
-            noise = random.normal(seed, f"start/{name}", values.shape)
+            noise = random.normal(case.seed, f"start/{name}", values.shape)
             values = first + (abs(first) / 8 * noise if first else noise / 64)
-        yield name, values.astype(dtype(at), copy=False).astype(np.float32, copy=False)
+        if not case.model.keeps_weights:
+            values = values.astype(dtype(case.precision), copy=False)
+        narrow = values.astype(np.float32, copy=False)
+        yield name, narrow if np.array_equal(narrow, values, equal_nan=True) else values
 
 
 def load(model: nn.Module, initial: Mapping[str, Floats], survey: Path) -> None:
