@@ -1,8 +1,11 @@
 """Import a user's function by its name, "module:function", from the working directory or Python's path."""
 
+import contextlib
+import ctypes
 import gc
 import importlib
 import inspect
+import mmap
 import os
 import random
 import sys
@@ -17,6 +20,7 @@ import numpy as np
 from parity.core import ownership
 from parity.core.errors import UsageError, nearest
 
+KEPT = 2 << 30  # bytes of memory that a process may keep when it builds a model anew
 PATH = tuple(sys.path)  # as it was before the folders of any program were added
 _others: set[str] = set()  # the modules that were imported before the first program's
 _forgotten: dict[str, ModuleType] = {}  # by name, the modules that the next `load` imports anew
@@ -86,11 +90,20 @@ def begin_anew(seed: int) -> None:
     attributes and closures are then as their files have them, whatever an earlier run has left there. Installed
     packages and compiled modules stay. What earlier runs have built is freed.
     """
-    gc.collect()  # the modules of a model refer to each other
+    _free()
     random.seed(f"unseeded {seed}")
     np.random.seed(random.getrandbits(32))
     for name in modules():
         _forgotten[name] = sys.modules.pop(name)
+
+
+def _free() -> None:
+    """Free what nothing refers to any more, and give large memory back, which the allocator would keep (`KEPT`)."""
+    gc.collect()  # the modules of a model refer to each other
+    with contextlib.suppress(OSError, AttributeError):  # another system than Linux, or another allocator than glibc's
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        if pages * mmap.PAGESIZE > KEPT:
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def modules() -> dict[str, ModuleType]:

@@ -48,8 +48,8 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python:
             "TMPDIR": str(folder),  # TensorFlow leaves temporary files behind when its process is killed
             "TF_CPP_MIN_LOG_LEVEL": "2",
             # By default glibc maps new pages for every large tensor and unmaps them afterwards (mallopt(3)).
-            # Keeping the memory instead halves the time of a recording.
-            "MALLOC_MMAP_MAX_": "0",
+            # Keeping the memory instead halves the time of a recording. Of very large tensors it would keep too much.
+            "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
             "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         }
         | cuda
