@@ -241,6 +241,21 @@ def _class_words(kind: type, base: type) -> Iterator[str]:
                 yield from words(method.__code__)
 
 
+def attribute(of: Any, name: str, replaced: Callable[[Any, Any], Any] = lambda before, value: value) -> Changed:
+    """Return the change of an attribute; `replaced` makes what it is then of what it was and of the value to try."""
+
+    @contextlib.contextmanager
+    def changed(value: Any) -> Iterator[None]:
+        before = getattr(of, name)
+        setattr(of, name, replaced(before, value))
+        try:
+            yield
+        finally:
+            setattr(of, name, before)
+
+    return changed
+
+
 def assignment(names: dict[str, Any], name: str) -> Changed:
     """Return the change of what a name stands for in a dict, such as an object's attributes or a file's globals."""
 
