@@ -5,6 +5,7 @@ in the model does not hide the next, as each computation is recomputed from its 
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -219,15 +220,12 @@ def _named(answers: list[Answer], sides: Sides) -> ByKind:
 def _low_causes(sides: Sides, names: tuple[str, str]) -> Iterator[Cause]:
     """Yield what the low run of a side does and its own high run does not."""
     for run in low_runs(sides):
-        try:
-            change = at_run_precision(run.formula, run.high, run.low)
-        except MemoryError:
-            raise
-        except Exception as error:
-            yield entries.internal_error(run.where, names, error)
-        else:
-            if change:
-                yield entries.low_cause(run.side.name, run.where, change, names)
+        change = explain.guarded(partial(at_run_precision, run.formula, run.high, run.low))
+        if isinstance(change, Explained):
+            assert change.error is not None
+            yield entries.internal_error(run.where, names, change.error)
+        elif change:
+            yield entries.low_cause(run.side.name, run.where, change, names)
 
 
 def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, str]) -> ByKind:

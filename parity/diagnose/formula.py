@@ -136,6 +136,11 @@ def choices(*values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
     return lambda observation, settings: values
 
 
+def choices_if(applies: Callable[[Any], bool], usual: Any, *others: Any) -> Callable[[Any, Settings], Iterable[Any]]:
+    """Return the `values` of a trait that tries `others` only on the observations for which `applies` holds."""
+    return lambda observation, settings: (usual, *others) if applies(observation) else (usual,)
+
+
 def residuals(formula: Formula[Observed], observation: Observed, settings: Settings) -> Mapping[str, float]:
     """Return, by name, the largest difference between what was recorded and what the settings predict."""
     prediction = predicted(formula, observation, settings)

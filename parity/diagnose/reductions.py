@@ -9,7 +9,7 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, require
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices_if, require
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.trace import keys
 
@@ -126,10 +126,6 @@ def _norm(arrays: Iterable[Array]) -> float:
     return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays))
 
 
-def _weights(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    return ("by number of samples", "equally") if len(set(reduction.samples)) > 1 else ("by number of samples",)
-
-
 def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
     yield "all"
     if len(reduction.samples) > 1:
@@ -140,14 +136,8 @@ def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
         )
 
 
-def _orders(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    orders = ("after the reduction", "before the reduction", "before the reduction, on means")
-    return orders if reduction.case.clip_norm and len(reduction.samples) > 1 else orders[:1]
-
-
-def _clipping(first: Any, *others: Any) -> Values:
-    """Return the `values` of a trait that only cases with gradient clipping vary; the others use the first value."""
-    return lambda reduction, settings: (first, *others) if reduction.case.clip_norm else (first,)
+def _is_clipped(reduction: Reduction) -> bool:
+    return bool(reduction.case.clip_norm)
 
 
 def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
@@ -181,12 +171,25 @@ FORMULA: Final[Formula[Reduction]] = Formula(
     _reduced,
     (
         *FACTORS,
-        Trait("weighed", "batch.uneven", _weights),
+        Trait(
+            "weighed",
+            "batch.uneven",
+            choices_if(lambda reduction: len(set(reduction.samples)) > 1, "by number of samples", "equally"),
+        ),
         Trait("taken", "gradient.unreduced", _takes),
-        Trait("order", "clip.before_reduction", _orders),
-        Trait("scope", "clip.scope", _clipping("all parameters", "each parameter", "none")),
-        Trait("elementwise", "clip.value", _clipping(False, True)),
-        Trait("epsilon", "clip.epsilon", _clipping(1e-6, 0.0)),
+        Trait(
+            "order",
+            "clip.before_reduction",
+            choices_if(
+                lambda reduction: _is_clipped(reduction) and len(reduction.samples) > 1,
+                "after the reduction",
+                "before the reduction",
+                "before the reduction, on means",
+            ),
+        ),
+        Trait("scope", "clip.scope", choices_if(_is_clipped, "all parameters", "each parameter", "none")),
+        Trait("elementwise", "clip.value", choices_if(_is_clipped, False, True)),
+        Trait("epsilon", "clip.epsilon", choices_if(_is_clipped, 1e-6, 0.0)),
         Trait("max_norm", "clip.norm", _max_norms),
     ),
     _check,

@@ -5,7 +5,7 @@ their tensor, so that updates, optimizer slots and learning rates can be fitted 
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -41,8 +41,8 @@ def constant(
     name: str,
     starts: Iterable[float],
     among: str = "",
-) -> float | None:
-    """Return the value of setting `name` under which `predict` comes nearest, or None if too little depends on it.
+) -> Iterator[float]:
+    """Yield the value of setting `name` under which `predict` comes nearest; nothing if too little depends on it.
 
     Args:
         predict: the formula.
@@ -62,14 +62,14 @@ def constant(
     for _ in range(ROUNDS):
         step = _step(at, point)
         if step is None:
-            return None
+            return
         nearer = _nearer(at, point, step)
         if nearer is None:
             break
         slow, point = nearer.size > SLOW * point.size, nearer
         if slow:
             break
-    return point.value
+    yield point.value
 
 
 def scale(source: Array, target: Array) -> float | None:

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call, far, numbers, parameter, per_channel
-from parity.diagnose.layers.linear import TIMES, biases
+from parity.diagnose.layers.linear import BIASES, TIMES
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
     "zeros": "constant",
@@ -49,8 +49,7 @@ def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
     """Return the output of `function`. Raise NotApplicable as soon as that for the first sample is far off."""
-    if far(function(call, call.inputs[0][:1], settings), call.output[:1]):
-        raise NotApplicable("far off")
+    require(not far(function(call, call.inputs[0][:1], settings), call.output[:1]), "a first sample that is near")
     return {"output": function(call, call.inputs[0], settings)}
 
 
@@ -112,10 +111,6 @@ def _orientations(call: Call, settings: Settings) -> Iterator[str]:
 def _window(call: Call, dilation: int) -> tuple[int, ...]:
     """Return the extent of the kernel on the image, with the gaps of dilation."""
     return tuple((size - 1) * dilation + 1 for size in _size(call.parameters["weight"]))
-
-
-def _dilations(call: Call, settings: Settings) -> tuple[int, ...]:
-    return DILATIONS if max(_window(call, 1)) > 1 else (1,)
 
 
 def _strides(call: Call, settings: Settings) -> list[int]:
@@ -198,7 +193,7 @@ def _traits(kind: str, weight: str, *where: Trait[Call]) -> tuple[Trait[Call], .
     return (
         Trait("weight", weight, _orientations),
         *where,
-        Trait("bias", f"{kind}.bias", biases),
+        Trait("bias", f"{kind}.bias", BIASES),
         Trait("activation", f"{kind}.activation", choices(*FUNCTIONS)),
     )
 
@@ -208,7 +203,7 @@ CONV2D = Formula(
     _traits(
         "conv2d",
         "conv2d.weight",
-        Trait("dilation", "conv2d.dilation", _dilations),
+        Trait("dilation", "conv2d.dilation", choices_if(lambda call: max(_window(call, 1)) > 1, *DILATIONS)),
         Trait("stride", "conv2d.stride", _strides),
         Trait("padding", "conv2d.padding", _paddings),
         Trait("padding_mode", "conv2d.padding_mode", choices(*MODES)),

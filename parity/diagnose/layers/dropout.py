@@ -16,7 +16,7 @@ from parity.config.pair import Pair
 from parity.core import random
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import UNUSED, Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNUSED, Formula, Settings, Trait, choices, require
 from parity.diagnose.layers.call import Call
 
 SHARED: Final = "the shared generator"
@@ -66,8 +66,8 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
         return {"output": x * factors(call, x.shape, settings)}
     if settings["generator"] in _numbered(call, settings):
         return {"output": x * kept * _scale(settings)}
-    if settings["generator"] != _own(call) or not _plausible(kept, x, settings["rate"]):
-        raise NotApplicable("needs the recorded mask, with a number of dropped elements that is likely")
+    require(settings["generator"] == _own(call), "the recorded mask")
+    require(_plausible(kept, x, settings["rate"]), "a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 

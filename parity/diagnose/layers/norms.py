@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers.call import Call, broadcasts
 
 USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # the default epsilon of PyTorch, of Keras, and others in use
@@ -172,14 +172,6 @@ def _is_final(call: Call) -> bool:
     return call.name.endswith(("encoder.norm", "decoder.norm"))
 
 
-def _final(call: Call, settings: Settings) -> tuple[str, ...]:
-    return ("applied", LEFT_OUT) if _is_final(call) else ("applied",)
-
-
-def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
-    return (False,) if _is_final(call) else (False, True)
-
-
 def _check_group(call: Call) -> None:
     x = call.inputs[0]
     require(x.ndim > 1 and min(x.shape[:2]) > 0 and call.output.shape == x.shape, "samples with channels")
@@ -215,8 +207,8 @@ def _group_epsilons(call: Call, settings: Settings) -> Iterator[float]:
 LAYER_NORM = Formula(
     _layer_norm,
     (
-        Trait("final_norm", "transformer.final_norm", _final),
-        Trait("skipped", "module.skipped", _skipped),
+        Trait("final_norm", "transformer.final_norm", choices_if(_is_final, "applied", LEFT_OUT)),
+        Trait("skipped", "module.skipped", choices_if(lambda call: not _is_final(call), False, True)),
         Trait("mean", "layer_norm.rms", choices("subtracted", "kept")),
         Trait("axes", "layer_norm.axes", _axes),
         *traits("layer_norm", _layer_epsilons),
