@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from parity.core.groups import grouped
+
 Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
@@ -181,10 +183,8 @@ def is_near(knob: Knob, lines: Iterable[str]) -> bool:
 
 def joint(found: Iterable[Knob]) -> Iterator[Knob]:
     """Yield, for attributes that several modules of one class have alike, the change of all of them at once."""
-    alike: dict[tuple[Any, ...], list[Knob]] = {}
-    for knob in found:
-        if knob.of:
-            alike.setdefault((knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)), []).append(knob)
+    of_modules = (knob for knob in found if knob.of)
+    alike = grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)))
     for several in alike.values():
         if len(several) > 1:
             yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=together(several))

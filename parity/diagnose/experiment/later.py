@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.core.arrays import Array
-from parity.core.wording import agree, count
+from parity.core.wording import agree, count, listed
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import DENSE, SLICES
 from parity.diagnose.experiment.pieces import PARAMETER
@@ -285,16 +285,14 @@ def _empty_rows(zeros: Array, values: Array) -> str:
     rows, count = np.flatnonzero(~lines[0] & lines[1]), int(lines[1].sum())
     if not 0 < len(rows) < count:
         return ""
-    named = ", ".join(map(str, rows[:MOST])) + (f" and {len(rows) - MOST} more" if len(rows) > MOST else "")
-    return f"{agree(len(rows), 'row')} {named}"
+    return f"{agree(len(rows), 'row')} {listed(list(map(str, rows)), MOST)}"
 
 
 def _factor(torch: Array, keras: Array) -> float | None:
     """Return the number by which torch's elements are to be multiplied to give Keras's; None if there is none."""
     scale = float(np.vdot(torch, torch))
     factor = float(np.vdot(torch, keras)) / scale if scale else 0.0
-    left = np.abs(keras - factor * torch).max(initial=0.0)
-    return factor if factor and left <= FACTOR * np.abs(keras).max(initial=0.0) else None
+    return factor if factor and _is_times(torch, keras, factor) else None
 
 
 def _extent(torch: Array, keras: Array) -> str:
