@@ -129,8 +129,7 @@ def numbers(path: str) -> tuple[int, ...]:
 @functools.cache
 def distinctive_words(path: str) -> frozenset[str]:
     """Return the words of a path's last two names, without numbers and words that say nothing."""
-    last = "/".join(re.split(r"[./]", path)[-2:])
-    return frozenset(word for word in words(last) if word not in EMPTY and not word.isdigit())
+    return telling_words("/".join(re.split(r"[./]", path)[-2:]))
 
 
 def distinctive_parts(labels: list[str]) -> list[str]:
