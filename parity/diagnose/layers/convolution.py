@@ -3,6 +3,7 @@
 A convolution is a sum over the positions in the kernel, of one matrix product each.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
@@ -44,10 +45,10 @@ def _check_conv2d(call: Call) -> None:
 
 def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
     require(settings["padding"] in _paddings(call, settings), "a padding that fits the shapes")
-    return _unless_far(_convolved, call, settings)
+    return _unless_far(_convolved, call, **settings)
 
 
-def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
+def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, **settings: Any) -> dict[str, Array]:
     """Return the output of `function`. Raise NotApplicable as soon as that for the first sample is far off."""
     require(not far(function(call, call.inputs[0][:1], settings), call.output[:1]), "a first sample that is near")
     return {"output": function(call, call.inputs[0], settings)}
@@ -134,10 +135,6 @@ def _check_conv_transpose2d(call: Call) -> None:
     require(call.inputs[0].shape[1] == inputs, "channels as in the weight")
 
 
-def _conv_transpose2d(call: Call, **settings: Any) -> dict[str, Array]:
-    return _unless_far(_transposed_convolved, call, settings)
-
-
 def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
     """Return the transposed convolution of x: every pixel times the kernel, summed up and then cropped."""
     kernel, stride = _kernel(call, settings), settings["stride"]
@@ -211,7 +208,7 @@ CONV2D = Formula(
     _check_conv2d,
 )
 CONV_TRANSPOSE2D = Formula(
-    _conv_transpose2d,
+    functools.partial(_unless_far, _transposed_convolved),
     _traits(
         "conv_transpose",
         "conv_transpose",
