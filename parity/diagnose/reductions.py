@@ -63,24 +63,18 @@ def _check(reduction: Reduction) -> None:
         require(len({part.shape for part in parts}) == 1, "gradients of one shape on all replicas")
 
 
-class Clip(NamedTuple):
-    """The formula of torch.nn.utils.clip_grad_norm_, and variants of it."""
-
-    max_norm: float
-    scope: str
-    epsilon: float
-    elementwise: bool
-
-    def __call__(self, name: str, gradients: Mapping[str, Array]) -> Array:
-        """Return the named gradient, clipped together with the others."""
-        own = gradients[name]
-        if self.elementwise:
-            return np.clip(own, -self.max_norm, self.max_norm)
-        if self.scope == "none":
-            return own
-        norm = _norm(gradients.values() if self.scope == "all parameters" else (own,)) + self.epsilon
-        require(norm > 0 or math.isnan(norm), "a gradient that is not zero")
-        return own * min(1.0, self.max_norm / norm)
+def _clipped(
+    name: str, gradients: Mapping[str, Array], max_norm: float, scope: str, epsilon: float, elementwise: bool
+) -> Array:
+    """Return the named gradient, clipped with the others as torch.nn.utils.clip_grad_norm_ does it, or a variant."""
+    own = gradients[name]
+    if elementwise:
+        return np.clip(own, -max_norm, max_norm)
+    if scope == "none":
+        return own
+    norm = _norm(gradients.values() if scope == "all parameters" else (own,)) + epsilon
+    require(norm > 0 or math.isnan(norm), "a gradient that is not zero")
+    return own * min(1.0, max_norm / norm)
 
 
 def _reduced(
@@ -95,14 +89,14 @@ def _reduced(
 ) -> dict[str, Array]:
     """Return the gradient that the settings make of the replicas' gradients."""
     local = {name: _weighed(reduction.samples, weighed, parts) for name, parts in reduction.local.items()}
-    clipped, replicas = Clip(**clip), len(reduction.samples)
+    replicas = len(reduction.samples)
     factor = summed * scaled * repeated
     if order == "after the reduction":
         whole = {name: _taken(taken, parts) * factor for name, parts in local.items()}
-        return {"gradient": clipped(reduction.name, whole)}
+        return {"gradient": _clipped(reduction.name, whole, **clip)}
     times = replicas if order == "before the reduction, on means" else 1
     by_replica = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
-    return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in by_replica]) * factor}
+    return {"gradient": _taken(taken, [_clipped(reduction.name, own, **clip) / times for own in by_replica]) * factor}
 
 
 def _weighed(samples: tuple[int, ...], weighed: str, parts: tuple[Array, ...]) -> list[Array]:

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from parity.core.groups import grouped
+from parity.core.patches import applied
 
 Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
@@ -164,11 +165,7 @@ def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
 
 def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:
     """Return the change to one of some values, by the text that tells it."""
-
-    def changed(how: Any) -> AbstractContextManager[None]:
-        return change(ways[how])
-
-    return changed
+    return lambda how: change(ways[how])
 
 
 def is_near(knob: Knob, lines: Iterable[str]) -> bool:
@@ -211,15 +208,7 @@ def widened(trial: tuple[Knob, Any], among: Iterable[Knob]) -> tuple[Knob, Any]:
 
 def together(several: Sequence[Knob]) -> Changed:
     """Return the change of several settings to one value."""
-
-    @contextlib.contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for knob in several:
-                stack.enter_context(knob.changed(value))
-            yield
-
-    return changed
+    return lambda value: applied(knob.changed(value) for knob in several)
 
 
 def words(code: types.CodeType) -> Iterator[str]:

@@ -201,12 +201,11 @@ def with_named(
 
 def both(asked: Parted, traces: tuple[Trace, Trace]) -> tuple[Any, Any]:
     """Return the tensor that differs as each side has recorded it; of an update, how far the parameter has moved."""
-    stem = keys.step_file(asked.step)
+    key = keys.key("parameter" if asked.kind == keys.UPDATE else asked.kind, asked.name)
+    after = [trace.open("high", keys.step_file(asked.step)).get(key) for trace in traces]
     if asked.kind != keys.UPDATE:
-        key = keys.key(asked.kind, asked.name)
-        return tuple(trace.open("high", stem).get(key) for trace in traces)  # type: ignore[return-value]
-    after = [trace.open("high", stem).get(PARAMETER + asked.name) for trace in traces]
-    before = [trace.open("high", keys.INITIAL).get(PARAMETER + asked.name) for trace in traces]
+        return after[0], after[1]
+    before = [trace.open("high", keys.INITIAL).get(key) for trace in traces]
     moved = [None if a is None or b is None else a - b for a, b in zip(after, before, strict=True)]
     return moved[0], moved[1]
 

@@ -27,20 +27,18 @@ DILATIONS: Final = (1, 2, 3)
 AS_IS, FLIPPED, TURNED, SWAPPED = "as in PyTorch", "flipped", "height and width swapped", "in and out swapped"
 
 
-def _check_images(call: Call) -> None:
-    """Require images and a kernel; that their channels fit depends on the direction of the convolution."""
+def _check(call: Call, is_transposed: bool = False) -> None:
+    """Require images, and a kernel whose channels fit: in PyTorch's layout, its second axis has those of a group."""
     numbers(call, axes=4)
     parameter(call, "weight", 4)
     require(call.inputs[0].size > 0 and call.output.size > 0, "pixels")
     per_channel(call, "bias", call.output.shape[1])
-
-
-def _check_conv2d(call: Call) -> None:
-    _check_images(call)
-    outputs, inputs = call.parameters["weight"].shape[:2]
-    groups, rest = divmod(call.inputs[0].shape[1], inputs)
-    require(groups > 0 and not rest and outputs % groups == 0, "channels that the groups divide")
-    require(call.output.shape[1] == outputs, "channels as in the weight")
+    given, returned = call.inputs[0].shape[1], call.output.shape[1]
+    whole, of_groups = (given, returned) if is_transposed else (returned, given)
+    count, of_group = call.parameters["weight"].shape[:2]
+    groups, rest = divmod(of_groups, of_group)
+    require(groups > 0 and not rest and count % groups == 0, "channels that the groups divide")
+    require(whole == count, "channels as in the weight")
 
 
 def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
@@ -127,14 +125,6 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     yield from windows.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
 
 
-def _check_conv_transpose2d(call: Call) -> None:
-    _check_images(call)
-    inputs, outputs = call.parameters["weight"].shape[:2]
-    groups, rest = divmod(call.output.shape[1], outputs)
-    require(groups > 0 and not rest and inputs % groups == 0, "channels that the groups divide")
-    require(call.inputs[0].shape[1] == inputs, "channels as in the weight")
-
-
 def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
     """Return the transposed convolution of x: every pixel times the kernel, summed up and then cropped."""
     kernel, stride = _kernel(call, settings), settings["stride"]
@@ -205,7 +195,7 @@ CONV2D = Formula(
         Trait("padding", "conv2d.padding", _paddings),
         Trait("padding_mode", "conv2d.padding_mode", choices(*MODES)),
     ),
-    _check_conv2d,
+    _check,
 )
 CONV_TRANSPOSE2D = Formula(
     functools.partial(_unless_far, _transposed_convolved),
@@ -215,5 +205,5 @@ CONV_TRANSPOSE2D = Formula(
         Trait("stride", "conv_transpose.stride", _spread_strides),
         Trait("padding", "conv_transpose.padding", _spread_paddings),
     ),
-    _check_conv_transpose2d,
+    functools.partial(_check, is_transposed=True),
 )
