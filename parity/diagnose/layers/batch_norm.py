@@ -43,10 +43,12 @@ def _check(call: Call) -> None:
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    result = norms.normalised(
-        _moments(call, settings), norms.affine(call, _broadcast_shape(call.inputs[0]), settings), settings
-    )
-    return {"output": result} | _running(call, **settings)
+    return {"output": norms.normalised(_parts(call, settings), settings)} | _running(call, **settings)
+
+
+def _parts(call: Call, settings: Settings) -> norms.Parts:
+    x = call.inputs[0]
+    return norms.Parts(_moments(call, settings), norms.affine(call, _broadcast_shape(x), settings), _axes(x))
 
 
 def _axes(x: Array) -> Axes:
@@ -136,12 +138,6 @@ def _replicas_own(replica: int) -> str:
     return f"replica {replica}'s"
 
 
-def _epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    x = call.inputs[0]
-    transform = norms.affine(call, _broadcast_shape(x), settings)
-    return norms.epsilons(_moments(call, settings), transform, _axes(x), call.output, settings)
-
-
 def _momenta(call: Call, settings: Settings) -> Iterator[float]:
     yield from MOMENTA
     if "running_mean" in call.seen and settings["mode"] == BATCH:
@@ -159,7 +155,7 @@ BATCH_NORM = Formula(
         Trait("buffers", "batch_norm.buffers", choices_if(_has_replicas, OWN, FIRST, "the replicas' mean")),
         Trait("momentum", "batch_norm.momentum", _momenta),
         Trait("skipped", "module.skipped", choices(False, True)),
-        *norms.traits("batch_norm", _epsilons),
+        *norms.traits("batch_norm", _parts),
     ),
     _check,
 )

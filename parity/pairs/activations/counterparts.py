@@ -53,11 +53,9 @@ def masks_may_agree(torch: ModuleOutput, keras: ModuleOutput, otherwise: bool = 
 
     `otherwise` is the answer where this is not known of both sides.
     """
-    return (
-        otherwise
-        if torch.masks_before is None or keras.masks_before is None
-        else torch.masks_before == keras.masks_before
-    )
+    if torch.masks_before is None or keras.masks_before is None:
+        return otherwise
+    return torch.masks_before == keras.masks_before
 
 
 def drops(module: Module) -> bool:
