@@ -4,8 +4,7 @@ All topics are asked in the order in which things happen in a step, about each t
 in the model does not hide the next, as each computation is recomputed from its own recorded inputs.
 """
 
-import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from parity.config.pair import UNKNOWN
-from parity.core.groups import grouped
+from parity.core.groups import by_key
 from parity.diagnose import (
     clipping,
     entries,
@@ -51,7 +50,6 @@ TOPICS: Final[tuple[Topic, ...]] = (
     gradients.questions,
     optimizers.questions,
 )
-ByKind = dict[str, list[Cause]]  # causes by the kind of question that they answer
 Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
@@ -184,8 +182,8 @@ def _causes(
 ) -> Iterator[Cause]:
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
     names = (sides.reference.name, sides.candidate.name)
-    named, unknown = _by_kind(_named(answers, sides)), _by_kind(_unknown(answers, first, names))
-    errors = _by_kind(_errors(answers, names))
+    named, unknown = by_key(_named(answers, sides)), by_key(_unknown(answers, first, names))
+    errors = by_key(_errors(answers, names))
     if placements := list(entries.layout_causes(layout, names, bool(named))):
         named["layout"] = placements
     new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
@@ -201,11 +199,6 @@ def _causes(
 
 def _name(cause: Cause) -> tuple[str, str]:
     return cause.id, cause.where
-
-
-def _by_kind(causes: Iterable[tuple[str, Cause]]) -> ByKind:
-    by_kind = grouped(causes, operator.itemgetter(0))
-    return {kind: [cause for _, cause in group] for kind, group in by_kind.items()}
 
 
 def _named(answers: list[Answer], sides: Sides) -> Iterator[tuple[str, Cause]]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from parity.core.groups import grouped
+from parity.core.groups import by_key
 from parity.core.wording import agree, count, listed
 from parity.pairs.weights import show as weights
 from parity.report.console import Console
@@ -72,8 +72,8 @@ def _matched(matched: Matched) -> Iterator[str]:
 
 def _accepted(expected: list[Cause]) -> Iterator[str]:
     """Yield a line for each cause and reason of accepted differences, with all places where it occurs."""
-    for (name, reason), causes in grouped(expected, lambda cause: (cause.id, cause.reason)).items():
-        yield f"accepted: {name} at {_few([cause.where for cause in causes])}: {reason}"
+    for (name, reason), where in by_key(((cause.id, cause.reason), cause.where) for cause in expected).items():
+        yield f"accepted: {name} at {_few(where)}: {reason}"
 
 
 def _few(names: list[str]) -> str:
@@ -108,16 +108,16 @@ def _variations(variations: list[Variation], told: str) -> Iterator[str]:
 
 def _reasons(left: list[Variation]) -> str:
     """Return why variations were left out, with the names for each reason; error messages are only in the JSON."""
-    by_reason = grouped(left, lambda variation: variation.skipped).items()
-    return "; ".join(f"{listed([each.name for each in group], FEW_NAMES)}: {reason}" for reason, group in by_reason)
+    by_reason = by_key((variation.skipped, variation.name) for variation in left)
+    return "; ".join(f"{listed(names, FEW_NAMES)}: {reason}" for reason, names in by_reason.items())
 
 
 def _coverage(coverage: Coverage) -> str:
     """Return how many branches were reached, and which were not, grouped by kind."""
     line = f"coverage: {coverage.reached} of {count(coverage.of, 'branch')}"
-    missed = grouped((branch for branch in coverage.branches if not branch.reached), lambda branch: branch.branch)
-    places = (f"{kind} at {listed([each.where for each in group], FEW_NAMES)}" for kind, group in missed.items())
-    return f"{line}; not reached: {', '.join(places)}" if missed else line
+    missed = by_key((branch.branch, branch.where) for branch in coverage.branches if not branch.reached)
+    places = ", ".join(f"{kind} at {listed(where, FEW_NAMES)}" for kind, where in missed.items())
+    return f"{line}; not reached: {places}" if missed else line
 
 
 def show_repairs(case: CaseResult, console: Console) -> None:

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.core.groups import grouped
+from parity.core.groups import by_key, grouped
 from parity.pairs.activations.counterparts import Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
 from parity.pairs.alignment import Block, align
@@ -88,10 +88,7 @@ def _nearest(edges: Edges) -> Edges:
 
 def _families(state: Counterparts, edges: Edges) -> Iterator[Family]:
     """Yield the connected components of the graph of equal pairs."""
-    back: dict[int, list[int]] = {}
-    for torch, row in edges.items():
-        for keras in row:
-            back.setdefault(keras, []).append(torch)
+    back = by_key((keras, torch) for torch, row in edges.items() for keras in row)
     seen: set[int] = set()
     for start in edges:
         if start in seen or not edges[start]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.core.groups import grouped
+from parity.core.groups import by_key, grouped
 from parity.core.wording import agree
 from parity.pairs.weights import names
 from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchanged, reordered, signature
@@ -70,10 +70,7 @@ def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> P
 
 def towers(links: Sequence[Link]) -> Iterator[Towers]:
     """Yield the modules of one structure that lie side by side, all of whose links have one unit on each side."""
-    within: dict[str, list[Link]] = {}
-    for link in links:
-        for path in around(link.torch[0].module):
-            within.setdefault(path, []).append(link)
+    within = by_key((path, link) for link in links for path in around(link.torch[0].module))
     several = [path for path, members in within.items() if any(link.torch[0].module != path for link in members)]
     single = [path for path in several if all(link.is_single for link in within[path])]
 
