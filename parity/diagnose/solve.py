@@ -16,6 +16,7 @@ from parity.diagnose.formula import Observation
 ROUNDS: Final = 20
 HALVINGS: Final = 4  # how often a step that makes the residuals larger is halved
 SLOW: Final = 0.8  # fraction of the sum of squares left by a step above which the iteration is given up
+APART: Final = 2.0**-20  # of the largest element: what rounding leaves between an array and a multiple of it
 ENOUGH: Final = 8  # values that must depend on a constant; fewer are fitted by chance
 
 Settings = dict[str, Any]
@@ -77,6 +78,20 @@ def scale(source: Array, target: Array) -> float | None:
     if source.shape != target.shape or np.count_nonzero(source) < ENOUGH:
         return None
     return float(np.vdot(source, target) / np.vdot(source, source))
+
+
+def multiple(source: Array, target: Array) -> float | None:
+    """Return the number by which an array has to be multiplied to be another; None if there is none."""
+    square = float(np.vdot(source, source)) if source.shape == target.shape else 0.0
+    factor = float(np.vdot(source, target)) / square if square else 0.0
+    return factor if factor and is_times(source, target, factor) else None
+
+
+def is_times(source: Array, target: Array, factor: float) -> bool:
+    """Return whether an array is another one times a factor."""
+    if source.shape != target.shape:
+        return False
+    return bool(np.abs(target - factor * source).max(initial=0.0) <= APART * np.abs(target).max(initial=0.0))
 
 
 def decades(smallest: int, largest: int) -> list[float]:

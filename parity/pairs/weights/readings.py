@@ -212,11 +212,8 @@ def _are_named(paths: list[str], links: list[list[Link]]) -> bool:
     if all(map(differ_by_rising_numbers, [paths, *labels])):
         return True
     chosen = [_common([link.keras[0].chosen for link in members]) for members in links]
-    numbers = itertools.combinations(range(len(paths)), 2)
-    return all(
-        names.link_evidence((paths[one], paths[other]), (chosen[one], chosen[other])) == CERTAIN
-        for one, other in numbers
-    )
+    pairs = itertools.combinations(zip(paths, chosen, strict=True), 2)
+    return all(names.link_evidence(*zip(first, second, strict=True)) == CERTAIN for first, second in pairs)
 
 
 def _common(labels: list[str]) -> str:
