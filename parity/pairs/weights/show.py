@@ -136,14 +136,9 @@ def _section(entry: Entry, is_vector: bool) -> str:
     """
     is_simple = entry.combine == "join" and not entry.order and not entry.each and not entry.slice
     moves = entry.rearrange or ("" if is_vector or not is_simple else IDENTITY)
-    fields: dict[str, Any] = {
-        "torch": _single_or_list(entry.torch),
-        "keras": _single_or_list(entry.keras),
-        "slice": entry.slice,
-        "rearrange": moves,
-    }
-    fields |= {"sizes": entry.sizes, "order": entry.order, "each": entry.each}
-    fields |= {"combine": entry.combine if entry.combine != "join" else ""}
+    fields: dict[str, Any] = {side: _single_or_list(getattr(entry, side)) for side in ("torch", "keras")}
+    fields |= {name: getattr(entry, name) for name in FIELDS}
+    fields |= {"rearrange": moves, "combine": entry.combine if entry.combine != "join" else ""}
     lines = [f"{name} = {_value(value)}" for name, value in fields.items() if value]
     return "\n".join(["[[weights]]", *lines, ""])
 
