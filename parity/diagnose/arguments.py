@@ -55,60 +55,42 @@ def _padding(value: Any) -> str:
     return "same" if any(value if isinstance(value, (list, tuple)) else [value]) else "valid"
 
 
-_EPSILON = Argument(("epsilon",))
-_BIAS = Argument(("use_bias",), _chosen(APPLIED))
-_ACTIVATION = Argument(("activation",), _chosen(ACTIVATIONS))
-_PADDING = Argument(("padding",), _padding)
-_STRIDE = Argument(("strides",))
-_RATE = Argument(("learning_rate",))
-_DECAY = Argument(("weight_decay",))
-
-ARGUMENTS: Final[dict[str, tuple[Argument, ...]]] = {
-    "relu.slope": (Argument(("negative_slope", "alpha")),),
-    "relu.cap": (Argument(("max_value",), lambda value: None if value in (None, math.inf) else value),),
-    "gelu.form": (
-        Argument(("approximate",), lambda value: value != "exact"),
-        Argument(("activation",), lambda value: "gelu" if value == "exact" else TANH),
+# The arguments, with the causes that each removes. Of several for one cause, an object takes one.
+_TABLE: Final[tuple[tuple[Argument, tuple[str, ...]], ...]] = (
+    (Argument(("negative_slope", "alpha")), ("relu.slope",)),
+    (Argument(("max_value",), lambda value: None if value in (None, math.inf) else value), ("relu.cap",)),
+    (Argument(("approximate",), lambda value: value != "exact"), ("gelu.form",)),
+    (Argument(("activation",), lambda value: "gelu" if value == "exact" else TANH), ("gelu.form",)),
+    (
+        Argument(("activation",), _chosen(ACTIVATIONS)),
+        ("activation.kind", "linear.activation", "conv2d.activation", "conv_transpose.activation"),
     ),
-    "activation.kind": (_ACTIVATION,),
-    "softmax.axis": (Argument(("axis",)),),
-    "linear.bias": (_BIAS,),
-    "linear.activation": (_ACTIVATION,),
-    "conv2d.bias": (_BIAS,),
-    "conv2d.activation": (_ACTIVATION,),
-    "conv2d.stride": (_STRIDE,),
-    "conv2d.dilation": (Argument(("dilation_rate",)),),
-    "conv2d.padding": (_PADDING,),
-    "conv_transpose.bias": (_BIAS,),
-    "conv_transpose.activation": (_ACTIVATION,),
-    "conv_transpose.stride": (_STRIDE,),
-    "conv_transpose.padding": (_PADDING,),
-    "max_pool.padding": (_PADDING,),
-    **{
-        cause: argument
-        for norm in ("layer_norm", "group_norm", "batch_norm")
-        for cause, argument in (
-            (f"{norm}.epsilon", (_EPSILON,)),
-            (f"{norm}.weight", (Argument(("scale",), _chosen(APPLIED)),)),
-            (f"{norm}.bias", (Argument(("center",), _chosen(APPLIED)),)),
-        )
-    },
-    "group_norm.groups": (Argument(("groups",)),),
-    "batch_norm.momentum": (Argument(("momentum",), lambda value: round(1 - value, 12)),),
-    "attention.num_heads": (Argument(("num_heads",)),),
-    "attention.bias": (_BIAS,),
-    "dropout.rate": (Argument(("rate", "dropout")),),
-    "sgd.learning_rate": (_RATE,),
-    "sgd.momentum": (Argument(("momentum",)),),
-    "sgd.nesterov": (Argument(("nesterov",)),),
-    "adam.learning_rate": (_RATE,),
-    "adam.epsilon": (_EPSILON,),
-    "adam.beta1": (Argument(("beta_1",)),),
-    "adam.beta2": (Argument(("beta_2",)),),
-    "adam.amsgrad": (Argument(("amsgrad",)),),
-    "adamw.weight_decay": (_DECAY,),
-    "weight_decay.value": (_DECAY,),
-    "clip.norm": (Argument(("global_clipnorm", "clipnorm")),),
+    (Argument(("axis",)), ("softmax.axis",)),
+    (
+        Argument(("use_bias",), _chosen(APPLIED)),
+        ("linear.bias", "conv2d.bias", "conv_transpose.bias", "attention.bias"),
+    ),
+    (Argument(("strides",)), ("conv2d.stride", "conv_transpose.stride")),
+    (Argument(("dilation_rate",)), ("conv2d.dilation",)),
+    (Argument(("padding",), _padding), ("conv2d.padding", "conv_transpose.padding", "max_pool.padding")),
+    (Argument(("epsilon",)), ("layer_norm.epsilon", "group_norm.epsilon", "batch_norm.epsilon", "adam.epsilon")),
+    (Argument(("scale",), _chosen(APPLIED)), ("layer_norm.weight", "group_norm.weight", "batch_norm.weight")),
+    (Argument(("center",), _chosen(APPLIED)), ("layer_norm.bias", "group_norm.bias", "batch_norm.bias")),
+    (Argument(("groups",)), ("group_norm.groups",)),
+    (Argument(("momentum",), lambda value: round(1 - value, 12)), ("batch_norm.momentum",)),
+    (Argument(("num_heads",)), ("attention.num_heads",)),
+    (Argument(("rate", "dropout")), ("dropout.rate",)),
+    (Argument(("learning_rate",)), ("sgd.learning_rate", "adam.learning_rate")),
+    (Argument(("momentum",)), ("sgd.momentum",)),
+    (Argument(("nesterov",)), ("sgd.nesterov",)),
+    (Argument(("beta_1",)), ("adam.beta1",)),
+    (Argument(("beta_2",)), ("adam.beta2",)),
+    (Argument(("amsgrad",)), ("adam.amsgrad",)),
+    (Argument(("weight_decay",)), ("adamw.weight_decay", "weight_decay.value")),
+    (Argument(("global_clipnorm", "clipnorm")), ("clip.norm",)),
+)
+ARGUMENTS: Final = {
+    cause: [argument for argument, removed in _TABLE if cause in removed] for _, causes in _TABLE for cause in causes
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.gradients import precedes
+from parity.diagnose.solve import multiple
 from parity.diagnose.topic import Sides
 from parity.results import Cause
 from parity.trace import keys
@@ -114,7 +115,7 @@ def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:
 def _found(first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped the same gradients; None if no such rules explain them."""
     mine, theirs = first.gradients, second.gradients
-    factors = {name: _factor(mine[name], theirs[name]) for name in mine}
+    factors = {name: multiple(mine[name], theirs[name]) for name in mine}
     known = [factor for factor in factors.values() if factor is not None and factor > 0]
     if len(known) < max(len(factors), 2):
         kept = mine.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
@@ -184,14 +185,6 @@ def _is_round(number: float, room: float = ROOM) -> bool:
 
 def _rule(how: str, limit: float) -> str:
     return f"{how}, at {float(f'{limit:.5g}'):g}"
-
-
-def _factor(one: Array, other: Array) -> float | None:
-    """Return the number by which a gradient has to be multiplied to be another; None if there is none."""
-    if one.shape != other.shape:
-        return None
-    factor = float(np.vdot(one, other) / np.vdot(one, one))
-    return factor if np.abs(other - factor * one).max() <= EXACT * np.abs(other).max() else None
 
 
 def _norm(gradients: Gradients) -> float:

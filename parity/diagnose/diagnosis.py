@@ -5,6 +5,7 @@ in the model does not hide the next, as each computation is recomputed from its 
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_limits
 
 from parity.config.pair import UNKNOWN
+from parity.core.groups import by_key
 from parity.diagnose import (
     clipping,
     entries,
@@ -48,7 +50,6 @@ TOPICS: Final[tuple[Topic, ...]] = (
     gradients.questions,
     optimizers.questions,
 )
-ByKind = dict[str, list[Cause]]  # causes by the kind of question that they answer
 Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
@@ -181,7 +182,8 @@ def _causes(
 ) -> Iterator[Cause]:
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
     names = (sides.reference.name, sides.candidate.name)
-    named, unknown, errors = _named(answers, sides), _unknown(answers, first, names), _errors(answers, names)
+    named, unknown = by_key(_named(answers, sides)), by_key(_unknown(answers, first, names))
+    errors = by_key(_errors(answers, names))
     if placements := list(entries.layout_causes(layout, names, bool(named))):
         named["layout"] = placements
     new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
@@ -199,58 +201,48 @@ def _name(cause: Cause) -> tuple[str, str]:
     return cause.id, cause.where
 
 
-def _named(answers: list[Answer], sides: Sides) -> ByKind:
-    """Return the causes that have a name."""
-    named: ByKind = {}
+def _named(answers: list[Answer], sides: Sides) -> Iterator[tuple[str, Cause]]:
+    """Yield the causes that have a name, with the kinds of their questions."""
     names = (sides.reference.name, sides.candidate.name)
     clipped = list(clipping.causes(sides))
     for ask, answer in answers:
         if clipped and ask.kind == "gradient":
             continue  # for itself each gradient is only scaled, by another number than the next
         if _is_reported(ask, answer, answers):
-            named.setdefault(ask.kind, []).extend(entries.cause(ask, change, names) for change in answer.changes)
-    of_gradients = (("gradient", cause) for cause in gradients.missing(sides))
-    of_low_runs = (("activation", cause) for cause in _low_causes(sides, names))
-    for kind, cause in (*clipped, *of_gradients, *of_low_runs):
-        named.setdefault(kind, []).append(cause)
-    return named
+            yield from ((ask.kind, entries.cause(ask, change, names)) for change in answer.changes)
+    yield from clipped
+    yield from (("gradient", cause) for cause in gradients.missing(sides))
+    yield from (("activation", cause) for cause in _low_causes(sides, names))
 
 
 def _low_causes(sides: Sides, names: tuple[str, str]) -> Iterator[Cause]:
     """Yield what the low run of a side does and its own high run does not."""
     for run in low_runs(sides):
-        try:
-            change = at_run_precision(run.formula, run.high, run.low)
-        except MemoryError:
-            raise
-        except Exception as error:
-            yield entries.internal_error(run.where, names, error)
-        else:
-            if change:
-                yield entries.low_cause(run.side.name, run.where, change, names)
+        change = explain.guarded(partial(at_run_precision, run.formula, run.high, run.low))
+        if isinstance(change, Explained):
+            assert change.error is not None
+            yield entries.internal_error(run.where, names, change.error)
+        elif change:
+            yield entries.low_cause(run.side.name, run.where, change, names)
 
 
-def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, str]) -> ByKind:
-    """Return an entry for each question that nothing explains although the formula reproduces the reference.
+def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, str]) -> Iterator[tuple[str, Cause]]:
+    """Yield an entry for each question that nothing explains although the formula reproduces the reference.
 
     The first divergence has an entry even where it does not.
     """
-    unknown: ByKind = {}
     for ask, answer in answers:
         is_first = first is not None and first.name == ask.where
         explained = answer.same or answer.changes or answer.error
         if not explained and (is_first or (answer.known and not ask.is_later)):
-            unknown.setdefault(ask.kind, []).append(entries.unknown(ask.where, names, answer.tried))
-    return unknown
+            yield ask.kind, entries.unknown(ask.where, names, answer.tried)
 
 
-def _errors(answers: list[Answer], names: tuple[str, str]) -> ByKind:
-    """Return an entry for each question whose formula failed."""
-    errors: ByKind = {}
+def _errors(answers: list[Answer], names: tuple[str, str]) -> Iterator[tuple[str, Cause]]:
+    """Yield an entry for each question whose formula failed."""
     for ask, answer in answers:
         if answer.error:
-            errors.setdefault(ask.kind, []).append(entries.internal_error(ask.where, names, answer.error))
-    return errors
+            yield ask.kind, entries.internal_error(ask.where, names, answer.error)
 
 
 def _is_reported(question: Question, answer: Explained, answers: list[Answer]) -> bool:

@@ -37,11 +37,7 @@ NOWHERE = "nowhere"
 def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
     """Return the entry for a setting in which the candidate differs from the reference."""
     reference_value, candidate_value = _as_json(change.reference), _as_json(change.candidate)
-    bits, before = count(round(change.bits), "bit"), count(round(change.before), "bit")
-    evidence = (
-        f"recomputed with {change.trait} = {candidate_value}, {names[1]} is reproduced to {bits}; "
-        f"with {reference_value}, to {before}"
-    )
+    evidence = _reproduced(names[1], change)
     if change.cause == MOMENTUM and "keras" in names:  # told as PyTorch has it, the weight of the new value
         own = 1 - (candidate_value if names[1] == "keras" else reference_value)
         evidence += f"; keras's argument, the weight of the old value, is {own:.6g}"
@@ -51,11 +47,15 @@ def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
 def low_cause(side: str, where: str, change: Change, names: tuple[str, str]) -> Cause:
     """Return the entry for what the low run of one side does and its own high run does not."""
     low, high = _as_json(change.candidate), _as_json(change.reference)
-    evidence = (
-        f"recomputed with {change.trait} = {low}, the low-precision run of {side} is "
-        f"reproduced to {count(round(change.bits), 'bit')}; with {high}, to {count(round(change.before), 'bit')}"
-    )
+    evidence = _reproduced(f"the low-precision run of {side}", change)
     return _entry(change.cause, where, names, tuple(low if name == side else high for name in names), evidence)
+
+
+def _reproduced(what: str, change: Change) -> str:
+    """Return to how many bits something is reproduced with its own setting, and with that of the reference."""
+    own, other = _as_json(change.candidate), _as_json(change.reference)
+    bits, before = count(round(change.bits), "bit"), count(round(change.before), "bit")
+    return f"recomputed with {change.trait} = {own}, {what} is reproduced to {bits}; with {other}, to {before}"
 
 
 def unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) -> Cause:

@@ -7,7 +7,7 @@ changed. What had to be changed is the cause, provided that the evidence reaches
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from parity.diagnose.formula import (
     NEEDED,
@@ -26,6 +26,7 @@ from parity.diagnose.formula import (
 )
 
 Answer = TypeVar("Answer")
+Traits = tuple[Trait[Observed], ...]
 SPARE: Final = 4  # bits above NEEDED, so that a constant rounded for one side's data also fits the other's
 MOST_CHANGES: Final = 2  # traits that an exhaustive search changes at once
 DIGITS: Final = 17  # decimal digits that identify a float64
@@ -140,29 +141,85 @@ def explain(
         left: the residuals under `base`, by name. An explanation must make 20 bits of at least one of them vanish:
             otherwise the evidence is too weak to name a cause.
     """
-    attempts = itertools.chain(_assignments(formula, observation, base), _by_parts(formula, observation, base))
-    for settings, changed in attempts:
-        remaining = residuals(formula, observation, settings)
-        if (reached := bits(observation.seen, remaining)) >= NEEDED and is_conclusive(
-            observation.seen, remaining, left
-        ):
+    search = _Search(formula, observation, left)
+    for settings, changed in itertools.chain(search.assignments(base), search.by_parts(base)):
+        if (reached := search.reached(settings)) >= NEEDED:
             for trait in changed:
-                settings, reached = _with_fewest_digits(formula, observation, settings, trait, reached, left)
+                settings, reached = search.with_fewest_digits(settings, trait, reached)
             return Explanation(settings, reached)
     return None
 
 
-def _assignments(
-    formula: Formula[Observed], observation: Observed, base: Settings | None
-) -> Iterator[tuple[Settings, tuple[Trait[Observed], ...]]]:
-    """Yield settings to try with the traits that they change, those with the fewest changes first."""
-    if base is None:
-        base = usual_settings(formula, observation)
-        yield base, ()
-    for count in range(1, MOST_CHANGES + 1):
-        for changed in itertools.combinations(formula.traits, count):
-            for settings in _changed(formula, observation, base, changed):
-                yield settings, changed
+class _Search(NamedTuple, Generic[Observed]):
+    """The settings of a formula that may reproduce an observation; `left` are the residuals to be explained, if any."""
+
+    formula: Formula[Observed]
+    observation: Observed
+    left: Mapping[str, float] | None
+
+    def reached(self, settings: Settings) -> float:
+        """Return to how many bits settings reproduce the observation; 0 where they do so without evidence for them."""
+        seen, remaining = self.observation.seen, residuals(self.formula, self.observation, settings)
+        reached = bits(seen, remaining)
+        return reached if reached < NEEDED or is_conclusive(seen, remaining, self.left) else 0.0
+
+    def assignments(self, base: Settings | None) -> Iterator[tuple[Settings, Traits[Observed]]]:
+        """Yield settings to try with the traits that they change, those with the fewest changes first."""
+        if base is None:
+            base = usual_settings(self.formula, self.observation)
+            yield base, ()
+        for count in range(1, MOST_CHANGES + 1):
+            for changed in itertools.combinations(self.formula.traits, count):
+                yield from ((settings, changed) for settings in self.changed(base, changed))
+
+    def by_parts(self, base: Settings | None) -> Iterator[tuple[Settings, Traits[Observed]]]:
+        """Yield settings found by accepting one change after another, for observations of several values.
+
+        A change is accepted if more of the values are reproduced with it. That finds combinations of more than
+        MOST_CHANGES changes, which would take too long to try exhaustively.
+        """
+        settings = usual_settings(self.formula, self.observation) if base is None else base
+        changed: Traits[Observed] = ()
+        while len(self.observation.seen) > 1:
+            reproduced = self.reproduced(settings)
+            single = ((trial, trait) for trait in self.formula.traits for trial in self.changed(settings, (trait,)))
+            better = ((trial, trait) for trial, trait in single if reproduced < self.reproduced(trial))
+            improvement = next(better, None)
+            if improvement is None:
+                return
+            settings, changed = improvement[0], (*changed, improvement[1])
+            yield settings, changed
+
+    def reproduced(self, settings: Settings) -> set[str]:
+        """Return the names of the values that the settings reproduce."""
+        left = residuals(self.formula, self.observation, settings)
+        return {name for name, value in self.observation.seen.items() if bits_of(value, left[name]) >= NEEDED}
+
+    def changed(self, base: Settings, changed: Traits[Observed]) -> Iterator[Settings]:
+        """Yield the settings with every combination of other values for the given traits."""
+        if not changed:
+            yield base
+            return
+        first, *others = changed
+        for value in values(self.formula, first, self.observation, base):
+            if value != base[first.name]:
+                yield from self.changed({**base, first.name: value}, tuple(others))
+
+    def with_fewest_digits(self, settings: Settings, trait: Trait[Observed], reached: float) -> tuple[Settings, float]:
+        """Return the settings with a solved constant in the fewest digits that still fit, and the bits they reach.
+
+        A constant that was solved for has noise in its last digits: 0.0010000003 becomes the 0.001 that was meant.
+        """
+        value = settings[trait.name]
+        if not isinstance(value, float) or not math.isfinite(value):
+            return settings, reached
+        for digits in range(1, DIGITS):
+            shorter = {**settings, trait.name: float(f"{value:.{digits}g}")}
+            if shorter == settings:
+                break
+            if (reached_with_fewer := self.reached(shorter)) >= min(reached, NEEDED + SPARE):
+                return shorter, reached_with_fewer
+        return settings, reached
 
 
 def usual_settings(formula: Formula[Observed], observation: Observed) -> Settings:
@@ -171,71 +228,3 @@ def usual_settings(formula: Formula[Observed], observation: Observed) -> Setting
     for trait in formula.traits:
         settings[trait.name] = next(values(formula, trait, observation, settings), UNSET)
     return settings
-
-
-def _by_parts(
-    formula: Formula[Observed], observation: Observed, base: Settings | None
-) -> Iterator[tuple[Settings, tuple[Trait[Observed], ...]]]:
-    """Yield settings found by accepting one change after another, for observations of several values.
-
-    A change is accepted if more of the values are reproduced with it. That finds combinations of more than MOST_CHANGES
-    changes, which would take too long to try exhaustively.
-    """
-    settings = usual_settings(formula, observation) if base is None else base
-    changed: tuple[Trait[Observed], ...] = ()
-    while len(observation.seen) > 1:
-        reproduced = _reproduced(formula, observation, settings)
-        single = (
-            (trial, trait) for trait in formula.traits for trial in _changed(formula, observation, settings, (trait,))
-        )
-        better = ((trial, trait) for trial, trait in single if reproduced < _reproduced(formula, observation, trial))
-        improvement = next(better, None)
-        if improvement is None:
-            return
-        settings, changed = improvement[0], (*changed, improvement[1])
-        yield settings, changed
-
-
-def _reproduced(formula: Formula[Observed], observation: Observed, settings: Settings) -> set[str]:
-    """Return the names of the values that the settings reproduce."""
-    left = residuals(formula, observation, settings)
-    return {name for name, value in observation.seen.items() if bits_of(value, left[name]) >= NEEDED}
-
-
-def _changed(
-    formula: Formula[Observed], observation: Observed, base: Settings, changed: tuple[Trait[Observed], ...]
-) -> Iterator[Settings]:
-    """Yield the settings with every combination of other values for the given traits."""
-    if not changed:
-        yield base
-        return
-    first, *others = changed
-    for value in values(formula, first, observation, base):
-        if value != base[first.name]:
-            yield from _changed(formula, observation, {**base, first.name: value}, tuple(others))
-
-
-def _with_fewest_digits(
-    formula: Formula[Observed],
-    observation: Observed,
-    settings: Settings,
-    trait: Trait[Observed],
-    reached: float,
-    left: Mapping[str, float] | None,
-) -> tuple[Settings, float]:
-    """Return the settings with a solved constant in the fewest digits that still fit, and the bits they reach.
-
-    A constant that was solved for has noise in its last digits: 0.0010000003 becomes the 0.001 that was meant.
-    """
-    value = settings[trait.name]
-    if not isinstance(value, float) or not math.isfinite(value):
-        return settings, reached
-    for digits in range(1, DIGITS):
-        shorter = {**settings, trait.name: float(f"{value:.{digits}g}")}
-        if shorter == settings:
-            break
-        remaining = residuals(formula, observation, shorter)
-        reached_with_fewer = bits(observation.seen, remaining)
-        if reached_with_fewer >= min(reached, NEEDED + SPARE) and is_conclusive(observation.seen, remaining, left):
-            return shorter, reached_with_fewer
-    return settings, reached

@@ -136,10 +136,19 @@ def choices(*values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
     return lambda observation, settings: values
 
 
+def choices_if(applies: Callable[[Any], bool], usual: Any, *others: Any) -> Callable[[Any, Settings], Iterable[Any]]:
+    """Return the `values` of a trait that tries `others` only on the observations for which `applies` holds."""
+    return lambda observation, settings: (usual, *others) if applies(observation) else (usual,)
+
+
 def residuals(formula: Formula[Observed], observation: Observed, settings: Settings) -> Mapping[str, float]:
     """Return, by name, the largest difference between what was recorded and what the settings predict."""
     prediction = predicted(formula, observation, settings)
-    return {name: _largest_difference(value.value, prediction.get(name)) for name, value in observation.seen.items()}
+    # NaN everywhere fits any formula that fails, so it is no evidence.
+    return {
+        name: largest_difference(value.value, prediction.get(name), needs_finite=True)
+        for name, value in observation.seen.items()
+    }
 
 
 def predicted(formula: Formula[Observed], observation: Observed, settings: Settings) -> Predicted:
@@ -195,17 +204,20 @@ def is_conclusive(values: Mapping[str, Seen], remaining: Mapping[str, float], le
     )
 
 
-def _largest_difference(recorded: Array, predicted: Array | None) -> float:
-    """Return the largest difference, or infinity if the shapes differ or there is nothing finite to compare."""
+def largest_difference(recorded: Array, predicted: Array | None, needs_finite: bool = False) -> float:
+    """Return the largest difference; infinity if the shapes differ. NaN and infinities that are the same do not differ.
+
+    `needs_finite`: whether it is infinite, too, where nothing finite was recorded.
+    """
     if predicted is None or np.shape(predicted) != recorded.shape:
         return math.inf
     predicted = np.asarray(predicted)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         differences = np.abs(np.subtract(recorded, predicted, dtype=np.float64))
         largest = float(differences.max(initial=0.0))
         if math.isfinite(largest):
             return largest
-        if not np.isfinite(recorded).any():  # NaN everywhere fits any formula that fails, so it is no evidence
+        if needs_finite and not np.isfinite(recorded).any():
             return math.inf
         same = (recorded == predicted) | (np.isnan(recorded) & np.isnan(predicted))
     return float(np.nan_to_num(np.where(same, 0.0, differences), nan=np.inf).max(initial=0.0))

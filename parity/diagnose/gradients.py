@@ -10,7 +10,7 @@ from parity.config import schema, shards
 from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require
 from parity.diagnose.place import plain
 from parity.diagnose.reductions import FACTORS, Values, times
 from parity.diagnose.reductions import observe as observe_reduction
@@ -176,10 +176,6 @@ def _stopped(staged: bool) -> Values:
     return values
 
 
-def _not_zeroed(gradient: Gradient, settings: Settings) -> tuple[str, ...]:
-    return (SAME,) if gradient.before is None else (SAME, *KEPT)
-
-
 def _rows(gradient: Gradient, settings: Settings) -> Iterator[str]:
     """Yield the only row of an embedding that has a gradient on one side and none on the other."""
     yield SAME
@@ -191,9 +187,9 @@ def _rows(gradient: Gradient, settings: Settings) -> Iterator[str]:
             yield f"{differing[0]} {FLOWS if has_gradient[differing[0]] else STOPPED}"
 
 
-def _transpositions(gradient: Gradient, settings: Settings) -> Iterable[bool]:
+def _is_square(gradient: Gradient) -> bool:
     shape = gradient.other.shape
-    return (False, True) if len(shape) == 2 and shape[0] == shape[1] else (False,)
+    return len(shape) == 2 and shape[0] == shape[1]
 
 
 def _loss_sizes(gradient: Gradient, settings: Settings) -> Iterable[float]:
@@ -243,9 +239,9 @@ FORMULA: Final[Formula[Gradient]] = Formula(
     (
         Trait("whole", "gradient.stopped", _stopped(staged=False)),
         Trait("sent", "send_recv.gradient", _stopped(staged=True)),
-        Trait("kept", "gradient.kept", _not_zeroed),
+        Trait("kept", "gradient.kept", choices_if(lambda gradient: gradient.before is not None, SAME, *KEPT)),
         Trait("row", "embedding.padding_idx", _rows),
-        Trait("transposed", "gradient.transposed", _transpositions),
+        Trait("transposed", "gradient.transposed", choices_if(_is_square, False, True)),
         Trait("sign", "gradient.sign", choices(1.0, -1.0)),
         Trait("summed_passes", "accumulation.normalisation", times(lambda case: case.accumulate)),
         Trait("scaled_passes", "accumulation.normalisation", times(lambda case: 1 / case.accumulate)),

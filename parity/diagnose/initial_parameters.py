@@ -15,7 +15,7 @@ from parity.config import schema, weights
 from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require
 from parity.diagnose.topic import Question, Side, Sides
 
 CONSTANTS: Final = {"zeros": 0.0, "ones": 1.0}
@@ -36,8 +36,8 @@ KERNELS: Final[dict[str, Callable[[Array], Array]]] = {
     "height and width exchanged": lambda kernel: kernel.swapaxes(2, 3),
     "inputs and outputs exchanged": lambda kernel: kernel.swapaxes(0, 1),
     "inputs and outputs exchanged, flipped": lambda kernel: kernel.swapaxes(0, 1)[:, :, ::-1, ::-1],
-    "reshaped to (H, W, I, O)": lambda kernel: _reshaped(kernel, (2, 3, 1, 0)),
-    "reshaped to (H, W, O, I)": lambda kernel: _reshaped(kernel, (2, 3, 0, 1)),
+    "reshaped to (H, W, I, O)": lambda kernel: reshaped(kernel, (2, 3, 1, 0)),
+    "reshaped to (H, W, O, I)": lambda kernel: reshaped(kernel, (2, 3, 0, 1)),
 }
 
 
@@ -178,11 +178,11 @@ def _blocks(start: InitialParameter, matrix: str, packing: str, heads: str) -> A
 
 def _transposed(block: Array, matrix: str) -> Array:
     if matrix == "reshaped":
-        return _reshaped(block, (1, 0))
+        return reshaped(block, (1, 0))
     return block.T if matrix == "transposed" else block
 
 
-def _reshaped(array: Array, axes: tuple[int, ...]) -> Array:
+def reshaped(array: Array, axes: tuple[int, ...]) -> Array:
     """Return the array as it comes out if it was reshaped where its axes should have been permuted."""
     shape = [array.shape[axis] for axis in axes]
     return np.ascontiguousarray(array).reshape(shape).transpose(np.argsort(axes))
@@ -200,25 +200,12 @@ def _with_heads_reordered(start: InitialParameter, block: Array, heads: str) -> 
     return np.take(block, np.arange(size).reshape(fewest, -1).T.ravel(), axis)
 
 
-def _matrices(start: InitialParameter, settings: Settings) -> Iterable[str]:
-    return (DRAWN, "transposed", "reshaped") if start.drawn.ndim == 2 else (DRAWN,)
-
-
-def _packings(start: InitialParameter, settings: Settings) -> Iterable[str]:
-    packed = start.name.endswith(PACKED)
-    return map("".join, itertools.permutations("qkv")) if packed else ("qkv",)
-
-
-def _heads(start: InitialParameter, settings: Settings) -> Iterable[str]:
-    attention = start.name.endswith((*PACKED, "out_proj.weight"))
-    return (DRAWN, "interleaved", "interleaved the other way") if attention else (DRAWN,)
+def _is_of_attention(start: InitialParameter) -> bool:
+    return start.name.endswith((*PACKED, "out_proj.weight"))
 
 
 def _kernels(kind: str) -> Callable[[InitialParameter, Settings], Iterable[str]]:
-    def values(start: InitialParameter, settings: Settings) -> Iterable[str]:
-        return KERNELS if start.drawn.ndim == 4 and start.kind == kind else (DRAWN,)
-
-    return values
+    return choices_if(lambda start: start.drawn.ndim == 4 and start.kind == kind, *KERNELS)
 
 
 def _scales(start: InitialParameter, settings: Settings) -> Iterator[float]:
@@ -237,9 +224,17 @@ def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:
 FORMULA: Final[Formula[InitialParameter]] = Formula(
     _predict,
     (
-        Trait("matrix", "linear.weight", _matrices),
-        Trait("packing", "attention.packing", _packings),
-        Trait("heads", "attention.heads", _heads),
+        Trait(
+            "matrix", "linear.weight", choices_if(lambda start: start.drawn.ndim == 2, DRAWN, "transposed", "reshaped")
+        ),
+        Trait(
+            "packing",
+            "attention.packing",
+            choices_if(lambda start: start.name.endswith(PACKED), *map("".join, itertools.permutations("qkv"))),
+        ),
+        Trait(
+            "heads", "attention.heads", choices_if(_is_of_attention, DRAWN, "interleaved", "interleaved the other way")
+        ),
         Trait("conv2d", "conv2d.weight", _kernels("conv2d")),
         Trait("conv_transpose2d", "conv_transpose", _kernels("conv_transpose2d")),
         Trait("rounded", "weight.precision", choices("float64", "float32", "bfloat16", "float16")),

@@ -10,7 +10,8 @@ from parity.config import schema
 from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require
+from parity.diagnose.initial_parameters import reshaped
 from parity.diagnose.place import plain
 from parity.diagnose.topic import Question, Side, Sides
 from parity.trace import keys
@@ -65,11 +66,6 @@ def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
     return moved
 
 
-def _reshaped(images: Array, axes: tuple[int, ...]) -> Array:
-    """Return images as they come out if they were reshaped where their axes should have been permuted."""
-    return np.ascontiguousarray(images).reshape([images.shape[axis] for axis in axes]).transpose(np.argsort(axes))
-
-
 UNTURNED: Final[dict[str, Turn]] = {SAME: lambda array: array}
 TURNS: Final[dict[int, dict[str, Turn]]] = {
     1: {"axis 0 reversed": lambda array: array[::-1]},
@@ -84,7 +80,7 @@ TURNS: Final[dict[int, dict[str, Turn]]] = {
         "mirrored": lambda images: images[..., ::-1],
         "channels reversed": lambda images: images[:, ::-1],
         "samples reversed": lambda images: images[::-1],
-        "reshaped to channels last": lambda images: _reshaped(images, (0, 2, 3, 1)),
+        "reshaped to channels last": lambda images: reshaped(images, (0, 2, 3, 1)),
     },
 }
 MOVES: Final[dict[str, Turn]] = {
@@ -124,9 +120,8 @@ def _moves(tensor: Input, settings: Settings) -> Iterable[str]:
     return (SAME, *(name for name in MOVES if name.removesuffix(", cyclic").endswith(axes)))
 
 
-def _for_ids(*values: object) -> Callable[[Input, Settings], Iterable[object]]:
-    """Return the `values` of a trait that only integer inputs vary; others use the first value."""
-    return lambda tensor, settings: values if np.issubdtype(tensor.other.dtype, np.integer) else values[:1]
+def _are_ids(tensor: Input) -> bool:
+    return np.issubdtype(tensor.other.dtype, np.integer)
 
 
 def _scales(tensor: Input, settings: Settings) -> Iterator[float]:
@@ -165,8 +160,8 @@ FORMULA: Final[Formula[Input]] = Formula(
     (
         Trait("layout", "input.layout", _layouts),
         Trait("moved", "input.shift", _moves),
-        Trait("offset", "input.ids", _for_ids(0, 1, -1)),
-        Trait("encoding", "input.one_hot", _for_ids("ids", "one-hot")),
+        Trait("offset", "input.ids", choices_if(_are_ids, 0, 1, -1)),
+        Trait("encoding", "input.one_hot", choices_if(_are_ids, "ids", "one-hot")),
         Trait("rounded", "input.precision", choices("float64", "float32", "bfloat16", "float16")),
         Trait("scale", "input.scale", _scales),
         Trait("shift", "input.scale", _shifts),

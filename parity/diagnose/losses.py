@@ -14,7 +14,9 @@ from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import entries
 from parity.diagnose.explain import compare
-from parity.diagnose.formula import Formula, NotApplicable, Seen, Settings, Trait, choices, require, seen
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen
+from parity.diagnose.layers.activations import log_softmax
+from parity.diagnose.reductions import times
 from parity.diagnose.topic import Question, Side, Sides, joined, numbered
 from parity.results import Cause
 from parity.trace.keys import MODEL
@@ -97,10 +99,9 @@ def _mse(loss: LossValue, terms: str, broadcast: bool, **reduction: Any) -> dict
     for outputs, target in zip(loss.outputs, loss.targets, strict=True):
         if broadcast:
             differences = outputs.reshape(-1, 1) - target.reshape(1, -1)
-        elif outputs.size == target.size:
-            differences = outputs - target.reshape(outputs.shape)
         else:
-            raise NotApplicable("needs a target for each output")
+            require(outputs.size == target.size, "a target for each output")
+            differences = outputs - target.reshape(outputs.shape)
         values.append(_reduced(loss, TERMS[terms](differences), np.ones(differences.shape), **reduction))
     return {"loss": np.asarray(values)}
 
@@ -122,7 +123,7 @@ def _cross_entropy(
     for outputs, target in zip(loss.outputs, loss.targets, strict=True):
         logits = np.moveaxis(outputs, axis, -1)
         for _ in range(softmaxes - 1):
-            logits = np.exp(_log_softmax(logits))
+            logits = np.exp(log_softmax(logits, -1))
         logs = _clipped(_logarithms(logits, taken_for), floor) / BASES[base]
         chosen, classes = _chosen(logs, target), logs.shape[-1]
         rest = logs.mean(-1) if shared == ALL else (logs.sum(-1) - chosen) / max(classes - 1, 1)
@@ -144,11 +145,11 @@ def _chosen(logs: Array, target: Array) -> Array:
 def _logarithms(outputs: Array, taken_for: str) -> Array:
     """Return the logarithms of the class probabilities that the outputs mean; probabilities by Keras's formulas."""
     if taken_for == "logits":
-        return _log_softmax(outputs)
+        return log_softmax(outputs, -1)
     if taken_for == "logarithms":
         return outputs
     if taken_for == "probabilities":  # sparse_categorical_crossentropy
-        return _log_softmax(np.log(np.clip(outputs, SMALL, 1 - SMALL)))
+        return log_softmax(np.log(np.clip(outputs, SMALL, 1 - SMALL)), -1)
     return np.asarray(np.log(np.clip(outputs / outputs.sum(-1, keepdims=True), SMALL, 1 - SMALL)))
 
 
@@ -159,13 +160,7 @@ def _clipped(logs: Array, floor: str) -> Array:
     if floor == "none":
         return logs
     clipped = np.log(np.clip(np.exp(logs), SMALL, 1 - SMALL))
-    return _log_softmax(clipped) if floor == "1e-7, then normalised" else np.asarray(clipped)
-
-
-def _log_softmax(logits: Array) -> Array:
-    """Return the logarithm of the softmax over the last axis."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+    return log_softmax(clipped, -1) if floor == "1e-7, then normalised" else np.asarray(clipped)
 
 
 def _reduced(
@@ -206,10 +201,6 @@ def _factors(loss: LossValue) -> dict[str, float]:
     return factors
 
 
-def _scaled(loss: LossValue, settings: Settings) -> Iterable[float]:
-    return dict.fromkeys((1.0, 1 / loss.case.replicas))
-
-
 def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
     """Return factors for a loss that is summed or averaged over the micro-batches, and should not be or the reverse."""
     return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
@@ -219,9 +210,8 @@ def _reductions(loss: LossValue, settings: Settings) -> Iterable[str]:
     return ("mean", "sum") if loss.case.loss.reduction == "mean" else ("sum", "mean")
 
 
-def _broadcasts(loss: LossValue, settings: Settings) -> Iterable[bool]:
-    outputs = loss.outputs[0]
-    return (False, True) if outputs.ndim > 1 and outputs.shape[-1] == 1 else (False,)
+def _has_columns(loss: LossValue) -> bool:
+    return loss.outputs[0].ndim > 1 and loss.outputs[0].shape[-1] == 1
 
 
 def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
@@ -237,7 +227,7 @@ def _reduction_traits(over: str) -> tuple[Trait[LossValue], ...]:
     return (
         Trait("reduction", "loss.sum", _reductions),
         Trait("over", over, choices("all", "samples", "features")),
-        Trait("scaled", "gradient.double_scaling", _scaled),
+        Trait("scaled", "gradient.double_scaling", times(lambda case: 1 / case.replicas)),
         Trait("passes", "accumulation.normalisation", _passes),
         Trait("factor", "loss.scale", lambda loss, settings: _factors(loss)),
     )
@@ -275,7 +265,7 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
         _mse,
         (
             *_reduction_traits("mse.reduction"),
-            Trait("broadcast", "mse.broadcast", _broadcasts),
+            Trait("broadcast", "mse.broadcast", choices_if(_has_columns, False, True)),
             Trait("terms", "loss.kind", choices(*TERMS)),
         ),
         _check,

@@ -13,7 +13,7 @@ import numpy as np
 from parity.config import schema
 from parity.diagnose import entries, explain, optimizer_steps, solve
 from parity.diagnose.explain import Change
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.diagnose.updates import Both, Updates, explains, observe
@@ -89,17 +89,9 @@ def _constant(setting: str, cause: str, usual: float, starts: tuple[float, ...] 
         yield configured
         yield 0.0
         for among in (slot, "") if slot else ("",):
-            yield from _solved(updates, settings, setting, (configured, *starts), among)
+            yield from solve.constant(replay, updates, settings, setting, (configured, *starts), among)
 
     return Trait(setting, cause, values)
-
-
-def _solved(
-    updates: Updates, settings: Settings, setting: str, starts: Iterable[float], among: str = ""
-) -> Iterator[float]:
-    solution = solve.constant(replay, updates, settings, setting, starts, among)
-    if solution is not None:
-        yield solution
 
 
 def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
@@ -110,7 +102,7 @@ def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
     expected = replay(updates, **{**settings, "learning_rate": 1.0})["learning_rate@0"]
     if recorded is not None and expected:
         yield float(recorded.value / expected)
-    yield from _solved(updates, settings, "learning_rate", (configured,))
+    yield from solve.constant(replay, updates, settings, "learning_rate", (configured,))
 
 
 def _decay_forms(updates: Updates, settings: Settings) -> Iterable[str]:
@@ -123,21 +115,8 @@ def _kinds(updates: Updates, settings: Settings) -> Iterable[str]:
     return ("sgd", "adam") if isinstance(updates.case.optimizer, schema.SGD) else ("adam", "sgd")
 
 
-def _decayed(updates: Updates, settings: Settings) -> Iterable[str]:
-    """Return which parameters are decayed; some programs leave biases and norms out."""
-    return ("all", "matrices") if updates.initial.ndim < 2 else ("all",)
-
-
-def _forms(updates: Updates) -> tuple[str, ...]:
-    return ("IndexedSlices", "dense") if updates.squares else ("dense",)
-
-
 def _schedule(updates: Updates) -> schema.Schedule:
     return updates.case.schedule or NO_SCHEDULE
-
-
-def _offsets(updates: Updates, settings: Settings) -> Iterable[int]:
-    return (0, 1, -1) if updates.case.schedule else (0,)
 
 
 def _everies(updates: Updates, settings: Settings) -> Iterable[int]:
@@ -148,7 +127,7 @@ def _everies(updates: Updates, settings: Settings) -> Iterable[int]:
 def _factors(updates: Updates, settings: Settings) -> Iterator[float]:
     yield _schedule(updates).factor
     if updates.case.schedule:
-        yield from _solved(updates, settings, "factor", (1.0, 0.5, 0.1))
+        yield from solve.constant(replay, updates, settings, "factor", (1.0, 0.5, 0.1))
 
 
 def _nesterov(updates: Updates, settings: Settings) -> Iterable[bool]:
@@ -159,19 +138,26 @@ def _nesterov(updates: Updates, settings: Settings) -> Iterable[bool]:
 def _dampenings(updates: Updates, settings: Settings) -> Iterator[float]:
     yield 0.0
     yield settings["momentum"]
-    yield from _solved(updates, settings, "dampening", (0.0, 0.5))
+    yield from solve.constant(replay, updates, settings, "dampening", (0.0, 0.5))
 
 
 SHARED: Final[tuple[Trait[Updates], ...]] = (
     Trait("frozen", "update.frozen", choices("no", "parameter and optimizer state", "parameter only")),
     Trait("sign", "update.sign", choices(1, -1)),
     Trait("precision", "constant.precision", choices("float64", "all", "rate", "betas", "decay")),
-    Trait("offset", "schedule.offset", _offsets),
+    Trait("offset", "schedule.offset", choices_if(lambda updates: bool(updates.case.schedule), 0, 1, -1)),
     Trait("every", "schedule.every", _everies),
     Trait("factor", "schedule.factor", _factors),
     Trait("decay_form", "weight_decay.form", _decay_forms),
-    Trait("decayed", "weight_decay.excludes_bias", _decayed),
-    Trait("gradient", "optimizer.sparse_gradient", lambda updates, _: _forms(updates)),
+    # Some programs leave biases and norms out.
+    Trait(
+        "decayed", "weight_decay.excludes_bias", choices_if(lambda updates: updates.initial.ndim < 2, "all", "matrices")
+    ),
+    Trait(
+        "gradient",
+        "optimizer.sparse_gradient",
+        lambda updates, _: ("IndexedSlices", "dense") if updates.squares else ("dense",),
+    ),
 )
 SGD: Final[tuple[Trait[Updates], ...]] = (
     Trait("momentum_form", "sgd.momentum_form", choices(*DIRECTION)),

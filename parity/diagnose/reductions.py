@@ -9,7 +9,7 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, require
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices_if, require
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.trace import keys
 
@@ -63,24 +63,18 @@ def _check(reduction: Reduction) -> None:
         require(len({part.shape for part in parts}) == 1, "gradients of one shape on all replicas")
 
 
-class Clip(NamedTuple):
-    """The formula of torch.nn.utils.clip_grad_norm_, and variants of it."""
-
-    max_norm: float
-    scope: str
-    epsilon: float
-    elementwise: bool
-
-    def __call__(self, name: str, gradients: Mapping[str, Array]) -> Array:
-        """Return the named gradient, clipped together with the others."""
-        own = gradients[name]
-        if self.elementwise:
-            return np.clip(own, -self.max_norm, self.max_norm)
-        if self.scope == "none":
-            return own
-        norm = _norm(gradients.values() if self.scope == "all parameters" else (own,)) + self.epsilon
-        require(norm > 0 or math.isnan(norm), "a gradient that is not zero")
-        return own * min(1.0, self.max_norm / norm)
+def _clipped(
+    name: str, gradients: Mapping[str, Array], max_norm: float, scope: str, epsilon: float, elementwise: bool
+) -> Array:
+    """Return the named gradient, clipped with the others as torch.nn.utils.clip_grad_norm_ does it, or a variant."""
+    own = gradients[name]
+    if elementwise:
+        return np.clip(own, -max_norm, max_norm)
+    if scope == "none":
+        return own
+    norm = _norm(gradients.values() if scope == "all parameters" else (own,)) + epsilon
+    require(norm > 0 or math.isnan(norm), "a gradient that is not zero")
+    return own * min(1.0, max_norm / norm)
 
 
 def _reduced(
@@ -95,14 +89,14 @@ def _reduced(
 ) -> dict[str, Array]:
     """Return the gradient that the settings make of the replicas' gradients."""
     local = {name: _weighed(reduction.samples, weighed, parts) for name, parts in reduction.local.items()}
-    clipped, replicas = Clip(**clip), len(reduction.samples)
+    replicas = len(reduction.samples)
     factor = summed * scaled * repeated
     if order == "after the reduction":
         whole = {name: _taken(taken, parts) * factor for name, parts in local.items()}
-        return {"gradient": clipped(reduction.name, whole)}
+        return {"gradient": _clipped(reduction.name, whole, **clip)}
     times = replicas if order == "before the reduction, on means" else 1
     by_replica = ({name: parts[i] * times for name, parts in local.items()} for i in range(replicas))
-    return {"gradient": _taken(taken, [clipped(reduction.name, own) / times for own in by_replica]) * factor}
+    return {"gradient": _taken(taken, [_clipped(reduction.name, own, **clip) / times for own in by_replica]) * factor}
 
 
 def _weighed(samples: tuple[int, ...], weighed: str, parts: tuple[Array, ...]) -> list[Array]:
@@ -126,10 +120,6 @@ def _norm(arrays: Iterable[Array]) -> float:
     return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays))
 
 
-def _weights(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    return ("by number of samples", "equally") if len(set(reduction.samples)) > 1 else ("by number of samples",)
-
-
 def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
     yield "all"
     if len(reduction.samples) > 1:
@@ -140,14 +130,8 @@ def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
         )
 
 
-def _orders(reduction: Reduction, settings: Settings) -> Iterable[str]:
-    orders = ("after the reduction", "before the reduction", "before the reduction, on means")
-    return orders if reduction.case.clip_norm and len(reduction.samples) > 1 else orders[:1]
-
-
-def _clipping(first: Any, *others: Any) -> Values:
-    """Return the `values` of a trait that only cases with gradient clipping vary; the others use the first value."""
-    return lambda reduction, settings: (first, *others) if reduction.case.clip_norm else (first,)
+def _is_clipped(reduction: Reduction) -> bool:
+    return bool(reduction.case.clip_norm)
 
 
 def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
@@ -181,12 +165,25 @@ FORMULA: Final[Formula[Reduction]] = Formula(
     _reduced,
     (
         *FACTORS,
-        Trait("weighed", "batch.uneven", _weights),
+        Trait(
+            "weighed",
+            "batch.uneven",
+            choices_if(lambda reduction: len(set(reduction.samples)) > 1, "by number of samples", "equally"),
+        ),
         Trait("taken", "gradient.unreduced", _takes),
-        Trait("order", "clip.before_reduction", _orders),
-        Trait("scope", "clip.scope", _clipping("all parameters", "each parameter", "none")),
-        Trait("elementwise", "clip.value", _clipping(False, True)),
-        Trait("epsilon", "clip.epsilon", _clipping(1e-6, 0.0)),
+        Trait(
+            "order",
+            "clip.before_reduction",
+            choices_if(
+                lambda reduction: _is_clipped(reduction) and len(reduction.samples) > 1,
+                "after the reduction",
+                "before the reduction",
+                "before the reduction, on means",
+            ),
+        ),
+        Trait("scope", "clip.scope", choices_if(_is_clipped, "all parameters", "each parameter", "none")),
+        Trait("elementwise", "clip.value", choices_if(_is_clipped, False, True)),
+        Trait("epsilon", "clip.epsilon", choices_if(_is_clipped, 1e-6, 0.0)),
         Trait("max_norm", "clip.norm", _max_norms),
     ),
     _check,

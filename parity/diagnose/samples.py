@@ -11,7 +11,7 @@ from parity.config import schema, shards
 from parity.config.shards import Indices
 from parity.core.arrays import Array
 from parity.data import batches
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, require, seen
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen
 from parity.diagnose.topic import Question, Side, Sides, joined
 
 Step = list[Indices]  # the samples of one step, by replica
@@ -173,9 +173,8 @@ def _dealt(samples: Samples, settings: Settings) -> Iterable[str]:
     return (IN_A_ROW, IN_TURN) if samples.case.replicas > 1 else (IN_A_ROW,)
 
 
-def _paddings(samples: Samples, settings: Settings) -> Iterable[str]:
-    uneven = samples.case.distribution.samples_by_rank and samples.size % samples.case.replicas
-    return ("first samples repeated", "last samples left out", "none") if uneven else ("first samples repeated",)
+def _are_uneven(samples: Samples) -> bool:
+    return samples.case.distribution.samples_by_rank and samples.size % samples.case.replicas != 0
 
 
 def _replicas(samples: Samples, settings: Settings) -> Iterator[tuple[int, ...]]:
@@ -200,7 +199,11 @@ FORMULA: Final[Formula[Samples]] = Formula(
         Trait("replicas", "shard.rotated", _replicas),
         Trait("epochs", "sampler.epoch", choices("each epoch shuffled anew", "the same order in each epoch")),
         Trait("dealt", "sampler.order", _dealt),
-        Trait("padding", "sampler.padding", _paddings),
+        Trait(
+            "padding",
+            "sampler.padding",
+            choices_if(_are_uneven, "first samples repeated", "last samples left out", "none"),
+        ),
         Trait("steps", "sampler.repeated", choices("new samples in each step", "the first step's samples again")),
         Trait("first", "sampler.offset", choices(0, 1)),
         Trait("kept", "sampler.drop_last", choices(*KEPT)),

@@ -5,7 +5,7 @@ their tensor, so that updates, optimizer slots and learning rates can be fitted 
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from parity.diagnose.formula import Observation
 ROUNDS: Final = 20
 HALVINGS: Final = 4  # how often a step that makes the residuals larger is halved
 SLOW: Final = 0.8  # fraction of the sum of squares left by a step above which the iteration is given up
+APART: Final = 2.0**-20  # of the largest element: what rounding leaves between an array and a multiple of it
 ENOUGH: Final = 8  # values that must depend on a constant; fewer are fitted by chance
 
 Settings = dict[str, Any]
@@ -41,8 +42,8 @@ def constant(
     name: str,
     starts: Iterable[float],
     among: str = "",
-) -> float | None:
-    """Return the value of setting `name` under which `predict` comes nearest, or None if too little depends on it.
+) -> Iterator[float]:
+    """Yield the value of setting `name` under which `predict` comes nearest; nothing if too little depends on it.
 
     Args:
         predict: the formula.
@@ -62,14 +63,14 @@ def constant(
     for _ in range(ROUNDS):
         step = _step(at, point)
         if step is None:
-            return None
+            return
         nearer = _nearer(at, point, step)
         if nearer is None:
             break
         slow, point = nearer.size > SLOW * point.size, nearer
         if slow:
             break
-    return point.value
+    yield point.value
 
 
 def scale(source: Array, target: Array) -> float | None:
@@ -77,6 +78,20 @@ def scale(source: Array, target: Array) -> float | None:
     if source.shape != target.shape or np.count_nonzero(source) < ENOUGH:
         return None
     return float(np.vdot(source, target) / np.vdot(source, source))
+
+
+def multiple(source: Array, target: Array) -> float | None:
+    """Return the number by which an array has to be multiplied to be another; None if there is none."""
+    square = float(np.vdot(source, source)) if source.shape == target.shape else 0.0
+    factor = float(np.vdot(source, target)) / square if square else 0.0
+    return factor if factor and is_times(source, target, factor) else None
+
+
+def is_times(source: Array, target: Array, factor: float) -> bool:
+    """Return whether an array is another one times a factor."""
+    if source.shape != target.shape:
+        return False
+    return bool(np.abs(target - factor * source).max(initial=0.0) <= APART * np.abs(target).max(initial=0.0))
 
 
 def decades(smallest: int, largest: int) -> list[float]:

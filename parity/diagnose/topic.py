@@ -12,6 +12,7 @@ import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
+from parity.core.groups import grouped
 from parity.diagnose.explain import Explained
 from parity.diagnose.formula import Formula, Seen, seen
 from parity.trace import keys
@@ -176,14 +177,12 @@ def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:
 
     Large ones come first, since every element is evidence, unless they are so large that they take too long.
     """
-    sizes = {name: array.size for name, array in sides.reference.parameters.items()}
-    once = {tensor.name: tensor for tensor in reversed(candidates) if tensor.name.removesuffix(keys.LOCAL) in sizes}
-    ordered = sorted(once.values(), key=lambda tensor: _by_information(sizes[tensor.name.removesuffix(keys.LOCAL)]))
-    axes = {name: min(array.ndim, 2) for name, array in sides.reference.parameters.items()}
-    groups = (
-        [tensor for tensor in ordered if axes[tensor.name.removesuffix(keys.LOCAL)] == count] for count in (2, 1, 0)
-    )
-    return [tensor for group in groups for tensor in group[:OF_EACH]]
+    once = {tensor.name: tensor for tensor in reversed(candidates)}
+    arrays = {name: sides.reference.parameters.get(name.removesuffix(keys.LOCAL)) for name in once}
+    known = {name: array for name, array in arrays.items() if array is not None}
+    ordered = sorted(known, key=lambda name: _by_information(known[name].size))
+    by_axes = grouped(ordered, lambda name: min(known[name].ndim, 2))
+    return [once[name] for count in (2, 1, 0) for name in by_axes.get(count, [])[:OF_EACH]]
 
 
 def _by_information(size: int) -> tuple[bool, int]:

@@ -7,6 +7,7 @@ left to try.
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,10 +86,9 @@ class Repairing:
 
     def _port(self, file: PairFile, at: Path, folder: Path) -> Port | None:
         """Return what a comparison has left; None if it failed."""
-        try:
+        with suppress(TraceError):
             return candidates.read(file, at, folder)
-        except TraceError:
-            return None
+        return None
 
     def _wishes(self, state: State) -> list[Wish]:
         """Return for each cause the first edit that was not refused, each edit once."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from parity.core.groups import by_key
 from parity.core.wording import agree, count, listed
 from parity.pairs.weights import show as weights
 from parity.report.console import Console
@@ -71,10 +72,7 @@ def _matched(matched: Matched) -> Iterator[str]:
 
 def _accepted(expected: list[Cause]) -> Iterator[str]:
     """Yield a line for each cause and reason of accepted differences, with all places where it occurs."""
-    places: dict[tuple[str, str], list[str]] = {}
-    for cause in expected:
-        places.setdefault((cause.id, cause.reason), []).append(cause.where)
-    for (name, reason), where in places.items():
+    for (name, reason), where in by_key(((cause.id, cause.reason), cause.where) for cause in expected).items():
         yield f"accepted: {name} at {_few(where)}: {reason}"
 
 
@@ -110,19 +108,14 @@ def _variations(variations: list[Variation], told: str) -> Iterator[str]:
 
 def _reasons(left: list[Variation]) -> str:
     """Return why variations were left out, with the names for each reason; error messages are only in the JSON."""
-    by_reason: dict[str, list[str]] = {}
-    for variation in left:
-        by_reason.setdefault(variation.skipped, []).append(variation.name)
+    by_reason = by_key((variation.skipped, variation.name) for variation in left)
     return "; ".join(f"{listed(names, FEW_NAMES)}: {reason}" for reason, names in by_reason.items())
 
 
 def _coverage(coverage: Coverage) -> str:
     """Return how many branches were reached, and which were not, grouped by kind."""
     line = f"coverage: {coverage.reached} of {count(coverage.of, 'branch')}"
-    missed: dict[str, list[str]] = {}
-    for branch in coverage.branches:
-        if not branch.reached:
-            missed.setdefault(branch.branch, []).append(branch.where)
+    missed = by_key((branch.branch, branch.where) for branch in coverage.branches if not branch.reached)
     places = ", ".join(f"{kind} at {listed(where, FEW_NAMES)}" for kind, where in missed.items())
     return f"{line}; not reached: {places}" if missed else line
 

@@ -8,11 +8,12 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
+from parity.core.groups import grouped
 from parity.core.wording import count, fitted, listed
 from parity.report import layouts, pairs, words
 from parity.report.console import Console
 from parity.report.words import extent_line, sides_in_words
-from parity.results import ELSEWHERE, RANKING, CaseResult, Cause, Check, Divergence, LayoutCheck, Report, Side
+from parity.results import ELSEWHERE, RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # The kinds of tensors in execution order, with the headings of their columns.
 KINDS = {
@@ -234,10 +235,7 @@ def _is_repeated(case: CaseResult) -> bool:
 
 def _causes(case: CaseResult, console: Console) -> None:
     """Print each cause once, with the values of both sides, its first place, and the number of further places."""
-    alike: dict[tuple[str, str], list[Cause]] = {}
-    for cause in case.causes:
-        alike.setdefault((cause.id, sides_in_words(cause)), []).append(cause)
-    for (name, sides), causes in alike.items():
+    for (name, sides), causes in grouped(case.causes, lambda cause: (cause.id, sides_in_words(cause))).items():
         where = listed([cause.where for cause in causes], 1)
         console.print(f"  cause: {name} at {where}{': ' if sides else ''}{sides}", style="bold")
         console.fold(f"    {causes[0].evidence}")

@@ -28,6 +28,7 @@ import msgspec
 from parity import cli
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
+from parity.core.groups import grouped
 from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.console import progress
@@ -147,9 +148,7 @@ class _Recordings:
 
     def __init__(self, faults: Sequence[Fault], clean: Sequence[Case], folder: Path) -> None:
         self.folder = folder
-        by_case: dict[bytes, list[Fault]] = {}
-        for fault in faults:
-            by_case.setdefault(msgspec.json.encode(resolve(fault)), []).append(fault)
+        by_case = grouped(faults, lambda fault: msgspec.json.encode(resolve(fault)))
         self.cases = [*(resolve(faults_of_case[0]) for faults_of_case in by_case.values()), *clean]
         self.faults = [*by_case.values(), *([] for _ in clean)]
         self._lock = threading.Lock()

@@ -99,11 +99,7 @@ def _model(draw: Draw, model: str) -> dict[str, Any]:
 
 
 def _source(draw: Draw, model: str) -> str:
-    return (
-        "synthetic"
-        if model in ("transformer", "linear_stack")
-        else draw(st.sampled_from(["synthetic", SOURCES[model]]))
-    )
+    return draw(st.sampled_from(["synthetic", SOURCES[model]])) if model in SOURCES else "synthetic"
 
 
 def _optimizer(draw: Draw) -> dict[str, Any]:

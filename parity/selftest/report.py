@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.core.wording import agree, count
-from parity.report import ci, markdown
+from parity.report import ci, markdown, words
 from parity.report.console import Console
 from parity.report.html import page
 from parity.report.output import Makers
@@ -17,7 +17,6 @@ from parity.selftest.outcome import Outcome
 NAMED = 0.9  # fraction of the faults that must be named
 PIPE_WIDTH = 140  # columns if the output is no terminal
 SCHEMA = 1
-MARKS = {"match": "✓", "diverged": "✗", "error": "!"}
 VERDICTS = {0: "match", 1: "diverged", 3: "error"}  # by exit status
 
 
@@ -172,11 +171,13 @@ def _row(number: int, outcome: Outcome, objections: dict[str, list[bool]]) -> di
 
 def _page(selftest: Selftest) -> str:
     facts = document(selftest)
-    banner = page.Banner(selftest.verdict, MARKS[selftest.verdict], headline(selftest), selftest.command)
+    banner = page.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
     sections = [
-        page.Section("overview", "Overview", page.part("selftest_overview", marks=MARKS, **facts)),
-        page.Section("faults", "Planted faults", page.part("selftest_faults", marks=MARKS, faults=facts["faults"])),
-        page.Section("clean", "Clean runs", page.part("selftest_clean", marks=MARKS, clean=facts["clean"])),
+        page.Section("overview", "Overview", page.part("selftest_overview", **facts)),
+        page.Section(
+            "faults", "Planted faults", page.part("selftest_faults", marks=words.MARKS, faults=facts["faults"])
+        ),
+        page.Section("clean", "Clean runs", page.part("selftest_clean", marks=words.MARKS, clean=facts["clean"])),
     ]
     return page.render("Parity self-test", banner, sections, facts)
 
@@ -203,9 +204,9 @@ def _test(outcome: Outcome) -> ci.Test:
 def _markdown(selftest: Selftest) -> str:
     faults = document(selftest)["faults"]
     missed = [row for row in faults if not (row["caught"] and row["placed"] and row["named"])]
-    words = ("caught", "placed", "named")
-    rows = [[markdown.escaped(row["fault"]), *("yes" if row[word] else "**no**" for word in words)] for row in missed]
-    paragraphs = markdown.table(("fault", *words), rows) if missed else []
+    marks = ("caught", "placed", "named")
+    rows = [[markdown.escaped(row["fault"]), *("yes" if row[mark] else "**no**" for mark in marks)] for row in missed]
+    paragraphs = markdown.table(("fault", *marks), rows) if missed else []
     return markdown.document(
         headline(selftest), paragraphs, [markdown.escaped(selftest.error)] if selftest.error else []
     )

@@ -18,36 +18,21 @@ from parity.results import Cause, Changed
 from parity.runtime.experiment import Change, Found, Outcome
 
 FORMS: Final = {"gelu": "gelu.form", "smooth_l1_loss": "smooth_l1_loss.form"}  # of candidates.FORMS
-# What both frameworks and their libraries call a setting, by the name that causes have (docs/causes.md).
+# What both frameworks and their libraries call a setting, and the name that causes have (docs/causes.md).
 NAMES: Final = {
-    "eps": "epsilon",
-    "variance_epsilon": "epsilon",
-    "layer_norm_epsilon": "epsilon",
-    "layer_norm_eps": "epsilon",
-    "norm_eps": "epsilon",
+    **dict.fromkeys(("eps", "variance_epsilon", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"), "epsilon"),
     "negative_slope": "slope",
     "approximate": "form",
-    "max_value": "cap",
-    "max_val": "cap",
+    **dict.fromkeys(("max_value", "max_val"), "cap"),
     "p": "rate",
-    "key_dim": "key_dim",
-    "padding_idx": "padding_idx",
     "strides": "stride",
     "dilation_rate": "dilation",
-    "n_head": "num_heads",
-    "n_heads": "num_heads",
-    "num_attention_heads": "num_heads",
-    "attention_scale": "scale",
-    "scaling": "scale",
-    "attn_mask": "mask",
-    "attention_mask": "mask",
-    "use_causal_mask": "mask",
-    "is_causal": "mask",
-    "key_padding_mask": "mask",
-    "padding_mask": "mask",
-    "sliding_window": "window",
-    "sliding_window_size": "window",
-    "window_size": "window",
+    **dict.fromkeys(("n_head", "n_heads", "num_attention_heads"), "num_heads"),
+    **dict.fromkeys(("attention_scale", "scaling"), "scale"),
+    **dict.fromkeys(
+        ("attn_mask", "attention_mask", "use_causal_mask", "is_causal", "key_padding_mask", "padding_mask"), "mask"
+    ),
+    **dict.fromkeys(("sliding_window", "sliding_window_size", "window_size"), "window"),
 }
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, are_axes
 from parity.diagnose.experiment.executed import Executed, Lookup, lookups_of
-from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, is_setting
+from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, attribute, is_setting
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 
 Replaced = Callable[[types.CodeType, Any], types.CodeType]
@@ -39,7 +39,8 @@ def defaults(run: Executed) -> Iterator[Knob]:
     values = function.__defaults__ or ()
     for number, (name, value) in enumerate(zip(positional[len(positional) - len(values) :], values, strict=True)):
         if is_setting(value):
-            yield Knob(name, run.name, run.source, value, "default", _default(function, number))
+            change = attribute(function, "__defaults__", _with(number))
+            yield Knob(name, run.name, run.source, value, "default", change)
     for name, value in (function.__kwdefaults__ or {}).items():
         if is_setting(value):
             yield Knob(name, run.name, run.source, value, "default", assignment(function.__kwdefaults__, name))
@@ -55,7 +56,7 @@ def variables(run: Executed) -> Iterator[Knob]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):  # a local one has no cells yet
         with contextlib.suppress(ValueError):  # an empty cell
             if cell.cell_contents is not None and is_setting(cell.cell_contents):
-                yield Knob(name, run.name, run.source, cell.cell_contents, "variable", _cell(cell))
+                yield Knob(name, run.name, run.source, cell.cell_contents, "variable", attribute(cell, "cell_contents"))
 
 
 def functions(run: Executed) -> Iterator[Knob]:
@@ -119,7 +120,7 @@ def _ends(function: types.FunctionType, loads: Sequence[dis.Instruction]) -> Cha
             instructions[load.offset + 1] = first + number % 2
         return code.replace(co_consts=(*code.co_consts, *ends), co_code=bytes(instructions))
 
-    return _recompiled(function, replaced)
+    return attribute(function, "__code__", replaced)
 
 
 def signs(sign: str) -> list[str]:
@@ -158,30 +159,14 @@ MISTAKEN: Mapping[str, tuple[str, ...]] = {
 COMPARED: Mapping[str, int] = _arguments("a {} b", ("<", "<=", ">", ">=", "==", "!="))
 
 
-def _cell(cell: types.CellType) -> Changed:
-    @contextlib.contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        before = cell.cell_contents
-        cell.cell_contents = value
-        try:
-            yield
-        finally:
-            cell.cell_contents = before
-
-    return changed
+def _with(number: int) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
+    """Return the change of one entry of a tuple."""
+    return lambda before, value: (*before[:number], value, *before[number + 1 :])
 
 
-def _default(function: types.FunctionType, number: int) -> Changed:
-    @contextlib.contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        before = function.__defaults__ or ()
-        function.__defaults__ = (*before[:number], value, *before[number + 1 :])
-        try:
-            yield
-        finally:
-            function.__defaults__ = before
-
-    return changed
+def _with_byte(code: types.CodeType, place: int, byte: int) -> bytes:
+    """Return the instructions of a code object with another byte at a place."""
+    return code.co_code[:place] + bytes([byte]) + code.co_code[place + 1 :]
 
 
 def _constant(function: types.FunctionType, instruction: dis.Instruction) -> Changed:
@@ -191,28 +176,22 @@ def _constant(function: types.FunctionType, instruction: dis.Instruction) -> Cha
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
         consts = code.co_consts
         if max(number, len(consts)) >= 1 << 8:  # an instruction's argument is a byte
-            return code.replace(co_consts=(*consts[:number], value, *consts[number + 1 :]))
-        instructions = code.co_code[:place] + bytes([len(consts)]) + code.co_code[place + 1 :]
-        return code.replace(co_consts=(*consts, value), co_code=instructions)
+            return code.replace(co_consts=_with(number)(consts, value))
+        return code.replace(co_consts=(*consts, value), co_code=_with_byte(code, place, len(consts)))
 
-    return _recompiled(function, replaced)
+    return attribute(function, "__code__", replaced)
 
 
 def _renamed(number: int) -> Replaced:
     """Return the change of a name, wherever it stands."""
-
-    def replaced(code: types.CodeType, name: str) -> types.CodeType:
-        return code.replace(co_names=(*code.co_names[:number], name, *code.co_names[number + 1 :]))
-
-    return replaced
+    return lambda code, name: code.replace(co_names=_with(number)(code.co_names, name))
 
 
 def _renamed_at(lookup: Lookup) -> Replaced:
     """Return the change of a name where one instruction looks it up."""
 
     def replaced(code: types.CodeType, name: str) -> types.CodeType:
-        place = lookup.offset + 1
-        instructions = code.co_code[:place] + bytes([lookup.argument]) + code.co_code[place + 1 :]
+        instructions = _with_byte(code, lookup.offset + 1, lookup.argument)
         return code.replace(co_names=(*code.co_names, name), co_code=instructions)
 
     return replaced
@@ -235,7 +214,7 @@ def _name(function: types.FunctionType, renamed: Replaced) -> Changed:
         for space in spaces:
             space[_STAND_IN] = value
         try:
-            with _recompiled(function, replaced)(value):
+            with attribute(function, "__code__", replaced)(value):
                 yield
         finally:
             for space in spaces:
@@ -268,9 +247,9 @@ def _operator(function: types.FunctionType, place: int, group: Mapping[str, int]
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
         if value in ALONE:
             return code.replace(co_code=code.co_code[: place - 1] + ALONE[value] + _unused(code.co_code, place + 3))
-        return code.replace(co_code=code.co_code[:place] + bytes([group[value]]) + code.co_code[place + 1 :])
+        return code.replace(co_code=_with_byte(code, place, group[value]))
 
-    return _recompiled(function, replaced)
+    return attribute(function, "__code__", replaced)
 
 
 def _unused(instructions: bytes, start: int) -> bytes:
@@ -279,18 +258,3 @@ def _unused(instructions: bytes, start: int) -> bytes:
     while instructions[end] == dis.opmap["CACHE"]:
         end += 2
     return bytes([dis.opmap["NOP"], 0]) * ((end - start) // 2) + instructions[end:]
-
-
-def _recompiled(function: types.FunctionType, replaced: Replaced) -> Changed:
-    """Return the change that gives a function another code object."""
-
-    @contextlib.contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        before = function.__code__
-        function.__code__ = replaced(before, value)
-        try:
-            yield
-        finally:
-            function.__code__ = before
-
-    return changed

@@ -22,7 +22,7 @@ class Source(NamedTuple):
 def source(own: Array, canonical: Sequence[Array]) -> Source | None:
     """Return the canonical input that an input is a transposed copy of; None if it is of none."""
     for number, array in enumerate(canonical):
-        for axes in _orders(own.ndim) if own.ndim == array.ndim <= MOST_AXES else ():
+        for axes in permutations(range(own.ndim)) if own.ndim == array.ndim <= MOST_AXES else ():
             moved = np.transpose(array, axes)
             if moved.shape == own.shape and _same(moved, own):
                 return Source(number, axes)
@@ -64,11 +64,6 @@ def near(mine: Array, theirs: Array) -> bool:
     mine, theirs = np.where(finite, mine, 0.0), np.where(finite, theirs, 0.0)
     largest = max(np.abs(mine).max(initial=0.0), np.abs(theirs).max(initial=0.0))
     return bool(np.abs(mine - theirs).max(initial=0.0) <= NEAR * largest)
-
-
-def _orders(count: int) -> list[tuple[int, ...]]:
-    """Return all orders of axes, the given one first."""
-    return list(permutations(range(count)))
 
 
 def _same(one: Array, other: Array) -> bool:

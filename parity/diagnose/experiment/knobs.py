@@ -15,6 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from parity.core.groups import grouped
+from parity.core.patches import applied
+
 Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
@@ -162,11 +165,7 @@ def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
 
 def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:
     """Return the change to one of some values, by the text that tells it."""
-
-    def changed(how: Any) -> AbstractContextManager[None]:
-        return change(ways[how])
-
-    return changed
+    return lambda how: change(ways[how])
 
 
 def is_near(knob: Knob, lines: Iterable[str]) -> bool:
@@ -181,10 +180,8 @@ def is_near(knob: Knob, lines: Iterable[str]) -> bool:
 
 def joint(found: Iterable[Knob]) -> Iterator[Knob]:
     """Yield, for attributes that several modules of one class have alike, the change of all of them at once."""
-    alike: dict[tuple[Any, ...], list[Knob]] = {}
-    for knob in found:
-        if knob.of:
-            alike.setdefault((knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)), []).append(knob)
+    of_modules = (knob for knob in found if knob.of)
+    alike = grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)))
     for several in alike.values():
         if len(several) > 1:
             yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=together(several))
@@ -211,15 +208,7 @@ def widened(trial: tuple[Knob, Any], among: Iterable[Knob]) -> tuple[Knob, Any]:
 
 def together(several: Sequence[Knob]) -> Changed:
     """Return the change of several settings to one value."""
-
-    @contextlib.contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for knob in several:
-                stack.enter_context(knob.changed(value))
-            yield
-
-    return changed
+    return lambda value: applied(knob.changed(value) for knob in several)
 
 
 def words(code: types.CodeType) -> Iterator[str]:
@@ -239,6 +228,21 @@ def _class_words(kind: type, base: type) -> Iterator[str]:
         for method in vars(own).values():
             if isinstance(method, types.FunctionType):
                 yield from words(method.__code__)
+
+
+def attribute(of: Any, name: str, replaced: Callable[[Any, Any], Any] = lambda before, value: value) -> Changed:
+    """Return the change of an attribute; `replaced` makes what it is then of what it was and of the value to try."""
+
+    @contextlib.contextmanager
+    def changed(value: Any) -> Iterator[None]:
+        before = getattr(of, name)
+        setattr(of, name, replaced(before, value))
+        try:
+            yield
+        finally:
+            setattr(of, name, before)
+
+    return changed
 
 
 def assignment(names: dict[str, Any], name: str) -> Changed:

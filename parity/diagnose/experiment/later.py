@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.core.arrays import Array
-from parity.core.wording import agree, count
+from parity.core.wording import agree, count, listed
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import DENSE, SLICES
 from parity.diagnose.experiment.pieces import PARAMETER
 from parity.diagnose.place import around, plain
+from parity.diagnose.solve import is_times, multiple
 from parity.results import CaseResult, Cause, Divergence
 from parity.runtime.experiment import LATER, Change, Outcome, Question, Tensor
 from parity.trace import keys
@@ -42,7 +43,6 @@ IDS: Final = {
     "ignore_index": "cross_entropy.ignored",
     "ignore_class": "cross_entropy.ignored",
 }
-FACTOR: Final = 2.0**-20  # how far the ratio of two tensors' elements may vary where one is a multiple of the other
 NOISE: Final = 2.0**-36  # of the largest gradient: what may be rounding, as of a bias before a norm
 EXACT: Final = 1e-8  # of a ratio that is told as a fraction
 NEAR: Final = 1e-9  # elements that differ by less, relative to the largest, are alike
@@ -201,12 +201,11 @@ def with_named(
 
 def both(asked: Parted, traces: tuple[Trace, Trace]) -> tuple[Any, Any]:
     """Return the tensor that differs as each side has recorded it; of an update, how far the parameter has moved."""
-    stem = keys.step_file(asked.step)
+    key = keys.key("parameter" if asked.kind == keys.UPDATE else asked.kind, asked.name)
+    after = [trace.open("high", keys.step_file(asked.step)).get(key) for trace in traces]
     if asked.kind != keys.UPDATE:
-        key = keys.key(asked.kind, asked.name)
-        return tuple(trace.open("high", stem).get(key) for trace in traces)  # type: ignore[return-value]
-    after = [trace.open("high", stem).get(PARAMETER + asked.name) for trace in traces]
-    before = [trace.open("high", keys.INITIAL).get(PARAMETER + asked.name) for trace in traces]
+        return after[0], after[1]
+    before = [trace.open("high", keys.INITIAL).get(key) for trace in traces]
     moved = [None if a is None or b is None else a - b for a, b in zip(after, before, strict=True)]
     return moved[0], moved[1]
 
@@ -230,7 +229,7 @@ def difference(kind: str, name: str, torch: Array | None, keras: Array | None) -
             return f"{side} {none.format(name)}, {other} {does}"
         if rows := _empty_rows(zeros, values):
             return f"{side} {none.format(f'{rows} of {name}')}, {other} {does}"
-    if factor := _factor(torch, keras):
+    if factor := multiple(torch, keras):
         return f"{what} of {name} in keras is {factor:.6g} times that in torch"
     return f"{what} of {name} differs {_extent(torch, keras)}"
 
@@ -250,7 +249,7 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     gradients = [key for key in gradients if np.abs(torch[key]).max(initial=0.0) > NOISE * largest]
     loss = keys.key("loss", asked.name)
     ratio = float(keras[loss] / torch[loss]) if torch[loss] else 0.0
-    if not gradients or any(not _is_times(torch[key], keras[key], ratio) for key in gradients):
+    if not gradients or any(not is_times(torch[key], keras[key], ratio) for key in gradients):
         return None
     share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
     factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
@@ -266,15 +265,10 @@ def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     moved = [(torch, keras) for torch, keras in updates if torch is not None and keras is not None and torch.any()]
     largest = max(moved, key=lambda sides: np.abs(sides[0]).max(), default=None)
     factor = float(np.vdot(*largest)) / float(np.vdot(largest[0], largest[0])) if largest else 1.0
-    if len(moved) < 2 or any(not _is_times(torch, keras, factor) for torch, keras in moved):
+    if len(moved) < 2 or any(not is_times(torch, keras, factor) for torch, keras in moved):
         return None
     evidence = f"in step {asked.step}, keras moves every parameter {factor:.6g} times as far as torch"
     return Cause(id=RESCALED, where=asked.where, torch=1.0, keras=float(f"{factor:.6g}"), evidence=evidence)
-
-
-def _is_times(torch: Array, keras: Array, factor: float) -> bool:
-    largest = np.abs(keras).max(initial=0.0)
-    return torch.shape == keras.shape and bool(np.abs(keras - factor * torch).max(initial=0.0) <= FACTOR * largest)
 
 
 def _empty_rows(zeros: Array, values: Array) -> str:
@@ -285,16 +279,7 @@ def _empty_rows(zeros: Array, values: Array) -> str:
     rows, count = np.flatnonzero(~lines[0] & lines[1]), int(lines[1].sum())
     if not 0 < len(rows) < count:
         return ""
-    named = ", ".join(map(str, rows[:MOST])) + (f" and {len(rows) - MOST} more" if len(rows) > MOST else "")
-    return f"{agree(len(rows), 'row')} {named}"
-
-
-def _factor(torch: Array, keras: Array) -> float | None:
-    """Return the number by which torch's elements are to be multiplied to give Keras's; None if there is none."""
-    scale = float(np.vdot(torch, torch))
-    factor = float(np.vdot(torch, keras)) / scale if scale else 0.0
-    left = np.abs(keras - factor * torch).max(initial=0.0)
-    return factor if factor and left <= FACTOR * np.abs(keras).max(initial=0.0) else None
+    return f"{agree(len(rows), 'row')} {listed(list(map(str, rows)), MOST)}"
 
 
 def _extent(torch: Array, keras: Array) -> str:

@@ -64,7 +64,7 @@ def of_value(
     if own is None:
         return
     wholes = (fitted(_read(mask), own.shape) for mask in theirs)
-    others: list[dict[str, Array | None]] = [dict(_both(mask)) for mask in wholes if mask is not None]
+    others: list[dict[str, Array | None]] = [{THEIRS: mask, OPPOSITE: ~mask} for mask in wholes if mask is not None]
     alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
     for ways, form in itertools.product((alone, *others), _forms(array(value))):
         made = {
@@ -90,10 +90,6 @@ def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:
         return None
     nearest = min(ways, key=lambda way: sum(map(operator.ne, way, shape)))
     return np.broadcast_to(mask.reshape(nearest), tuple(map(max, nearest, shape)))
-
-
-def _both(mask: Array) -> list[tuple[str, Array]]:
-    return [(THEIRS, mask), (OPPOSITE, ~mask)]
 
 
 def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+from parity.core.groups import grouped
 from parity.diagnose.experiment.knobs import Knob
 
 SAME, ODD_FIRST, VALID = "same", "same, the odd one first", "valid"
@@ -77,17 +78,16 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
     """
     for operation in found:
         yield _knob([operation], tuple(operation.ways), doing)
-    for line in dict.fromkeys((each.source, each.name, each.what, each.before) for each in found if each.source):
-        alike = [each for each in found if (each.source, each.name, each.what, each.before) == line]
+    with_line = [each for each in found if each.source]
+    for alike in grouped(with_line, lambda each: (each.source, each.name, each.what, each.before)).values():
         if len(alike) > 1:
             yield _knob(alike, tuple(alike[0].ways), doing)
-    for kind in dict.fromkeys(operation.kind for operation in found if operation.what == PADDING):
-        alike = [operation for operation in found if operation.kind == kind]
+    for kind in dict.fromkeys(each.kind for each in found if each.what == PADDING):
+        alike = [each for each in found if each.kind == kind]
         if len(alike) > 1:
             yield _knob(alike, RULES, doing)
-    for name in dict.fromkeys(operation.name for operation in found if operation.what == FUNCTION):
-        alike = [operation for operation in found if (operation.name, operation.what) == (name, FUNCTION)]
-        if len(alike) > 1 and {operation.source for operation in alike} != {alike[0].source or None}:
+    for alike in grouped((each for each in found if each.what == FUNCTION), lambda each: each.name).values():
+        if len(alike) > 1 and {each.source for each in alike} != {alike[0].source or None}:
             yield _knob(alike, (LEFT_OUT,), doing)
 
 

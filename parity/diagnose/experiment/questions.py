@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from parity.config.pair import UNKNOWN
 from parity.diagnose.place import around, number, plain
 from parity.results import CaseResult, Cause, worst
@@ -152,14 +154,7 @@ class Asked:
         match = next((match for match in self._matching.matches if match.torch == name), None)
         if match is None:
             return mine, None
-        return mine, Tensor(
-            key=key,
-            module=plain(match.keras),
-            kind="returned",
-            number=number(match.keras),
-            axes=match.axes,
-            shape=shape,
-        )
+        return mine, replace(mine, module=plain(match.keras), number=number(match.keras), axes=match.axes)
 
     def _given(self, name: str) -> tuple[Tensor, Tensor | None]:
         """Return where both sides find a tensor that a module is given."""
@@ -173,15 +168,7 @@ class Asked:
             return mine, None
         path, axes = layer
         shape = list(shapes[number(name) % len(shapes)])
-        return mine, Tensor(
-            key=key,
-            module=path,
-            kind="given",
-            number=number(name),
-            each=len(shapes),
-            axes=axes,
-            shape=shape,
-        )
+        return mine, replace(mine, module=path, each=len(shapes), axes=axes, shape=shape)
 
     def _of(self, module: str) -> list[Match]:
         """Return the matches of what a module of torch returns."""

@@ -10,7 +10,7 @@ from parity.core.arrays import Array
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial
 from parity.diagnose.experiment.candidates import Tries, added, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
-from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive
+from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
 
 DIGITS: Final = 17  # that identify a float64
 HUGE: Final = 1000  # times the present number, or 1
@@ -68,7 +68,7 @@ class Search:
         self._calls, self._target, self._values = Calls(call, attempts, seconds), target, values
         self._may_solve = may_solve
         start = time.monotonic()
-        self._left = self._missed(self._calls.under(()))
+        self._left = self._left_under()
         self._calls.limit(time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
@@ -103,8 +103,7 @@ class Search:
 
     def reproduced(self, trials: tuple[Trial, ...]) -> bool:
         """Return whether changes reproduce the other side, or leave only what float32 cannot see."""
-        left = self._missed(self._calls.under(trials))
-        return self._reproduces(left) or self._is_below_float32(left)
+        return self._is_met(self._left_under(*trials))
 
     def _singles(
         self, knobs: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]
@@ -150,7 +149,7 @@ class Search:
         tries.turn += 1
         result = self._calls.under((*base, (tries.knob, value)))
         left = self._missed(result)
-        if (self._reproduces(left) or self._is_below_float32(left)) and self._drowns(tries.knob, value, base):
+        if self._is_met(left) and self._drowns(tries.knob, value, base):
             left = np.inf
         tries.trials.append((left, value))
         if self._reproduces(left):
@@ -168,8 +167,7 @@ class Search:
         is_huge = is_number(knob.value) and is_number(value) and value >= HUGE * max(abs(knob.value), 1)
         if not (is_huge or callable(value)):
             return False
-        left = self._missed(self._calls.under((*base, (knob, HUGE * value if is_huge else zeros))))
-        return self._reproduces(left) or self._is_below_float32(left)
+        return self.reproduced((*base, (knob, HUGE * value if is_huge else zeros)))
 
     def _default(self, tries: Tries, base: tuple[Trial, ...]) -> float | None:
         """Return the number that does as well as None, if that stands for a default; None if it stands for nothing.
@@ -178,7 +176,7 @@ class Search:
         """
 
         def does(number: float) -> bool:
-            return self._reproduces(self._missed(self._calls.under((*base, (tries.knob, number)))))
+            return self._reproduces(self._left_under(*base, (tries.knob, number)))
 
         for number in filter(is_number, tries.values[tries.turn :]):
             if self._calls.is_over():
@@ -190,7 +188,7 @@ class Search:
     def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
         """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""
         is_text = isinstance(knob.value, str) and knob.kind in TEXTS
-        return is_text and self._reproduces(self._missed(self._calls.under((*base, (knob, ANOTHER)))))
+        return is_text and self._reproduces(self._left_under(*base, (knob, ANOTHER)))
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -229,31 +227,33 @@ class Search:
 
         An integer stays one.
         """
-        if isinstance(knob.value, int) and self._reproduces(
-            self._missed(self._calls.under((*base, (knob, round(number))))), SPARE
-        ):
+
+        def does(near: float) -> bool:
+            return self._reproduces(self._left_under(*base, (knob, near)), SPARE)
+
+        if isinstance(knob.value, int) and does(round(number)):
             return round(number)
         for digits in range(DIGITS):
             rounded = float(f"{number:.{digits}g}") if digits else 0.0
             for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
-                if self._reproduces(self._missed(self._calls.under((*base, (knob, near)))), SPARE):
+                if does(near):
                     return near
         return number
 
     def _found(self, trials: tuple[Trial, ...]) -> Found:
-        return Found(trials, bits_of(self._target, self._missed(self._calls.under(trials))), self.before)
+        return Found(trials, bits_of(self._target, self._left_under(*trials)), self.before)
 
     def _missed(self, value: Array | None) -> float:
         """Return by how much a value misses the other side's, infinity if it is of another shape."""
-        target = self._target.value
-        if value is None or value.shape != target.shape:
-            return np.inf
-        with np.errstate(all="ignore"):
-            apart = np.abs(np.subtract(value, target, dtype=np.float64))
-        alike = value == target
-        if value.dtype.kind == target.dtype.kind == "f":
-            alike |= np.isnan(value) & np.isnan(target)
-        return float(np.nan_to_num(np.where(alike, 0.0, apart), nan=np.inf).max(initial=0.0))
+        return largest_difference(self._target.value, value)
+
+    def _left_under(self, *trials: Trial) -> float:
+        """Return by how much what the module computes under changes misses the other side's value."""
+        return self._missed(self._calls.under(trials))
+
+    def _is_met(self, left: float) -> bool:
+        """Return whether a value is reproduced, or what is left of it is below what float32 can see."""
+        return self._reproduces(left) or self._is_below_float32(left)
 
     def _is_below_float32(self, left: float) -> bool:
         """Return whether what is left is less than rounding to float32 makes, and far less than what it was."""

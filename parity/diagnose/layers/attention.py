@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
 from parity.diagnose.layers.call import PRECISIONS, Call, constant, far, numbers, optional, parameter
@@ -50,8 +50,7 @@ def _check(call: Call) -> None:
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     y = _samples_first(call.output, settings)
-    if far(_attended(call, FIRST, settings), y[FIRST]):
-        raise NotApplicable("far off")
+    require(not far(_attended(call, FIRST, settings), y[FIRST]), "a first sample that is near")
     return {"output": _samples_first(_attended(call, slice(None), settings), settings)}
 
 
@@ -183,9 +182,8 @@ def _fully_masked(call: Call, settings: Settings) -> tuple[str, ...]:
     return ("NaN", "zeros", "mean") if settings["mask"] == STRICT else ("NaN",)
 
 
-def _layouts(call: Call, settings: Settings) -> tuple[str, ...]:
-    fits = call.inputs[0].shape == call.inputs[1].shape
-    return ("sequence first", BATCH_FIRST) if fits else ("sequence first",)
+def _has_one_shape(call: Call) -> bool:
+    return call.inputs[0].shape == call.inputs[1].shape
 
 
 def _counts(call: Call, settings: Settings) -> Iterator[int]:
@@ -208,9 +206,7 @@ def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
     def predict(_: Call, **trial: Any) -> dict[str, Array]:
         return {"output": _finished(call, scored, FIRST, trial)}
 
-    scale = solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
-    if scale is not None:
-        yield scale
+    yield from solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
 
 
 def _rates(call: Call, settings: Settings) -> tuple[float, ...]:
@@ -226,7 +222,7 @@ ATTENTION = Formula(
         Trait("fully_masked_row", "attention.fully_masked_row", _fully_masked),
         Trait("packing", "attention.packing", choices(*ORDERS, PER_HEAD)),
         Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),
-        Trait("layout", "attention.batch_first", _layouts),
+        Trait("layout", "attention.batch_first", choices_if(_has_one_shape, "sequence first", BATCH_FIRST)),
         Trait("softmax_axis", "attention.softmax_axis", choices("keys", "queries")),
         Trait("weight", "attention.weight", choices(*WEIGHTS)),
         Trait("bias", "attention.bias", choices("added", "left out", "only the input's", "only the output's")),

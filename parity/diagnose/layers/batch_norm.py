@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers import norms
 from parity.diagnose.layers.call import Call, numbers, per_channel
 from parity.diagnose.layers.norms import Axes, Moments
@@ -43,10 +43,12 @@ def _check(call: Call) -> None:
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    result = norms.normalised(
-        _moments(call, settings), norms.affine(call, _broadcast_shape(call.inputs[0]), settings), settings
-    )
-    return {"output": result} | _running(call, **settings)
+    return {"output": norms.normalised(_parts(call, settings), settings)} | _running(call, **settings)
+
+
+def _parts(call: Call, settings: Settings) -> norms.Parts:
+    x = call.inputs[0]
+    return norms.Parts(_moments(call, settings), norms.affine(call, _broadcast_shape(x), settings), _axes(x))
 
 
 def _axes(x: Array) -> Axes:
@@ -118,12 +120,8 @@ def _modes(call: Call, settings: Settings) -> tuple[str, ...]:
     return modes if set(STATISTICS) <= set(call.buffers) else (BATCH,)
 
 
-def _scopes(call: Call, settings: Settings) -> tuple[str, ...]:
-    return (OWN, ALL, ALL_AS_OWN) if len(call.replicas) > 1 else (OWN,)
-
-
-def _holders(call: Call, settings: Settings) -> tuple[str, ...]:
-    return (OWN, FIRST, "the replicas' mean") if len(call.replicas) > 1 else (OWN,)
+def _has_replicas(call: Call) -> bool:
+    return len(call.replicas) > 1
 
 
 def _befores(call: Call, settings: Settings) -> tuple[str, ...]:
@@ -140,32 +138,24 @@ def _replicas_own(replica: int) -> str:
     return f"replica {replica}'s"
 
 
-def _epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    x = call.inputs[0]
-    transform = norms.affine(call, _broadcast_shape(x), settings)
-    return norms.epsilons(_moments(call, settings), transform, _axes(x), call.output, settings)
-
-
 def _momenta(call: Call, settings: Settings) -> Iterator[float]:
     yield from MOMENTA
     if "running_mean" in call.seen and settings["mode"] == BATCH:
-        momentum = solve.constant(_running, call, settings, "momentum", MOMENTA, among="running_mean")
-        if momentum is not None:
-            yield momentum
+        yield from solve.constant(_running, call, settings, "momentum", MOMENTA, among="running_mean")
 
 
 BATCH_NORM = Formula(
     _predict,
     (
         Trait("mode", "batch_norm.mode", _modes),
-        Trait("scope", "batch_norm.scope", _scopes),
+        Trait("scope", "batch_norm.scope", choices_if(_has_replicas, OWN, ALL, ALL_AS_OWN)),
         Trait("frozen", "batch_norm.frozen", lambda call, settings: (not call.training, call.training)),
         Trait("running_variance", "batch_norm.running_variance", choices("unbiased", "biased")),
         Trait("before", "batch_norm.buffers", _befores),
-        Trait("buffers", "batch_norm.buffers", _holders),
+        Trait("buffers", "batch_norm.buffers", choices_if(_has_replicas, OWN, FIRST, "the replicas' mean")),
         Trait("momentum", "batch_norm.momentum", _momenta),
         Trait("skipped", "module.skipped", choices(False, True)),
-        *norms.traits("batch_norm", _epsilons),
+        *norms.traits("batch_norm", _parts),
     ),
     _check,
 )

@@ -3,6 +3,7 @@
 A convolution is a sum over the positions in the kernel, of one matrix product each.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
@@ -10,11 +11,11 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import UNSET, Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers import windows
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call, far, numbers, parameter, per_channel
-from parity.diagnose.layers.linear import TIMES, biases
+from parity.diagnose.layers.linear import BIASES, TIMES
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
     "zeros": "constant",
@@ -26,31 +27,28 @@ DILATIONS: Final = (1, 2, 3)
 AS_IS, FLIPPED, TURNED, SWAPPED = "as in PyTorch", "flipped", "height and width swapped", "in and out swapped"
 
 
-def _check_images(call: Call) -> None:
-    """Require images and a kernel; that their channels fit depends on the direction of the convolution."""
+def _check(call: Call, is_transposed: bool = False) -> None:
+    """Require images, and a kernel whose channels fit: in PyTorch's layout, its second axis has those of a group."""
     numbers(call, axes=4)
     parameter(call, "weight", 4)
     require(call.inputs[0].size > 0 and call.output.size > 0, "pixels")
     per_channel(call, "bias", call.output.shape[1])
-
-
-def _check_conv2d(call: Call) -> None:
-    _check_images(call)
-    outputs, inputs = call.parameters["weight"].shape[:2]
-    groups, rest = divmod(call.inputs[0].shape[1], inputs)
-    require(groups > 0 and not rest and outputs % groups == 0, "channels that the groups divide")
-    require(call.output.shape[1] == outputs, "channels as in the weight")
+    given, returned = call.inputs[0].shape[1], call.output.shape[1]
+    whole, of_groups = (given, returned) if is_transposed else (returned, given)
+    count, of_group = call.parameters["weight"].shape[:2]
+    groups, rest = divmod(of_groups, of_group)
+    require(groups > 0 and not rest and count % groups == 0, "channels that the groups divide")
+    require(whole == count, "channels as in the weight")
 
 
 def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
     require(settings["padding"] in _paddings(call, settings), "a padding that fits the shapes")
-    return _unless_far(_convolved, call, settings)
+    return _unless_far(_convolved, call, **settings)
 
 
-def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, settings: Settings) -> dict[str, Array]:
+def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, **settings: Any) -> dict[str, Array]:
     """Return the output of `function`. Raise NotApplicable as soon as that for the first sample is far off."""
-    if far(function(call, call.inputs[0][:1], settings), call.output[:1]):
-        raise NotApplicable("far off")
+    require(not far(function(call, call.inputs[0][:1], settings), call.output[:1]), "a first sample that is near")
     return {"output": function(call, call.inputs[0], settings)}
 
 
@@ -114,10 +112,6 @@ def _window(call: Call, dilation: int) -> tuple[int, ...]:
     return tuple((size - 1) * dilation + 1 for size in _size(call.parameters["weight"]))
 
 
-def _dilations(call: Call, settings: Settings) -> tuple[int, ...]:
-    return DILATIONS if max(_window(call, 1)) > 1 else (1,)
-
-
 def _strides(call: Call, settings: Settings) -> list[int]:
     size, count, window = _size(call.inputs[0]), _size(call.output), _window(call, settings["dilation"])
     by_axis = [windows.strides(*axis) for axis in zip(size, count, window, strict=True)]
@@ -129,18 +123,6 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
         return
     window = _window(call, settings["dilation"])
     yield from windows.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
-
-
-def _check_conv_transpose2d(call: Call) -> None:
-    _check_images(call)
-    inputs, outputs = call.parameters["weight"].shape[:2]
-    groups, rest = divmod(call.output.shape[1], outputs)
-    require(groups > 0 and not rest and inputs % groups == 0, "channels that the groups divide")
-    require(call.inputs[0].shape[1] == inputs, "channels as in the weight")
-
-
-def _conv_transpose2d(call: Call, **settings: Any) -> dict[str, Array]:
-    return _unless_far(_transposed_convolved, call, settings)
 
 
 def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
@@ -198,7 +180,7 @@ def _traits(kind: str, weight: str, *where: Trait[Call]) -> tuple[Trait[Call], .
     return (
         Trait("weight", weight, _orientations),
         *where,
-        Trait("bias", f"{kind}.bias", biases),
+        Trait("bias", f"{kind}.bias", BIASES),
         Trait("activation", f"{kind}.activation", choices(*FUNCTIONS)),
     )
 
@@ -208,20 +190,20 @@ CONV2D = Formula(
     _traits(
         "conv2d",
         "conv2d.weight",
-        Trait("dilation", "conv2d.dilation", _dilations),
+        Trait("dilation", "conv2d.dilation", choices_if(lambda call: max(_window(call, 1)) > 1, *DILATIONS)),
         Trait("stride", "conv2d.stride", _strides),
         Trait("padding", "conv2d.padding", _paddings),
         Trait("padding_mode", "conv2d.padding_mode", choices(*MODES)),
     ),
-    _check_conv2d,
+    _check,
 )
 CONV_TRANSPOSE2D = Formula(
-    _conv_transpose2d,
+    functools.partial(_unless_far, _transposed_convolved),
     _traits(
         "conv_transpose",
         "conv_transpose",
         Trait("stride", "conv_transpose.stride", _spread_strides),
         Trait("padding", "conv_transpose.padding", _spread_paddings),
     ),
-    _check_conv_transpose2d,
+    functools.partial(_check, is_transposed=True),
 )

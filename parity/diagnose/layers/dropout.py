@@ -16,7 +16,7 @@ from parity.config.pair import Pair
 from parity.core import random
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import UNUSED, Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import UNUSED, Formula, Settings, Trait, choices, require
 from parity.diagnose.layers.call import Call
 
 SHARED: Final = "the shared generator"
@@ -46,28 +46,14 @@ def _scale(settings: Settings) -> float:
     return float(1.0 / (1.0 - settings["rate"]))
 
 
-def _active(call: Call, settings: Settings) -> tuple[bool, bool]:
-    return call.training, not call.training
-
-
-def _replicas(call: Call, settings: Settings) -> tuple[int, ...]:
-    """Return whose masks to try: its own, or those of replica 0."""
-    return (call.replica, 0) if call.replica else (0,)
-
-
-def _steps(call: Call, settings: Settings) -> tuple[int, ...]:
-    """Return which step's masks to try: its own, or those of the first."""
-    return (call.step, 0) if call.step else (0,)
-
-
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     x, kept = call.inputs[0], call.output != 0
     if settings["generator"] in (SHARED, UNUSED) or not settings["active"]:
         return {"output": x * factors(call, x.shape, settings)}
     if settings["generator"] in _numbered(call, settings):
         return {"output": x * kept * _scale(settings)}
-    if settings["generator"] != _own(call) or not _plausible(kept, x, settings["rate"]):
-        raise NotApplicable("needs the recorded mask, with a number of dropped elements that is likely")
+    require(settings["generator"] == _own(call), "the recorded mask")
+    require(_plausible(kept, x, settings["rate"]), "a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 
@@ -134,11 +120,12 @@ def _generators(call: Call, settings: Settings) -> Iterator[str]:
 def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Call], ...]:
     """Return the traits of every module that drops elements."""
     return (
-        Trait("active", "dropout.active", _active),
+        Trait("active", "dropout.active", lambda call, settings: (call.training, not call.training)),
         Trait("rate", "dropout.rate", rates),
         Trait("kept", "dropout.scale", choices("scaled by 1 / (1 - rate)", "not scaled")),
-        Trait("replica", "dropout.replicas", _replicas),
-        Trait("step", "dropout.step", _steps),
+        # The masks of its own replica and step, or those of replica 0 and of the first step.
+        Trait("replica", "dropout.replicas", lambda call, settings: dict.fromkeys((call.replica, 0))),
+        Trait("step", "dropout.step", lambda call, settings: dict.fromkeys((call.step, 0))),
     )
 
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, NotApplicable, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call, far, optional, parameter
 
 ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
+BIASES: Final = choices_if(lambda call: "bias" in call.parameters, *TIMES)
 OFFSETS: Final = {"as given": 0, "one too many": 1, "one too few": -1}  # of the ids of an embedding
 CLIPPED: Final = "clipped to the table"
 
@@ -29,8 +30,7 @@ def _linear(call: Call, **settings: Any) -> dict[str, Array]:
     weight = call.parameters["weight"]
     rows = call.inputs[0].reshape(-1, call.inputs[0].shape[-1])
     y = call.output
-    if far(_applied(call, rows[:ROWS], settings), y.reshape(-1, y.shape[-1])[:ROWS]):
-        raise NotApplicable("far off")
+    require(not far(_applied(call, rows[:ROWS], settings), y.reshape(-1, y.shape[-1])[:ROWS]), "rows that are near")
     return {"output": _applied(call, rows, settings).reshape(*call.inputs[0].shape[:-1], len(weight))}
 
 
@@ -42,21 +42,16 @@ def _applied(call: Call, rows: Array, settings: Settings) -> Array:
     return FUNCTIONS[settings["activation"]](result)
 
 
-def _orientations(call: Call, settings: Settings) -> tuple[str, ...]:
+def _is_square(call: Call) -> bool:
     outputs, inputs = call.parameters["weight"].shape
-    return ("(out, in)", "transposed") if outputs == inputs else ("(out, in)",)
-
-
-def biases(call: Call, settings: Settings) -> tuple[str, ...]:
-    """Return the settings of a bias to try, if there is one."""
-    return tuple(TIMES) if "bias" in call.parameters else ("added",)
+    return bool(outputs == inputs)
 
 
 LINEAR = Formula(
     _linear,
     (
-        Trait("weight", "linear.weight", _orientations),
-        Trait("bias", "linear.bias", biases),
+        Trait("weight", "linear.weight", choices_if(_is_square, "(out, in)", "transposed")),
+        Trait("bias", "linear.bias", BIASES),
         Trait("activation", "linear.activation", choices(*FUNCTIONS)),
     ),
     _check_linear,
@@ -73,8 +68,7 @@ def _embedding(call: Call, ids: str, padding_idx: int | None, scale: float) -> d
     rows = call.inputs[0].astype(np.int64) + OFFSETS.get(ids, 0)
     if ids == CLIPPED:
         rows = rows.clip(0, len(table) - 1)
-    if rows.size and not 0 <= rows.min() <= rows.max() < len(table):
-        raise NotApplicable("needs ids of the table's rows")
+    require(not rows.size or 0 <= rows.min() <= rows.max() < len(table), "ids of the table's rows")
     vectors = table[rows] * scale
     vectors[rows == padding_idx] = 0.0
     return {"output": vectors}

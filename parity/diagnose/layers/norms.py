@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers.call import Call, broadcasts
 
 USUAL: Final = (1e-5, 1e-3, 1e-6, 0.0)  # the default epsilon of PyTorch, of Keras, and others in use
@@ -39,6 +39,14 @@ class Affine(NamedTuple):
     bias: Array
 
 
+class Parts(NamedTuple):
+    """What a norm computes with: the statistics, taken over some axes, and the weight and bias."""
+
+    statistics: Moments
+    transform: Affine
+    axes: Axes
+
+
 def moments(x: Array, axes: Axes) -> Moments:
     """Return the moments over the given axes."""
     mean = x.mean(axes, keepdims=True)
@@ -63,30 +71,32 @@ def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
     return Affine(weight, bias if settings["bias"] == "added" else np.zeros(1))
 
 
-def normalised(statistics: Moments, transform: Affine, settings: Settings) -> Array:
+def normalised(parts: Parts, settings: Settings) -> Array:
     """Return the input normalised: the formula that all norms share."""
+    statistics, transform, _ = parts
     variance, epsilon = _variance(statistics, settings), settings["epsilon"]
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
     return np.asarray(statistics.centred / root * transform.weight + transform.bias)
 
 
-def epsilons(statistics: Moments, transform: Affine, axes: Axes, y: Array, settings: Settings) -> Iterator[float]:
+def _epsilons(parts: Parts, call: Call, settings: Settings) -> Iterator[float]:
     """Yield the usual epsilons, and the one that the output implies."""
     yield from USUAL
-    if y.shape == statistics.centred.shape and y.size >= solve.ENOUGH:
+    if call.output.shape == call.inputs[0].shape and call.output.size >= solve.ENOUGH:
         with np.errstate(all="ignore"):
-            epsilon = _epsilon(statistics, transform, axes, y, settings)
+            epsilon = _epsilon(parts, call.output.reshape(parts.statistics.centred.shape), settings)
         if np.isfinite(epsilon):
             yield epsilon
 
 
-def _epsilon(statistics: Moments, transform: Affine, axes: Axes, y: Array, settings: Settings) -> float:
+def _epsilon(parts: Parts, y: Array, settings: Settings) -> float:
     """Return the epsilon that the output implies.
 
     Each group of elements (over `axes`) shows the root that it was divided by, and thus an epsilon. They are averaged
     with the weights 1 / error^2.
     """
+    statistics, transform, axes = parts
     scaled, target = statistics.centred * transform.weight, np.broadcast_to(y - transform.bias, y.shape)
     scaled = np.broadcast_to(scaled, y.shape)
     squares = np.square(scaled).sum(axes, keepdims=True)
@@ -117,14 +127,14 @@ def _variance(statistics: Moments, settings: Settings) -> Array:
     return statistics.variance * (statistics.size / max(statistics.size - 1, 1))
 
 
-def traits(kind: str, candidates: Callable[[Call, Settings], Iterator[float]]) -> tuple[Trait[Call], ...]:
-    """Return the traits that all norms have in common, with the given function for the epsilons to try."""
+def traits(kind: str, parts: Callable[[Call, Settings], Parts]) -> tuple[Trait[Call], ...]:
+    """Return the traits that all norms have in common; `parts` returns what the norm computes with."""
     return (
         Trait("variance", f"{kind}.variance", choices("biased", "unbiased")),
         Trait("epsilon_placement", f"{kind}.epsilon_placement", choices("inside the root", "outside the root")),
         Trait("weight", f"{kind}.weight", choices("applied", LEFT_OUT, "1 + weight")),
         Trait("bias", f"{kind}.bias", choices("added", LEFT_OUT)),
-        Trait("epsilon", f"{kind}.epsilon", candidates),
+        Trait("epsilon", f"{kind}.epsilon", lambda call, settings: _epsilons(parts(call, settings), call, settings)),
     )
 
 
@@ -139,22 +149,14 @@ def _check_layer(call: Call) -> None:
 def _layer_norm(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["final_norm"] == LEFT_OUT or settings["skipped"]:
         return {"output": call.inputs[0]}
-    return {"output": normalised(_features(call, settings), _elementwise(call, settings), settings)}
+    return {"output": normalised(_features(call, settings), settings)}
 
 
-def _features(call: Call, settings: Settings) -> Moments:
-    require(max(settings["axes"], default=0) < call.inputs[0].ndim, "the axes that are normalised over")
-    function = moments if settings["mean"] == "subtracted" else uncentred
-    return function(call.inputs[0], settings["axes"])
-
-
-def _elementwise(call: Call, settings: Settings) -> Affine:
-    return affine(call, call.parameters["weight"].shape if "weight" in call.parameters else (-1,), settings)
-
-
-def _layer_epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    statistics, transform = _features(call, settings), _elementwise(call, settings)
-    return epsilons(statistics, transform, settings["axes"], call.output, settings)
+def _features(call: Call, settings: Settings) -> Parts:
+    axes, function = settings["axes"], moments if settings["mean"] == "subtracted" else uncentred
+    require(max(axes, default=0) < call.inputs[0].ndim, "the axes that are normalised over")
+    shape = call.parameters["weight"].shape if "weight" in call.parameters else (-1,)
+    return Parts(function(call.inputs[0], axes), affine(call, shape, settings), axes)
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
@@ -172,14 +174,6 @@ def _is_final(call: Call) -> bool:
     return call.name.endswith(("encoder.norm", "decoder.norm"))
 
 
-def _final(call: Call, settings: Settings) -> tuple[str, ...]:
-    return ("applied", LEFT_OUT) if _is_final(call) else ("applied",)
-
-
-def _skipped(call: Call, settings: Settings) -> tuple[bool, ...]:
-    return (False,) if _is_final(call) else (False, True)
-
-
 def _check_group(call: Call) -> None:
     x = call.inputs[0]
     require(x.ndim > 1 and min(x.shape[:2]) > 0 and call.output.shape == x.shape, "samples with channels")
@@ -190,15 +184,14 @@ def _check_group(call: Call) -> None:
 def _group_norm(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    statistics, transform = _groups(call, settings)
-    return {"output": normalised(statistics, transform, settings).reshape(call.inputs[0].shape)}
+    return {"output": normalised(_groups(call, settings), settings).reshape(call.inputs[0].shape)}
 
 
-def _groups(call: Call, settings: Settings) -> tuple[Moments, Affine]:
-    """Return moments and affine in the shape (samples, groups, channels of a group, pixels)."""
+def _groups(call: Call, settings: Settings) -> Parts:
+    """Return what is computed with, in the shape (samples, groups, channels of a group, pixels)."""
     x, count = call.inputs[0], settings["groups"]
     grouped = x.reshape(len(x), count, x.shape[1] // count, -1)
-    return moments(grouped, (2, 3)), affine(call, (1, count, -1, 1), settings)
+    return Parts(moments(grouped, (2, 3)), affine(call, (1, count, -1, 1), settings), (2, 3))
 
 
 def _counts(call: Call, settings: Settings) -> list[int]:
@@ -207,19 +200,14 @@ def _counts(call: Call, settings: Settings) -> list[int]:
     return [count for count in range(1, channels + 1) if channels % count == 0]
 
 
-def _group_epsilons(call: Call, settings: Settings) -> Iterator[float]:
-    statistics, transform = _groups(call, settings)
-    return epsilons(statistics, transform, (2, 3), call.output.reshape(statistics.centred.shape), settings)
-
-
 LAYER_NORM = Formula(
     _layer_norm,
     (
-        Trait("final_norm", "transformer.final_norm", _final),
-        Trait("skipped", "module.skipped", _skipped),
+        Trait("final_norm", "transformer.final_norm", choices_if(_is_final, "applied", LEFT_OUT)),
+        Trait("skipped", "module.skipped", choices_if(lambda call: not _is_final(call), False, True)),
         Trait("mean", "layer_norm.rms", choices("subtracted", "kept")),
         Trait("axes", "layer_norm.axes", _axes),
-        *traits("layer_norm", _layer_epsilons),
+        *traits("layer_norm", _features),
     ),
     _check_layer,
 )
@@ -228,7 +216,7 @@ GROUP_NORM = Formula(
     (
         Trait("skipped", "module.skipped", choices(False, True)),
         Trait("groups", "group_norm.groups", _counts),
-        *traits("group_norm", _group_epsilons),
+        *traits("group_norm", _groups),
     ),
     _check_group,
 )

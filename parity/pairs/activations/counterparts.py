@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from parity.core.arrays import Array
+from parity.core.groups import grouped
 from parity.pairs.activations.layouts import Channels, channels, order_by_channels
 from parity.pairs.activations.owners import SEPARATORS, ancestors, left_out, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
@@ -52,11 +53,9 @@ def masks_may_agree(torch: ModuleOutput, keras: ModuleOutput, otherwise: bool = 
 
     `otherwise` is the answer where this is not known of both sides.
     """
-    return (
-        otherwise
-        if torch.masks_before is None or keras.masks_before is None
-        else torch.masks_before == keras.masks_before
-    )
+    if torch.masks_before is None or keras.masks_before is None:
+        return otherwise
+    return torch.masks_before == keras.masks_before
 
 
 def drops(module: Module) -> bool:
@@ -182,8 +181,8 @@ class Counterparts:
         return sum(self._apart(position) <= limit for position in ahead) >= RECOVERED
 
     def _is_same(self, path: str, limit: float) -> bool:
-        numbers = [number for number in self._of_module.get(path, []) if not self.torch[number].tensor.is_constant]
-        return bool(numbers) and all(self._apart(number) <= limit for number in numbers)
+        telling = [output for output in self._of_module.get(path, []) if not output.tensor.is_constant]
+        return bool(telling) and all(self._apart(output.number) <= limit for output in telling)
 
     def _apart(self, number: int) -> float:
         return self.matched[number].fit.distance if number in self.matched else math.inf
@@ -195,11 +194,8 @@ class Counterparts:
         return [output.number for output in self.torch if output.owns in keras_owned and not output.tensor.is_constant]
 
     @cached_property
-    def _of_module(self) -> dict[str, list[int]]:
-        modules: dict[str, list[int]] = {}
-        for output in self.torch:
-            modules.setdefault(output.module, []).append(output.number)
-        return modules
+    def _of_module(self) -> dict[str, list[ModuleOutput]]:
+        return grouped(self.torch, lambda output: output.module)
 
 
 def drawn_alike(torch: Survey, keras: Survey) -> bool:

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from parity.core.groups import by_key, grouped
 from parity.pairs.activations.counterparts import Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
 from parity.pairs.alignment import Block, align
@@ -48,10 +49,9 @@ def match_equal(state: Counterparts) -> None:
 
 def _edges(state: Counterparts) -> Edges:
     """Return all pairs of the same values; only those whose invariants allow it are compared."""
-    groups: dict[tuple[int, str], list[ModuleOutput]] = {}
-    for output in sorted(state.keras, key=lambda output: output.tensor.invariants.norm):
-        if not output.tensor.is_constant:
-            groups.setdefault((output.tensor.size, output.tensor.family), []).append(output)
+    telling = (output for output in state.keras if not output.tensor.is_constant)
+    ascending = sorted(telling, key=lambda output: output.tensor.invariants.norm)
+    groups = grouped(ascending, lambda output: (output.tensor.size, output.tensor.family))
     norms = {key: [output.tensor.invariants.norm for output in group] for key, group in groups.items()}
     edges: Edges = {}
     for torch in state.torch:
@@ -88,10 +88,7 @@ def _nearest(edges: Edges) -> Edges:
 
 def _families(state: Counterparts, edges: Edges) -> Iterator[Family]:
     """Yield the connected components of the graph of equal pairs."""
-    back: dict[int, list[int]] = {}
-    for torch, row in edges.items():
-        for keras in row:
-            back.setdefault(keras, []).append(torch)
+    back = by_key((keras, torch) for torch, row in edges.items() for keras in row)
     seen: set[int] = set()
     for start in edges:
         if start in seen or not edges[start]:

@@ -56,7 +56,9 @@ def match(
     """
     output_keys = _outputs(torch, keras)
     layouts = output_layouts(torch, torch_values, keras, keras_values, output_keys)
-    keras_values = keras_values | {key: _canonical(keras_values[key], layouts[key]) for key in layouts}
+    # In torch's axes; a layout is the pattern from torch's to Keras's.
+    canonical = {key: rearrange(keras_values[key], reverse(layout)) for key, layout in layouts.items()}
+    keras_values = keras_values | canonical
     output_matches = _output_matches(output_keys, torch, keras_values)
     apart = outputs_apart(torch, torch_values, keras_values)
     alike = drawn_alike(torch, keras)
@@ -137,11 +139,6 @@ def _outputs(torch: Survey, keras: Survey) -> list[str]:
                 "of the pair's file"
             )
     return torch_keys
-
-
-def _canonical(values: Array, layout: str) -> Array:
-    """Return an output of Keras's in torch's axes; `layout` is the pattern from torch's to Keras's."""
-    return np.asarray(rearrange(values, reverse(layout)))
 
 
 def _output_matches(keys: list[str], torch: Survey, keras_values: dict[str, Array]) -> list[Match]:

@@ -49,12 +49,10 @@ def match_owners(state: Counterparts) -> None:
         _accept(state, candidate)
     for torch, keras in groups:
         for leaf in (True, False, None):
-            torch_left = [
-                output for output in torch if output.number not in state.matched and leaf in (None, output.leaf)
-            ]
-            keras_left = [
-                output for output in keras if output.number not in state.taken and leaf in (None, output.leaf)
-            ]
+            torch_left, keras_left = (
+                [output for output in outputs if output.number not in taken and leaf in (None, output.leaf)]
+                for outputs, taken in ((torch, state.matched), (keras, state.taken))
+            )
             _match_in_order(state, torch_left, keras_left)
 
 
@@ -161,12 +159,10 @@ def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], kera
         for side in (torch_outputs, keras_outputs)
     )
     modules = {torch.module for torch in torch_outputs}, {keras.module for keras in keras_outputs}
-    if len(torch_outputs) != len(keras_outputs) and (len(modules[0]), len(modules[1])) != (1, 1):
-        return
-    if len(torch_outputs) != len(keras_outputs) and _calls(state.torch, *modules[0]) != _calls(
-        state.keras, *modules[1]
-    ):
-        return
+    if len(torch_outputs) != len(keras_outputs):
+        are_single = (len(modules[0]), len(modules[1])) == (1, 1)
+        if not are_single or _calls(state.torch, *modules[0]) != _calls(state.keras, *modules[1]):
+            return
     for torch, keras in zip(torch_outputs, keras_outputs, strict=False):
         alike = torch.fused == keras.fused
         for candidate in _candidate(state, torch, keras, "weights") if alike else _after(state, torch, keras):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.core.arrays import Array
+from parity.core.groups import grouped
 
 Order = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -167,10 +168,8 @@ def sampled_distances(torch: Tensor, others: Sequence[Tensor]) -> list[float]:
     This is cheap even for hundreds of tensors.
     """
     apart = [math.inf] * len(others)
-    shapes: dict[Shape, list[int]] = {}
-    for number, keras in enumerate(others):
-        if keras.family == torch.family:
-            shapes.setdefault(keras.shape, []).append(number)
+    alike = [number for number, keras in enumerate(others) if keras.family == torch.family]
+    shapes = grouped(alike, lambda number: others[number].shape)
     torch_sample = torch.flat[torch.sample]
     for shape, numbers in shapes.items():
         for order in orders(shape, torch.shape):

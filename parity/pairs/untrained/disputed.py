@@ -63,7 +63,8 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
 
     `draw` builds both models with further seeds: a few if any values differ, many if any table among them is random.
     """
-    unlike = [(entry, how) for entry in mapping.entries if _is_constant(entry, sides) and (how := _how(entry, built))]
+    constants = [entry for entry in mapping.entries if _is_constant(entry, sides) and built.has(entry)]
+    unlike = [(entry, how) for entry in constants if (how := built.unlike(entry))]
     if not unlike:
         return Found([], [])
     judge = Judge(sides, built, draw(FEW, []))
@@ -97,10 +98,6 @@ def _is_constant(entry: Entry, sides: Sides) -> bool:
     """Return whether an entry maps tensors that neither side trains, statistics aside."""
     ours, theirs = sides.weights(entry)
     return entry.by != "rule" and not any(one.trainable or one.statistic for one in (*ours, *theirs))
-
-
-def _how(entry: Entry, built: Built) -> Unlike | None:
-    return built.unlike(entry) if built.has(entry) else None
 
 
 def _disputed_table(table: RandomTable, built: Built, tables: int) -> list[Disputed]:

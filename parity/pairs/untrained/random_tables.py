@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.core.arrays import Floats
-from parity.core.wording import count
+from parity.core.wording import agree, count, listed
 from parity.pairs.untrained import distributions
 from parity.pairs.untrained.built import Built, Values, finite
 from parity.pairs.untrained.distributions import Contrast, contrast
@@ -257,6 +257,5 @@ def _where(kept: Sequence[NDArray[np.int_]], apart: Contrast) -> str:
 
 def _slices(dimensions: int, axis: int, numbers: Sequence[int]) -> str:
     noun = "element" if dimensions == 1 else "row" if axis == 0 else "column" if dimensions == 2 else "slice"
-    more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
     along = f" along axis {axis}" if noun == "slice" else ""
-    return f"{noun}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:SHOWN]))}{more}{along}"
+    return f"{agree(len(numbers), noun)} {listed(list(map(str, numbers)), SHOWN)}{along}"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from parity.core.groups import grouped
 from parity.pairs.alignment import Block
 from parity.pairs.alignment import align as best_blocks
 from parity.pairs.untrained.built import Built
@@ -257,7 +258,4 @@ def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[t
 
 def _ends(sizes: list[int], count: int) -> dict[int, list[int]]:
     """Return where runs of `count` units end, by the number of elements that they have together."""
-    ends_by_size: dict[int, list[int]] = {}
-    for end in range(count, len(sizes) + 1):
-        ends_by_size.setdefault(sum(sizes[end - count : end]), []).append(end)
-    return ends_by_size
+    return grouped(range(count, len(sizes) + 1), lambda end: sum(sizes[end - count : end]))

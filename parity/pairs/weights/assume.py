@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from parity.core.groups import grouped
 from parity.core.wording import agree
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.runs import Resolved, Run, Values, agrees, exchanged
@@ -132,11 +133,8 @@ class _Trials:
 
 def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:
     """Group equal choices at ambiguities whose paths differ only in numbers."""
-    groups: dict[tuple[str, int, int], _EqualAmbiguities] = {}
-    for ambiguity, number in chosen:
-        key = re.sub(r"\d+", "#", ambiguity.place), len(ambiguity.choices), number
-        groups.setdefault(key, _EqualAmbiguities([], number)).ambiguities.append(ambiguity)
-    return list(groups.values())
+    groups = grouped(chosen, lambda each: (re.sub(r"\d+", "#", each[0].place), len(each[0].choices), each[1]))
+    return [_EqualAmbiguities([ambiguity for ambiguity, _ in group], key[-1]) for key, group in groups.items()]
 
 
 def _pairs(choice: Choice) -> set[tuple[str, ...]]:

@@ -8,11 +8,11 @@ choice of an ambiguity, to be tried by running.
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from parity.core.groups import grouped
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Ambiguity, Link, make_link
 from parity.pairs.weights.patterns import MOST
@@ -22,7 +22,6 @@ FEW = 4  # among so many siblings words of known meaning decide; a crossing is l
 CHOICES = 12  # at most so many for an ambiguity of both order and orientation
 CROSSED = -2  # the `link_evidence` of two links whose ends should be exchanged
 Group = list[Link]
-Item = TypeVar("Item")
 
 
 def assign_by_names(links: list[Link]) -> list[Link]:
@@ -58,7 +57,7 @@ def decided_by_names(links: list[Link]) -> list[Ambiguity]:
 def _by_parts(links: list[Link]) -> Iterator[Link]:
     """Yield new links of siblings whose names mean parts of known meaning (query, gate, left, ...)."""
     single = [link for link in links if link.is_single]
-    for group in grouped(single, lambda link: (_parent(link.torch[0]), signature(link))):
+    for group in grouped(single, lambda link: (_parent(link.torch[0]), signature(link))).values():
         order = _order_by_parts(group) if 1 < len(group) <= FEW else None
         if order and order != tuple(range(len(group))):
             yield from reordered(group, order)
@@ -105,7 +104,7 @@ def _uncrossed(links: list[Link]) -> list[Link]:
     """Exchange the ends of two links where the names of all four ends say so."""
     result = list(links)
     single = [number for number, link in enumerate(links) if link.is_single]
-    for numbers in grouped(single, lambda number: signature(links[number])):
+    for numbers in grouped(single, lambda number: signature(links[number])).values():
         for first, second in itertools.combinations(numbers, 2):
             if _link_evidence(result[first], result[second]) == CROSSED:
                 _exchange(result, first, second)
@@ -166,8 +165,8 @@ def _branches(links: list[Link]) -> Iterator[list[Group]]:
     convolutions have one shape, the order of calls is no evidence, and the norms have to go with their convolutions.
     """
     single = [link for link in links if link.is_single]
-    for block in grouped(single, lambda link: _block(link.torch[0].label)):
-        few = [group for group in grouped(block, signature) if 1 < len(group) < FEW]
+    for block in grouped(single, lambda link: _block(link.torch[0].label)).values():
+        few = [group for group in grouped(block, signature).values() if 1 < len(group) < FEW]
         main = next((group for group in few if _is_matrix(group[0]) and not _confirmed_by_names(group)), None)
         if main:
             yield [main, *(group for group in few if group is not main and _follows(main, group))]
@@ -240,15 +239,7 @@ def _ambiguity(groups: list[Group], counted: bool = False) -> Ambiguity:
     return Ambiguity(place=groups[0][0].torch[0].module, choices=choices[:CHOICES], counted=counted)
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], object]) -> list[list[Item]]:
-    """Return the items in groups of equal keys, in the order in which the keys first appear."""
-    groups: dict[object, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())
-
-
-def signature(link: Link) -> object:
+def signature(link: Link) -> Hashable:
     """Return what links must have in common for their ends to be exchangeable."""
     return link.torch[0].signature, link.keras[0].signature, link.within
 

@@ -5,7 +5,7 @@ leave several ways (a matrix of a custom layer, the order in which matrices are 
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ MATRICES = ("linear", "linear_io", "attention", "einsum")
 PACKED = (("query", "key", "value"), ("key", "value"), ("gate", "up"))  # in the order in which they are packed
 FIXED_ORDER = PACKED[:2]  # gate and up may be packed in either order
 Choices = list[list[Entry]]
+Order = tuple[Unit, ...]  # in which units are packed
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -215,8 +216,7 @@ def _cut(torch: Unit, keras: Sequence[Unit]) -> Choices:
         return []
     is_equal = len({unit.signature for unit in keras}) == 1
     ways = layouts.cut(torch, keras[0]) if is_equal else layouts.cut_unequal(torch, keras)
-    choices = _in_orders(_packing_orders(keras), list(ways))
-    return [entries for units, packed in choices if (entries := _packed_entries([torch], units, packed))]
+    return _packings(_packing_orders(keras), list(ways), lambda order, way: _packed_entries([torch], order, way))
 
 
 def _cut_vector(torch: Unit, keras: Sequence[Unit]) -> Choices:
@@ -244,9 +244,7 @@ def _cut_array(torch: Unit, keras: Sequence[Unit]) -> Choices:
         return []
     shapes = torch.weights["weight"].shape, keras[0].weights["weight"].shape
     ways = [Packed(text, "", {}) for text in layouts.stacked(*shapes, len(keras))]
-    return [
-        entries for units, packed in _in_orders(orders, ways) if (entries := _packed_entries([torch], units, packed))
-    ]
+    return _packings(orders, ways, lambda order, way: _packed_entries([torch], order, way))
 
 
 def _joined(torch: Sequence[Unit], keras: Unit) -> Choices:
@@ -255,20 +253,20 @@ def _joined(torch: Sequence[Unit], keras: Unit) -> Choices:
         return []
     if "weight" not in keras.weights or any("weight" not in unit.weights for unit in torch):
         return []
-    choices = _in_orders(_packing_orders(torch), list(layouts.joined(torch, keras)))
-    return [entries for units, packed in choices if (entries := _packed_entries(units, [keras], packed))]
+    ways = list(layouts.joined(torch, keras))
+    return _packings(_packing_orders(torch), ways, lambda order, way: _packed_entries(order, [keras], way))
 
 
-def _in_orders(orders: list[tuple[Unit, ...]], ways: list[Packed]) -> Iterator[tuple[tuple[Unit, ...], Packed]]:
-    """Yield every way of packing in the likeliest order, and the likeliest way in the other orders.
+def _packings(orders: list[Order], ways: list[Packed], entries: Callable[[Order, Packed], list[Entry]]) -> Choices:
+    """Return the entries of every way of packing in the likeliest order, and of the likeliest way in the other orders.
 
     All combinations would be too many to try by running.
     """
-    yield from ((orders[0], way) for way in ways)
-    yield from ((order, way) for order in orders[1:] for way in ways[:1])
+    packings = [*((orders[0], way) for way in ways), *((order, way) for order in orders[1:] for way in ways[:1])]
+    return [choice for order, way in packings if (choice := entries(order, way))]
 
 
-def _packing_orders(units: Sequence[Unit]) -> list[tuple[Unit, ...]]:
+def _packing_orders(units: Sequence[Unit]) -> list[Order]:
     """Return the orders in which units may be packed; only one if their names tell."""
     parts = distinctive_parts([unit.label for unit in units])
     packing_order = _named_packing(parts)

@@ -63,9 +63,8 @@ def link_evidence(torch_names: tuple[str, str], keras_names: tuple[str, str]) ->
     own = bool(torch_words[0] & keras_words[0]) + bool(torch_words[1] & keras_words[1])
     crossed = bool(torch_words[0] & keras_words[1]) + bool(torch_words[1] & keras_words[0])
     counts = tuple(map(numbers, torch_names)), tuple(map(numbers, keras_names))
-    if (
-        counts[0][0] != counts[0][1]
-    ):  # one side may count from 0 and the other from 1, so that a single number is no evidence
+    # One side may count from 0 and the other from 1, so that a single number is no evidence.
+    if counts[0][0] != counts[0][1]:
         own, crossed = own + 2 * (counts[0] == counts[1]), crossed + 2 * (counts[0] == counts[1][::-1])
     return max(-2, min(2, own - crossed))
 
@@ -129,8 +128,7 @@ def numbers(path: str) -> tuple[int, ...]:
 @functools.cache
 def distinctive_words(path: str) -> frozenset[str]:
     """Return the words of a path's last two names, without numbers and words that say nothing."""
-    last = "/".join(re.split(r"[./]", path)[-2:])
-    return frozenset(word for word in words(last) if word not in EMPTY and not word.isdigit())
+    return telling_words("/".join(re.split(r"[./]", path)[-2:]))
 
 
 def distinctive_parts(labels: list[str]) -> list[str]:

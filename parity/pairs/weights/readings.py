@@ -8,16 +8,18 @@ torch's tensors is taken, and it is said that it stays open. Names go before all
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from parity.core.groups import by_key, grouped
 from parity.core.wording import agree
 from parity.pairs.weights import names
-from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchanged, grouped, reordered, signature
+from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchanged, reordered, signature
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.propose import Proposal, Reading
+from parity.pairs.weights.rules import around
 from parity.pairs.weights.runs import Reproduced, Run, Values, agrees
 from parity.runtime.survey import Survey
 
@@ -68,17 +70,14 @@ def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> P
 
 def towers(links: Sequence[Link]) -> Iterator[Towers]:
     """Yield the modules of one structure that lie side by side, all of whose links have one unit on each side."""
-    within: dict[str, list[Link]] = {}
-    for link in links:
-        for path in _around(link.torch[0].module):
-            within.setdefault(path, []).append(link)
+    within = by_key((path, link) for link in links for path in around(link.torch[0].module))
     several = [path for path, members in within.items() if any(link.torch[0].module != path for link in members)]
     single = [path for path in several if all(link.is_single for link in within[path])]
 
-    def structure(path: str) -> object:
+    def structure(path: str) -> Hashable:
         return path.rpartition(".")[0], *(signature(link) for link in within[path])
 
-    for paths in grouped(single, structure):
+    for paths in grouped(single, structure).values():
         if 1 < len(paths) <= FEW:
             members = [within[path] for path in paths]
             parent = paths[0].rpartition(".")[0]
@@ -197,7 +196,7 @@ def _open(proposal: Proposal, other: Proposal, why: str, agreed: bool) -> str:
 
 def _paired(paths: list[str], links: Sequence[Link]) -> str:
     """Say which of Keras's towers were taken for torch's at these paths."""
-    ends = ([link.keras[0].module for link in links if path in _around(link.torch[0].module)] for path in paths)
+    ends = ([link.keras[0].module for link in links if path in around(link.torch[0].module)] for path in paths)
     keras = [_common(modules) or f"{modules[0]}..{modules[-1]}" for modules in ends]
     return f"{', '.join(paths)} of torch {agree(len(paths), 'was')} taken to be {', '.join(keras)} of keras"
 
@@ -213,11 +212,8 @@ def _are_named(paths: list[str], links: list[list[Link]]) -> bool:
     if all(map(differ_by_rising_numbers, [paths, *labels])):
         return True
     chosen = [_common([link.keras[0].chosen for link in members]) for members in links]
-    numbers = itertools.combinations(range(len(paths)), 2)
-    return all(
-        names.link_evidence((paths[one], paths[other]), (chosen[one], chosen[other])) == CERTAIN
-        for one, other in numbers
-    )
+    pairs = itertools.combinations(zip(paths, chosen, strict=True), 2)
+    return all(names.link_evidence(*zip(first, second, strict=True)) == CERTAIN for first, second in pairs)
 
 
 def _common(labels: list[str]) -> str:
@@ -225,9 +221,3 @@ def _common(labels: list[str]) -> str:
     parts = [label.split("/") for label in labels]
     same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
     return "/".join(column[0] for column in same)
-
-
-def _around(path: str) -> list[str]:
-    """Return a module's path and those of the modules around it."""
-    parts = path.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]

@@ -109,7 +109,7 @@ def prefixed(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[
 
     Raises UsageError if a side has no weight within such a module.
     """
-    holders = list(dict.fromkeys(path for weight in torch.weights for path in ("", *_around(weight.module))))
+    holders = list(dict.fromkeys(path for weight in torch.weights for path in ("", *around(weight.module))))
     found = []
     for rule in rules:
         if not rule.is_prefix:
@@ -131,12 +131,12 @@ def _within(keras: Survey, path: str) -> frozenset[str]:
     names = [name for name in by_name if not path or name.startswith(f"{path}/")]
     names = names or [name for name in by_name if f"/{path}/" in name]
     if not names:
-        layers = {around for name in by_name for around in _around(name.rpartition("/")[0], "/")}
+        layers = {path for name in by_name for path in around(name.rpartition("/")[0], "/")}
         raise UsageError(f"[[weights]]: keras has no weight within {path!r}{nearest(path, layers)}")
     return frozenset(by_name[name] for name in names)
 
 
-def _around(path: str, separator: str = ".") -> list[str]:
+def around(path: str, separator: str = ".") -> list[str]:
     """Return a path and those of all that is around it."""
     parts = path.split(separator)
     return [separator.join(parts[:end]) for end in range(1, len(parts) + 1)]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from parity.core.arrays import Array
+from parity.core.groups import grouped
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.values import CLEARLY, SAME, Tensor, could_be_same, fit
@@ -47,9 +48,7 @@ class Reproduced:
     """What Keras's model returned in one run, in which torch's tensors are looked for."""
 
     def __init__(self, values: Values) -> None:
-        self.by_size: dict[int, list[Tensor]] = {}
-        for array in values.values():
-            self.by_size.setdefault(array.size, []).append(Tensor(array))
+        self.by_size = grouped(map(Tensor, values.values()), lambda tensor: tensor.size)
 
     def has(self, torch: Tensor) -> bool:
         """Return whether some layer returned the same tensor."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from parity.core.groups import grouped
 from parity.pairs.weights.patterns import IDENTITY
 from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping, Unplaced
@@ -79,18 +80,16 @@ class _Group(NamedTuple):
 
 def _alike(entries: Iterable[Entry], shapes: dict[str, tuple[int, ...]]) -> list[_Group]:
     """Group the entries that differ only in a number: moved alike, found alike, and of one shape."""
-    groups: dict[str, list[tuple[str, Entry, Entry]]] = {}
-    for entry in entries:
-        number, template = next(_templates(entry), ("", entry))
-        of_names = [shapes.get(name) for name in (*entry.torch, *entry.keras)]
-        groups.setdefault(repr((template, entry.by, of_names)), []).append((number, template, entry))
-    found = []
-    for group in groups.values():
-        own = [entry for _, _, entry in group]
-        is_one = len(group) > 1
-        values = [number for number, _, _ in group] if is_one else []
-        found.append(_Group(group[0][1] if is_one else own[0], own, values))
-    return found
+
+    def traits(entry: Entry) -> str:
+        return repr((_template(entry)[1], entry.by, [shapes.get(name) for name in (*entry.torch, *entry.keras)]))
+
+    return [
+        _Group(_template(alike[0])[1], alike, [_template(entry)[0] for entry in alike])
+        if len(alike) > 1
+        else _Group(alike[0], alike, [])
+        for alike in grouped(entries, traits).values()
+    ]
 
 
 def _entry(group: _Group, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
@@ -137,14 +136,9 @@ def _section(entry: Entry, is_vector: bool) -> str:
     """
     is_simple = entry.combine == "join" and not entry.order and not entry.each and not entry.slice
     moves = entry.rearrange or ("" if is_vector or not is_simple else IDENTITY)
-    fields: dict[str, Any] = {
-        "torch": _single_or_list(entry.torch),
-        "keras": _single_or_list(entry.keras),
-        "slice": entry.slice,
-        "rearrange": moves,
-    }
-    fields |= {"sizes": entry.sizes, "order": entry.order, "each": entry.each}
-    fields |= {"combine": entry.combine if entry.combine != "join" else ""}
+    fields: dict[str, Any] = {side: _single_or_list(getattr(entry, side)) for side in ("torch", "keras")}
+    fields |= {name: getattr(entry, name) for name in FIELDS}
+    fields |= {"rearrange": moves, "combine": entry.combine if entry.combine != "join" else ""}
     lines = [f"{name} = {_value(value)}" for name, value in fields.items() if value]
     return "\n".join(["[[weights]]", *lines, ""])
 
@@ -167,30 +161,27 @@ def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
     """
     names = [name for entry in mapping.entries for name in entry.torch]
     names += [*mapping.constants, *mapping.left_out, *(weight.name for weight in mapping.unplaced)]
-    groups: dict[str, list[Entry]] = {}
-    for entry in mapping.entries:
-        _, template = next(_templates(entry), ("", entry))
-        groups.setdefault(repr(template), []).append(entry)
-    for group in groups.values():
-        number, template = next(_templates(group[0]), ("", group[0]))
+    for group in grouped(mapping.entries, lambda entry: repr(_template(entry)[1])).values():
+        number, template = _template(group[0])
         if len(group) > 1 and number and _stands_for(template, names) == len(group):
             yield template, group[0]
         else:
             yield from zip(group, group, strict=True)
 
 
-def _templates(entry: Entry) -> Iterator[tuple[str, Entry]]:
-    """Yield the first number that all names of the entry share, and the entry with {i} in its place, if there is one.
+def _template(entry: Entry) -> tuple[str, Entry]:
+    """Return the first number that all names of the entry share, and the entry with {i} in its place.
 
-    Keras's name may be the name of a side, or missing, in an entry that only lists a weight.
+    Without such a number, return "" and the entry. Keras's name may be the name of a side, or missing, in an entry that
+    only lists a weight.
     """
     for number in NUMBER.findall(entry.torch[0]):
         pattern = re.compile(rf"(?<!\d){number}(?!\d)")
         if all(pattern.search(name) for name in [*entry.torch, *entry.keras] if name not in LISTED):
             sides = [[pattern.sub("{i}", name, count=1) for name in names] for names in (entry.torch, entry.keras)]
             fields = {name: getattr(entry, name) for name in FIELDS}
-            yield number, Entry(torch=sides[0], keras=sides[1], **fields)
-            return
+            return number, Entry(torch=sides[0], keras=sides[1], **fields)
+    return "", entry
 
 
 def _stands_for(template: Entry, names: list[str]) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from parity.core.groups import grouped
 from parity.pairs.weights.patterns import Shape
 from parity.runtime.survey import Module, Survey, Weight
 
@@ -100,17 +101,15 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     left = list(map(_of_its_module, left))
     modules = {module.path: module for module in survey.modules}
     defined = {path: number for number, path in enumerate(modules)}
-    by_module: dict[str, list[Weight]] = {}
-    for weight in left:
-        by_module.setdefault(weight.module, []).append(weight)
+    by_module = grouped(left, lambda weight: weight.module)
     numbers = execution(survey) if order == "calls" else _creation(survey)
     paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
     image = _images(survey)
-    grouped = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
+    found = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
     idle = set(survey.unused)
     return [
         replace(unit, defined=defined.get(unit.module, 0), image=image(unit), unused=_names(unit) <= idle)
-        for unit in grouped
+        for unit in found
     ]
 
 

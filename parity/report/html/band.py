@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from parity.core.groups import grouped
 from parity.core.wording import count
 from parity.details import Compared, Details
 from parity.report.html import svg
@@ -89,9 +90,7 @@ def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
 
 def _thinned(points: Sequence[svg.Point]) -> list[svg.Point]:
     """Return the lowest and the highest of the points that share a column, in their order."""
-    columns: dict[int, list[svg.Point]] = {}
-    for point in points:
-        columns.setdefault(round(point[0]), []).append(point)
+    columns = grouped(points, lambda point: round(point[0]))
     height = operator.itemgetter(1)
     ends = ((min(column, key=height), max(column, key=height)) for column in columns.values())
     return [point for pair in ends for point in dict.fromkeys(sorted(pair))]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args
 from markupsafe import Markup
 
 from parity.config import strategies as strategy_names
+from parity.core.groups import by_key
 from parity.details import Details
 from parity.report import pairs, words
 from parity.report.html import band, devices, losses, page, rows
@@ -58,11 +59,9 @@ def _overview(report: Report) -> Markup:
 
 def _not_compared(report: Report) -> Markup:
     """Return what was not compared, with the cases for each reason."""
-    reasons: dict[str, list[tuple[int, str]]] = {}
-    for number, case in enumerate(report.cases, start=1):
-        for sentence in not_compared(case):
-            reasons.setdefault(sentence, []).append((number, case.case))
-    alone = [(number, case.case, case.extent.alone) for number, case in enumerate(report.cases, 1) if case.extent]
+    numbered = list(enumerate(report.cases, start=1))
+    reasons = by_key((sentence, (number, case.case)) for number, case in numbered for sentence in not_compared(case))
+    alone = [(number, case.case, case.extent.alone) for number, case in numbered if case.extent]
     return page.part(
         "not_compared",
         line=extent_line(report),

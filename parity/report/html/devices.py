@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from parity.core.groups import by_key
 from parity.core.wording import count, fitted
 from parity.report.html import svg
 from parity.trace.layout import Layout
@@ -74,9 +75,7 @@ def _lines(number: int, layout: Layout) -> list[str]:
 
 def _arrows(layout: Layout) -> list[_Arrow]:
     """Return the copies, then the collectives; those that are too many are counted in a last one."""
-    copies: dict[tuple[int, int], list[str]] = {}
-    for each in layout.transfers:
-        copies.setdefault((each.source, each.target), []).append(f"{each.what} {size(each.bytes)}")
+    copies = by_key(((each.source, each.target), f"{each.what} {size(each.bytes)}") for each in layout.transfers)
     arrows = [_Arrow(*route, ", ".join(texts), both=False) for route, texts in copies.items()]
     last = len(layout.devices) - 1
     arrows += [_Arrow(0, last, f"{name} {size(count)}", both=True) for name, count in layout.collectives.items()]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from parity.core.groups import grouped
 from parity.details import Compared, Details
 
 AROUND = 2  # tensors before and after one that is no match
@@ -97,10 +98,8 @@ def _plain(tensor: Compared) -> str:
 
 def _folded(rows: Sequence[Row], parts: int) -> list[Group]:
     """Return the rows by the first parts of their modules' paths."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(".".join(_path(row)[:parts]), []).append(row)
-    return [Group(name, each) for name, each in found.items()]
+    by_module = grouped(rows, lambda row: ".".join(_path(row)[:parts]))
+    return [Group(name, each) for name, each in by_module.items()]
 
 
 def _path(row: Row) -> list[str]:
