@@ -165,7 +165,8 @@ def _memory(root: int) -> Counter[str]:
         except OSError:  # it has just ended
             continue
         kind = next((side for side in SIDES if f"{side}_impl" in command), "parent")
-        found[kind] = max(found[kind], int(status[status.index("RssAnon:") + 1]) / 1e6) if "RssAnon:" in status else 0
+        if "RssAnon:" in status:
+            found[kind] = max(found[kind], int(status[status.index("RssAnon:") + 1]) / 1e6)
     return found
 
 
