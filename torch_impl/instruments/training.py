@@ -1,7 +1,7 @@
 """How a step trains: its backward passes, their gradients, the optimizers, and float16 with loss scaling."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -60,12 +60,7 @@ class Training:
         self._updates = 0
         self._made: list[tuple[torch.Tensor, Made]] = []  # parameters that modules made in their calls
         self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses after and before a GradScaler scaled them
-        with applied(self._patches()), ExitStack() as hooks:
-            for handle in (
-                optimizer.register_optimizer_step_pre_hook(self._on_update),
-                optimizer.register_optimizer_step_post_hook(self._on_updated),
-            ):
-                hooks.callback(handle.remove)
+        with applied(self._patches()):
             yield
 
     def finish(self) -> None:
@@ -78,6 +73,7 @@ class Training:
         self._unscaled.clear()
 
     def _patches(self) -> list[Any]:
+        """Return the patches and hooks, each a context."""
         return [
             self.building.noting_optimizers(),
             around(torch.autograd, "_engine_run_backward", self._backward),
@@ -89,6 +85,8 @@ class Training:
             around(GradScaler, "unscale_", self._unscale),
             around(torch.autocast, "__enter__", self._autocast),
             *self._events.patches(),
+            optimizer.register_optimizer_step_pre_hook(self._on_update),
+            optimizer.register_optimizer_step_post_hook(self._on_updated),
         ]
 
     def _backward(self, run: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,7 +103,7 @@ class Training:
         self.step.backwards.append(record)
         self._fresh = True
         self.replicas.note_use()
-        earlier = {name: parameter.grad for name, parameter in self._parameters()}
+        earlier = {name: parameter.grad for name, parameter in self.model.named_parameters()}
         earlier = {
             name: (gradient, gradient._version)
             for name, gradient in earlier.items()
@@ -121,7 +119,7 @@ class Training:
         self.replicas.note_gradients()
         self.unused.note_computed(self._trained())
         self._note_made()
-        for name, parameter in self._parameters():
+        for name, parameter in self.model.named_parameters():
             gradient, version = earlier.get(name, (parameter.grad, None))
             if version is not None and (parameter.grad is not gradient or gradient._version != version):
                 record.kept.append(name)
@@ -216,9 +214,6 @@ class Training:
                     break
                 record.updated.append(number)
 
-    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return self.model.named_parameters()
-
     def _feeds(self, roots: Any) -> list[list[str]]:
         """Return which optimizers' modules take what those of others make."""
         optimizers = self.building.optimizers
@@ -233,7 +228,7 @@ class Training:
     def _look_at_gradients(self) -> None:
         """Note the state of the gradients, if there was a backward pass since the last look."""
         is_fresh, self._fresh = self._fresh, False
-        for name, parameter in self._parameters() if is_fresh else ():
+        for name, parameter in self.model.named_parameters() if is_fresh else ():
             state = values.state(parameter.grad)
             self._states[name] = max(state, self._states.get(name, "none"), key=STATES.index)
             if state != "none":
