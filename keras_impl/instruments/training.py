@@ -95,18 +95,13 @@ class Training:
             self.finite.reached(tensor)
         scaled = any(facts.scaled for facts in known)
         record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
-        record.optimizer = self._called()
+        record.optimizer = rewrite.first_name(source.frame(), self.calls.building.optimizers, "optimizer")
         record.update = _update(record.optimizer)
         record.replicas = tf.distribute.get_strategy().num_replicas_in_sync
         record.average = next((facts.average for facts in known if facts.average), None)
         self.step.backwards.append(record)
         for target in targets:
             self.cuts.explain_whole(target)
-
-    def _called(self) -> str:
-        """Return the name by which the user's line can refer to the optimizer."""
-        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.calls.building.optimizers)
-        return next(filter(None, names), "optimizer")
 
     def _note(self, variable: Any, value: Any) -> None:
         """Note a gradient if it is a variable's; an embedding's consists of its rows only."""

@@ -102,21 +102,16 @@ class Calls:
             self._note_cut(step, module, given)
         outer_cut, self._cut = self._cut, not torch.is_grad_enabled()
         try:
-            with calls.entered(module), self._failures():
-                yield record
+            with calls.entered(module):
+                try:
+                    yield record
+                except Exception as error:
+                    self.failed(error, "", [], self.place(""))  # while its module is being called
+                    raise
         finally:
             self._cut = outer_cut
             if is_forward and not calls.running():
                 self.phase = "loss"
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Record an exception that passes through the block, while its module is being called."""
-        try:
-            yield
-        except Exception as error:
-            self.failed(error, "", [], self.place(""))
-            raise
 
     def _note_mode(self, module: nn.Module) -> None:
         """Note whether the module is called in training mode.
@@ -170,7 +165,7 @@ def _detached(args: tuple) -> Code | None:
 
     def change(call: Expression) -> Code | None:
         node = call.node.args[numbers[0]] if numbers and len(getattr(call.node, "args", ())) == len(args) else None
-        return call.with_text(node, f"{call.atom(node)}.detach()") if node is not None else None
+        return call.wrapped(node, "{}.detach()")
 
     return rewrite.code(source.spot(), change)
 

@@ -5,6 +5,7 @@ computed from it, reaches a module's output, the loss or a gradient: a mask of -
 """
 
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -60,7 +61,6 @@ class AtenObserver(TorchDispatchMode):
         self.calls, self.origins = calls, origins
         self.step = Step()
         self._suspects: dict[int, Suspect] = {}  # by storage
-        self._kinds: dict[Any, Kind] = {}
 
     def begin(self, step: Step) -> None:
         """Attribute what follows to this step."""
@@ -87,7 +87,7 @@ class AtenObserver(TorchDispatchMode):
         if func.namespace == "c10d":
             self._note_cut(func, args)
             return func(*args, **kwargs)
-        kind = self._kind(func)
+        kind = _kind(func)
         changed = [args[i] for i in kind.written if i < len(args) and _is_float(args[i])]
         self._note_in_place(kind, changed)
         extent_before = values.extent(changed)
@@ -99,17 +99,6 @@ class AtenObserver(TorchDispatchMode):
         if not kind.view:
             self._look(kind, args, kwargs, changed, extent_before, results)
         return results
-
-    def _kind(self, func: Any) -> Kind:
-        """Return how an op treats its arguments, from its schema; cached by op."""
-        if func not in self._kinds:
-            schema = func._schema
-            written = [
-                i for i, argument in enumerate(schema.arguments) if argument.alias_info and argument.alias_info.is_write
-            ]
-            view = any(argument.alias_info and not argument.alias_info.is_write for argument in schema.returns)
-            self._kinds[func] = Kind(func.overloadpacket.__name__, tuple(written), view)
-        return self._kinds[func]
 
     def _note_cut(self, func: Any, args: tuple) -> None:
         what = CUTS.get(func.overloadpacket.__name__)
@@ -186,6 +175,15 @@ class AtenObserver(TorchDispatchMode):
     def _is_scaled(self, made: NotFinite) -> bool:
         """Return whether loss scaling may be the cause: a GradScaler tries large scales on purpose."""
         return self.step.loss_scaled and made.place.phase == "backward"
+
+
+@cache
+def _kind(func: Any) -> Kind:
+    """Return how an op treats its arguments, from its schema."""
+    arguments = enumerate(func._schema.arguments)
+    written = tuple(i for i, argument in arguments if argument.alias_info and argument.alias_info.is_write)
+    view = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)
+    return Kind(func.overloadpacket.__name__, written, view)
 
 
 def _is_float(value: Any) -> bool:

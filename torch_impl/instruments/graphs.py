@@ -125,8 +125,7 @@ def _is_parameter(node: Any) -> bool:
 
 def _detached(sum_: Expression) -> Code | None:
     """Return the line (total += loss, total + loss) with the added loss detached."""
-    added = getattr(sum_.node, "value", getattr(sum_.node, "right", None))
-    return sum_.with_text(added, f"{sum_.atom(added)}.detach()") if added is not None else None
+    return sum_.wrapped(getattr(sum_.node, "value", getattr(sum_.node, "right", None)), "{}.detach()")
 
 
 def _appended(root: torch.Tensor) -> Code | None:

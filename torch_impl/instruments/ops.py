@@ -79,7 +79,7 @@ def _in_training(call: Expression) -> Code | None:
     if call.function != ATTENTION:
         return call.with_keyword("training", "self.training", 2)
     given = call.keyword("dropout_p") or (call.node.args[RATE] if len(call.node.args) > RATE else None)
-    return call.with_text(given, f"{call.atom(given)} if self.training else 0.0") if given is not None else None
+    return call.wrapped(given, "{} if self.training else 0.0")
 
 
 class Cuts:

@@ -11,17 +11,12 @@ from parity.doctor.rewrite import Spot
 
 ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # the folder that the torch package is in
 # Files of torch that merely pass a user's call on.
-PASSING = tuple(
-    os.path.join("torch", *path)
-    for path in (
-        ("overrides.py",),
-        ("_tensor.py",),
-        ("functional.py",),
-        ("nn", "functional.py"),
-        ("utils", "_contextlib.py"),
-    )
+PASSING = (
+    *(f"torch/{file}.py" for file in ("overrides", "_tensor", "functional")),
+    "torch/nn/functional.py",
+    "torch/utils/_contextlib.py",
 )
-MODULE = os.path.join("torch", "nn", "modules", "module.py")
+MODULE = "torch/nn/modules/module.py"
 
 
 def _of_torch(file: str) -> int:

@@ -97,7 +97,8 @@ class Training:
         self._events.note("backward")
         self._events.scaled = any(root is scaled_root for root in roots for scaled_root, _ in self._unscaled)
         record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
-        record.optimizer, record.divided = self._called(), _divided()
+        record.optimizer = rewrite.first_name(source.frame(), self.building.optimizers, "optimizer")
+        record.divided = _divided()
         record.update = f"{record.optimizer}.step()"
         record.feeds = self._feeds(roots)
         self.step.backwards.append(record)
@@ -196,11 +197,6 @@ class Training:
         _, least, most = self._growth.get(stepping, (0.0, 1.0, 0.0))
         if not size_after * least <= most * size_before:  # written so that NaN counts as growth
             self._growth[stepping] = rate, size_before, size_after
-
-    def _called(self) -> str:
-        """Return the name by which the user's line can refer to the optimizer."""
-        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.building.optimizers)
-        return next(filter(None, names), "optimizer")
 
     def _note_step(self, stepping: Optimizer) -> None:
         if stepping not in self._stepped or self.step.events[-1].what != "update":
