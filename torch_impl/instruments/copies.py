@@ -102,11 +102,10 @@ class Copies:
                 self._landing[results] = copied
             elif copied and function not in ("to", "cuda"):
                 spot, line, described = copied
-                read = source.line()
-                mended = rewrite.code(spot, lambda copy: copy.with_keyword("non_blocking", "False"))
-                mended = mended if read == line else None  # else the host may wait later, before it reads
-                place = self.calls.place(line)
-                self.step.races.append(Race(tensor=described, read=read, place=place, mended=mended))
+                race = Race(tensor=described, read=source.line(), place=self.calls.place(line))
+                if race.read == line:
+                    race.mended = rewrite.code(spot, lambda copy: copy.with_keyword("non_blocking", "False"))
+                self.step.races.append(race)
                 self._landing.clear()
                 return
 
@@ -152,9 +151,8 @@ class Copies:
             what=what, source=described.device, target=target, tensor=described, place=self.calls.place(line), count=0
         )
         if what in ("item", "cpu", "numpy"):
-            copy.mended = rewrite.code(
-                source.spot(), lambda read: read.wrapped(read.operand(), "{}.detach()", read.node)
-            )
+            spot = source.spot()
+            copy.mended = rewrite.code(spot, lambda read: read.wrapped(read.operand(), "{}.detach()", read.node))
         copy = self._found.setdefault((what, line, described.device, target, described.origin), copy)
         copy.count += 1
         copy.bytes += described.bytes
