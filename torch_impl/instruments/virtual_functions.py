@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 from torch.nn import Module, functional
+from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.core.patches import applied
 from torch_impl.instruments.virtual_devices import TYPE, Machine, VirtualDevices, VirtualTensor, set_data
@@ -94,8 +95,9 @@ def _cast(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.is_autocast_enabled(kind) and (tensors := list(_cast_ones((args, kwargs)))):
-            args, kwargs = _to((args, kwargs), dtype(tensors))
+        if torch.is_autocast_enabled(kind) and (tensors := _cast_ones((args, kwargs))):
+            target = dtype(tensors)
+            args, kwargs = tree_map(lambda value: value.to(target) if _is_cast(value) else value, (args, kwargs))
         return function(*args, **kwargs)
 
     return call
@@ -105,21 +107,9 @@ def _is_cast(value: Any) -> bool:
     return isinstance(value, VirtualTensor) and value.is_floating_point() and value.dtype != torch.float64
 
 
-def _cast_ones(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors that are cast, also those within lists."""
-    if isinstance(value, (list, tuple, dict)):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from _cast_ones(member)
-    elif _is_cast(value):
-        yield value
-
-
-def _to(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, dict):
-        return {name: _to(member, dtype) for name, member in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_to(member, dtype) for member in value)
-    return value.to(dtype) if _is_cast(value) else value
+def _cast_ones(value: Any) -> list[torch.Tensor]:
+    """Return the tensors that are cast, also those within lists."""
+    return [leaf for leaf in tree_leaves(value) if _is_cast(leaf)]
 
 
 def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,7 +117,7 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.is_autocast_enabled("cuda") and any(True for _ in _cast_ones((args, kwargs))):
+        if torch.is_autocast_enabled("cuda") and _cast_ones((args, kwargs)):
             raise RuntimeError(
                 "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
                 "Many models use a sigmoid layer right before the binary cross entropy layer.\n"

@@ -25,11 +25,12 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     for function in _FACTORIES:
         if getattr(torch, function.__name__, None) is function:
             yield torch, function.__name__, _made(function, machine)
-    yield torch, "get_default_device", _named(torch.get_default_device, machine)
+    default = torch.get_default_device
+    yield torch, "get_default_device", lambda: machine.name(default())
     yield torch, "Generator", _generators(machine)
     yield torch, "device", Device("device", (), {"__module__": "torch", "machine": machine})
-    yield torch._C._nn, "_parse_to", _first_placed(torch._C._nn._parse_to, machine)
-    yield DeviceContext, "__init__", _first_placed(DeviceContext.__init__, machine, at=1)
+    yield torch._C._nn, "_parse_to", _placed(torch._C._nn._parse_to, machine, at=0)
+    yield DeviceContext, "__init__", _placed(DeviceContext.__init__, machine, at=1)
     yield DeviceContext, "__torch_function__", _in_context
 
 
@@ -65,27 +66,15 @@ def name(device: Any) -> str:
     return re.sub(rf"\b{TYPE}\b", CALLED, text)
 
 
-def _placed(function: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
-    """Wrap a function so that its argument `device` becomes a virtual device."""
+def _placed(function: Callable[..., Any], machine: Machine, at: int | None = None) -> Callable[..., Any]:
+    """Wrap a function so that its argument `device`, and the one at position `at` if any, become virtual devices."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None:
             kwargs["device"] = located(machine, kwargs["device"])
-        return function(*args, **kwargs)
-
-    return call
-
-
-def _first_placed(function: Callable[..., Any], machine: Machine, at: int = 0) -> Callable[..., Any]:
-    """Wrap a function so that its argument at position `at`, and `device`, become virtual devices."""
-    placed = _placed(function, machine)
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return placed(
-            *args[:at], *(located(machine, device) for device in args[at : at + 1]), *args[at + 1 :], **kwargs
-        )
+        placed = (located(machine, argument) if i == at else argument for i, argument in enumerate(args))
+        return function(*placed, **kwargs)
 
     return call
 
@@ -125,10 +114,6 @@ def _in_context(self: DeviceContext, function: Any, types: Any, args: tuple = ()
         function = _from_data(function) if function in _FROM_DATA else function
         kwargs["device"] = self.device
     return function(*args, **kwargs)
-
-
-def _named(function: Callable[..., torch.device], machine: Machine) -> Callable[..., torch.device]:
-    return lambda: machine.name(function())
 
 
 def _generators(machine: Machine) -> type:
