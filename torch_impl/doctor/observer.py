@@ -27,7 +27,7 @@ class Observer:
         self.building = building
         self.origins = building.origins(model)
         self.calls = Calls(model, building, self.origins)
-        cuts = Cuts(self.calls, self.origins)
+        cuts = Cuts(self.calls)
         self.training = Training(model, building, self.calls, self.origins, cuts)
         self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs, self.training.replicas)
         self.loaders = Loaders(self.origins)
@@ -43,7 +43,6 @@ class Observer:
         for name, tensor in inputs.items():
             self.origins.note(tensor, f"input {name}")
         self.ops.begin(step, inputs)
-        self.below.begin(step)
         with (
             self.loaders.watched(step),
             self.ops.copies.watched(),

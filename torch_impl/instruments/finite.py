@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import InPlace, NotFinite
-from parity.doctor.evidence.training import Cut
 from torch_impl.instruments import dtensors, source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK
@@ -54,17 +52,12 @@ class Suspect(NamedTuple):
 
 
 class AtenObserver(TorchDispatchMode):
-    """The mode that sees every ATen op from `begin` on, except those of an optimizer."""
+    """The mode that sees every ATen op of a step, except those of an optimizer."""
 
     def __init__(self, calls: Calls, origins: Origins):
         super().__init__()
         self.calls, self.origins = calls, origins
-        self.step = Step()
         self._suspects: dict[int, Suspect] = {}  # by storage
-
-    def begin(self, step: Step) -> None:
-        """Attribute what follows to this step."""
-        self.step = step
 
     def finish(self) -> None:
         """Release all tensors."""
@@ -72,10 +65,12 @@ class AtenObserver(TorchDispatchMode):
 
     def reached(self, value: Any) -> None:
         """Report a value that matters (a module's output, a loss, a gradient), which may be a suspect's."""
-        for tensor in tensors(value) if self._suspects and self.step.not_finite is None else ():
-            suspect = self._suspects.get(values.storage(tensor))
-            if suspect and suspect.made and not self._is_scaled(suspect.made):
-                self.step.not_finite = suspect.made
+        step = self.calls.step
+        for tensor in tensors(value) if self._suspects and step.not_finite is None else ():
+            made = self._made(tensor)
+            # A GradScaler tries large scales on purpose.
+            if made and not (step.loss_scaled and made.place.phase == "backward"):
+                step.not_finite = made
                 return
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -104,21 +99,19 @@ class AtenObserver(TorchDispatchMode):
         what = CUTS.get(func.overloadpacket.__name__)
         for tensor in tensors(args[0]) if what else ():
             if tensor.requires_grad or (what == "receive" and tensor.is_floating_point()):
-                place = self.calls.place(source.line())
-                self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=place))
+                self.calls.note_cut(what, tensor, self.calls.place(source.line()))
 
     def _note_in_place(self, kind: Kind, changed: list[torch.Tensor]) -> None:
         """Record in-place changes of tensors that have a graph."""
         for tensor in changed if torch.is_grad_enabled() else ():
             if tensor.grad_fn is not None and (line := source.line()):
-                self.step.in_places.append(
-                    InPlace(
-                        operation=kind.name,
-                        made_by=_operation(tensor.grad_fn),
-                        shape=list(tensor.shape),
-                        place=self.calls.place(line),
-                    )
+                change = InPlace(
+                    operation=kind.name,
+                    made_by=_operation(tensor.grad_fn),
+                    shape=list(tensor.shape),
+                    place=self.calls.place(line),
                 )
+                self.calls.step.in_places.append(change)
 
     def _note_failure(self, error: Exception, name: str, args: tuple) -> None:
         """Record a failure in the backward pass.
@@ -171,10 +164,6 @@ class AtenObserver(TorchDispatchMode):
             return self.calls.place(source.line())
         created = node.metadata.get(MARK) or Place()
         return Place(module=created.module, source=created.source, phase="backward")
-
-    def _is_scaled(self, made: NotFinite) -> bool:
-        """Return whether loss scaling may be the cause: a GradScaler tries large scales on purpose."""
-        return self.step.loss_scaled and made.place.phase == "backward"
 
 
 @cache

@@ -54,8 +54,8 @@ class Training:
         self._states = dict.fromkeys(self.names.values(), "none")
         self._fresh = False  # there are gradients that have not been looked at
         self._stepped: dict[Optimizer, None] = {}
-        # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
-        self._growth: dict[Optimizer, tuple[float, float, float]] = {}
+        # By optimizer, of the update that grew most: the learning rate, and the parameters' size before and after it.
+        self._growth: dict[Optimizer, dict[str, float]] = {}
         self._events = Events(step)
         self._updates = 0
         self._made: list[tuple[torch.Tensor, Made]] = []  # parameters that modules made in their calls
@@ -194,9 +194,9 @@ class Training:
         self.calls.phase = "other"
         rate = float(stepping.param_groups[0].get("lr") or 0)
         size_before, size_after = self._size, values.root_mean_square(_held(stepping))
-        _, least, most = self._growth.get(stepping, (0.0, 1.0, 0.0))
-        if not size_after * least <= most * size_before:  # written so that NaN counts as growth
-            self._growth[stepping] = rate, size_before, size_after
+        most = self._growth.get(stepping, {"before": 1.0, "after": 0.0})
+        if not size_after * most["before"] <= most["after"] * size_before:  # written so that NaN counts as growth
+            self._growth[stepping] = {"rate": rate, "before": size_before, "after": size_after}
 
     def _note_step(self, stepping: Optimizer) -> None:
         if stepping not in self._stepped or self.step.events[-1].what != "update":
@@ -247,16 +247,13 @@ class Training:
         return sum(original is not None for original, _ in node.next_functions) == 1
 
     def _seen(self, optimizer: Optimizer) -> Seen:
-        rate, before, after = self._growth.get(optimizer, (None, None, None))
         return Seen(
             kind=type(optimizer).__name__,
             source=self.building.optimizers[optimizer],
             parameters=[self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names],
             stepped=optimizer in self._stepped,
-            before=before,
-            after=after,
-            rate=rate,
             slower=self._slower(optimizer),
+            **self._growth.get(optimizer, {}),
         )
 
     def still(self) -> list[Still]:
