@@ -14,7 +14,7 @@ from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
 from parity.core.patches import around
 from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.evidence.model import Module, Move, Weight, below
 from parity.doctor.rewrite import Spot
 from parity.trace.keys import MODEL
 
@@ -166,14 +166,10 @@ class Building(ExitStack):
 
 def _with_module(move: Move, paths: list[str]) -> Move:
     """Return the scope with the name of the layer that was made in it."""
-    outermost = [path for path in paths if not any(_is_below(path, other) for other in paths)]
+    outermost = [path for path in paths if not any(below(around, path) for around in paths if around != path)]
     whole = outermost == [MODEL]
     module = outermost[0] if len(outermost) == 1 and not whole else ""
     return Move(device=move.device, source=move.source, module=module, whole=whole)
-
-
-def _is_below(path: str, other: str) -> bool:
-    return path != other and (other == MODEL or path.startswith((f"{other}.", f"{other}[")))
 
 
 def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:

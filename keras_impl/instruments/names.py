@@ -5,6 +5,7 @@ gave them. Layers that hang in plain objects and closures, which Keras does not 
 "helper.layers[0]".
 """
 
+import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
@@ -124,10 +125,8 @@ def _closure(function: FunctionType) -> Iterator[tuple[str | int, Any]]:
     """Yield the variables in the closure of a function of the user's."""
     if source.kind(function.__code__.co_filename) == source.USER:
         for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
+            with contextlib.suppress(ValueError):  # not set yet
                 yield key, cell.cell_contents
-            except ValueError:  # not set yet
-                continue
 
 
 def _is_users(kind: type) -> bool:

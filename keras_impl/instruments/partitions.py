@@ -112,7 +112,8 @@ class Partitions:
         Left out are scalars, what only the recording uses, and the batch that a strategy takes from the host.
         """
         for node in self.nodes.values():
-            if node.op not in ("_Recv", "_HostRecv") or all(map(self._is_apart, self.users[node.name])):
+            used = any(not any(scope in name for scope in self.apart) for name in self.users[node.name])
+            if node.op not in ("_Recv", "_HostRecv") or not used:
                 continue
             tensor = self.sends[_way(node)].input[0]
             source, target = (devices.number(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))
@@ -123,9 +124,6 @@ class Partitions:
                 continue
             if size := self._bytes(tensor):
                 yield Copy(source, target, size, self.nodes[_name(tensor)])
-
-    def _is_apart(self, name: str) -> bool:
-        return any(scope in name for scope in self.apart)
 
     def _collectives(self, across: list[Copy], devices_per_replica: int) -> dict[str, int]:
         """Return the bytes of each collective, per replica.

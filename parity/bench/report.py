@@ -6,7 +6,7 @@ from typing import TextIO
 from rich.padding import Padding
 from rich.table import Table
 
-from parity.bench.results import Benchmark, Interval, LaneTimes, Timed
+from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.core.wording import agree
 from parity.report.console import Console
 
@@ -28,8 +28,9 @@ class Printed:
 
     def add(self, timed: Timed) -> None:
         """Print what was found of one case."""
-        for line in _headline(timed):
-            self.console.print(line)
+        self.console.print(f"{title(timed)}: {timed.verdict}")
+        if timed.reason:
+            self.console.print(f"  not timed: {timed.reason}")
         if timed.lanes:
             self.console.print(_table(timed.lanes))
             for note in notes(timed):
@@ -68,12 +69,6 @@ def notes(timed: Timed) -> Iterator[str]:
         yield f"{name}: {'; '.join(said)}"
 
 
-def _headline(timed: Timed) -> Iterator[str]:
-    yield f"{title(timed)}: {timed.verdict}"
-    if timed.reason:
-        yield f"  not timed: {timed.reason}"
-
-
 def _table(lanes: Sequence[LaneTimes]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, heading in enumerate(HEADINGS):
@@ -90,17 +85,13 @@ def row(lane: LaneTimes) -> list[str]:
         return []
     return [
         f"{lane.ratio.middle:.2f}",
-        _range(lane.ratio),
+        "" if lane.ratio.low == lane.ratio.high == 1 else f"{lane.ratio.low:.2f}-{lane.ratio.high:.2f}",
         _milliseconds(lane.step.middle),
         "-".join(map(_milliseconds, lane.quartiles)),
         f"{lane.per_second:.0f}" if lane.per_second else "-",
         f"{(lane.peak or 0) / 2**20:.0f}",
         f"{lane.first:.1f}",
     ]
-
-
-def _range(ratio: Interval) -> str:
-    return "" if ratio.low == ratio.high == 1 else f"{ratio.low:.2f}-{ratio.high:.2f}"
 
 
 def _milliseconds(seconds: float) -> str:

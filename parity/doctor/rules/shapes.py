@@ -53,18 +53,15 @@ def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
     """Report (N, 1) with (N,) in a loss: every prediction is compared with every target."""
     for step in evidence.steps:
         # Keras's own losses remove that axis themselves.
-        for calls in facts.by_line(filter(_is_stretched, step.losses if evidence.side == "torch" else ())):
+        elementwise = [call for call in step.losses if any(word in call.function.lower() for word in ELEMENTWISE)]
+        stretched = [call for call in elementwise if _stretched(call.input, call.target)]
+        for calls in facts.by_line(stretched if evidence.side == "torch" else ()):
             call = calls[0]
             yield _all_pairs(evidence, call.function, call.input, call.target, calls)
         in_loss = [w for w in step.broadcasts if w.place.phase in ("loss", "other") and not w.place.module]
         for broadcasts in facts.by_line(wide for wide in in_loss if _stretched(wide.left, wide.right)):
             wide = broadcasts[0]
             yield _all_pairs(evidence, wide.operation, wide.left, wide.right, broadcasts)
-
-
-def _is_stretched(call: LossCall) -> bool:
-    """Return whether an elementwise loss compares each prediction with each target."""
-    return any(word in call.function.lower() for word in ELEMENTWISE) and _stretched(call.input, call.target)
 
 
 def _stretched(left: Tensor, right: Tensor) -> bool:
