@@ -112,11 +112,12 @@ class Building(ExitStack):
 
     def weights(self, model: Any, optimizers: Sequence[Optimizer]) -> list[Weight]:
         """Return what the model and its optimizers hold: parameters, buffers and slots."""
-        own_variables = list(variables(model))
+        own_variables, optimizer = list(variables(model)), getattr(model, "optimizer", None)
+        compiled = [optimizer] if isinstance(optimizer, Optimizer) else []  # which compile() has attached to the model
         named_by_id = {id(variable.variable): variable for variable in own_variables}
         slots = [
             _weight(named_by_id[id(parameter)], slot._value, "optimizer_state")
-            for optimizer in {id(candidate): candidate for candidate in (*optimizers, *_compiled(model))}.values()
+            for optimizer in {id(candidate): candidate for candidate in (*optimizers, *compiled)}.values()
             for parameter, slot in _slots(optimizer)
             if id(parameter) in named_by_id
         ]
@@ -180,12 +181,6 @@ def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
     if not layer.trainable:
         facts["frozen"] = True
     return facts
-
-
-def _compiled(model: Any) -> list[Optimizer]:
-    """Return the optimizer that compile() attached to the model, if any."""
-    optimizer = getattr(model, "optimizer", None)
-    return [optimizer] if isinstance(optimizer, Optimizer) else []
 
 
 def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variable]]:

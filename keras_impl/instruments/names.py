@@ -68,7 +68,8 @@ def variables(model: Any) -> Iterator[Variable]:
 def variables_of(path: str, layer: keras.Layer) -> Iterator[Variable]:
     """Yield the variables of one layer without those of its sublayers."""
     attributes = dict(_attributes(layer))
-    for variable in _own(layer):
+    plain = [value for value in vars(layer).values() if isinstance(value, tf.Variable)]  # which Keras does not see
+    for variable in (*layer._trainable_variables, *layer._non_trainable_variables, *plain):
         value = variable if isinstance(variable, tf.Variable) else variable._value
         if value is not None:
             own_name = attributes.get(id(variable), variable.name.partition(":")[0])
@@ -85,12 +86,6 @@ def _attributes(layer: keras.Layer) -> Iterator[tuple[int, str]]:
             items = _items(value) if isinstance(value, (Mapping, Sequence)) else ()
             yield from ((id(item), f"{key}.{place}") for place, item in items)
             yield id(value), key
-
-
-def _own(layer: keras.Layer) -> list:
-    """Return the layer's own variables, including plain tf.Variables, which Keras does not see."""
-    plain = [value for value in vars(layer).values() if isinstance(value, tf.Variable)]
-    return [*layer._trainable_variables, *layer._non_trainable_variables, *plain]
 
 
 def _layers(holder: Any, parts: Parts, seen: set[int]) -> Iterator[tuple[Parts, keras.Layer]]:

@@ -139,7 +139,8 @@ class Training:
         afterwards = "update" if self.calls.phase == "update" else "other"
         self._note_summed(grads)
         with self.calls.within("update", afterwards):
-            held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
+            held = trainable_variables or getattr(optimizer, "_trainable_variables", ())
+            held = list(held) if tf.executing_eagerly() else []
             before = root_mean_square(held)
             apply(optimizer, grads, trainable_variables)
             self._note_growth(optimizer, before, root_mean_square(held))
@@ -211,10 +212,6 @@ def _read(variable: Any) -> tf.Tensor:
 def sizes(model: Any) -> list[float]:
     """Return the root mean square of each trainable parameter."""
     return [root_mean_square([variable]) for variable in getattr(model, "trainable_variables", ())]
-
-
-def _held(optimizer: keras.Optimizer, given: Any) -> list[Any]:
-    return list(given or getattr(optimizer, "_trainable_variables", ()))
 
 
 def _is_first_replica() -> bool:

@@ -55,7 +55,6 @@ class Observer:
             except Exception as error:
                 self._note_failure(step, error)
         self.training.finish()
-        self.ops.copies.finish(step)
         self.below.finish()
         self.calls.failing = None  # it would keep the frames of the step alive
 

@@ -49,10 +49,6 @@ class Copies:
         self._landing.clear()
         self._found.clear()
 
-    def finish(self, step: Step) -> None:
-        """Add the copies to the step's evidence."""
-        step.copies += self._found.values()
-
     def watched(self) -> AbstractContextManager[None]:
         """Return a context that notes when the program waits until all copies are complete."""
         owners = torch.cuda, torch.accelerator, torch.cuda.Stream, torch.cuda.Event, Nothing
@@ -154,6 +150,7 @@ class Copies:
             spot = source.spot()
             copy.mended = rewrite.code(spot, lambda read: read.wrapped(read.operand(), "{}.detach()", read.node))
         copy = self._found.setdefault((what, line, described.device, target, described.origin), copy)
+        self.step.copies += [] if copy.count else [copy]
         copy.count += 1
         copy.bytes += described.bytes
         copy.seconds += seconds

@@ -51,7 +51,7 @@ class Graphs:
         for tensor in results:
             if tensor.grad_fn is not None and tensor.dim() and MADE not in tensor.grad_fn.metadata:
                 alive = tensor.grad_fn.metadata.setdefault(MADE, _Alive())
-                self._made[-1].append((weakref.ref(alive), place, source.spots()))
+                self._made[-1].append((weakref.ref(alive), place, [*map(rewrite.spot, source.frames())]))
 
     def kept(self) -> Held | None:
         """Return what of the graphs of each observed step is still alive when all steps are over."""

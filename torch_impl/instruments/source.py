@@ -1,11 +1,10 @@
 """The user's line that is running, among PyTorch's files, and where in it the program is."""
 
 import os
-from types import FrameType
 
 import torch
 
-from parity.core.ownership import LIBRARY, MOVED, PASSED, Lines, first_argument
+from parity.core.ownership import LIBRARY, MOVED, PASSED, Lines
 from parity.doctor import rewrite
 from parity.doctor.rewrite import Spot
 
@@ -38,17 +37,7 @@ def nearest() -> str:
     return line() or _LINES.packaged_line()
 
 
-def frame_of(owner: object) -> FrameType | None:
-    """Return the frame of the user's that runs a method of an object; None if there is none."""
-    return next((frame for frame in frames() if first_argument(frame) is owner), None)
-
-
 def spot(owner: object = None) -> Spot | None:
     """Return where within the user's line the program is."""
     running = frame(owner)
     return rewrite.spot(running) if running else None
-
-
-def spots() -> list[Spot]:
-    """Return where within the user's lines the program is, in all frames of the user's, the innermost first."""
-    return [rewrite.spot(frame) for frame in frames()]

@@ -9,6 +9,7 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer, optimizer
 
+from parity.core.ownership import first_argument
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
@@ -104,12 +105,11 @@ class Training:
         self.step.backwards.append(record)
         self._fresh = True
         self.replicas.note_use()
-        earlier = {name: parameter.grad for name, parameter in self.model.named_parameters()}
-        earlier = {
-            name: (gradient, gradient._version)
-            for name, gradient in earlier.items()
-            if values.state(gradient) in values.VALUED
-        }
+        parameters = list(self.model.named_parameters())
+        held = [
+            (name, parameter.grad) for name, parameter in parameters if values.state(parameter.grad) in values.VALUED
+        ]
+        earlier = {name: (gradient, gradient._version) for name, gradient in held}
         self.reached(roots)
         for root in roots:
             self.origins.note(root, "loss")
@@ -120,9 +120,9 @@ class Training:
         self.replicas.note_gradients()
         self.unused.note_computed(self._trained())
         self._note_made()
-        for name, parameter in self.model.named_parameters():
-            gradient, version = earlier.get(name, (parameter.grad, None))
-            if version is not None and (parameter.grad is not gradient or gradient._version != version):
+        for name, parameter in parameters:
+            gradient, version = earlier.get(name, (None, 0))
+            if gradient is not None and (parameter.grad is not gradient or gradient._version != version):
                 record.kept.append(name)
         return results
 
@@ -135,8 +135,8 @@ class Training:
     def _make_parameter(self, make: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
         """Note a parameter that is made while a module is called, at the line of that module's own code."""
         parameter, modules = make(kind, *args, **kwargs), running()
-        frame = source.frame_of(modules[-1]) if modules else None
-        if frame is not None:
+        own = (frame for frame in source.frames() if modules and first_argument(frame) is modules[-1])
+        if frame := next(own, None):
             place = self.calls.place(rewrite.shown(frame.f_code.co_filename, frame.f_lineno))
             made = rewrite.expression(rewrite.spot(frame))
             self._made.append((parameter, Made(kind=made.function if made else "", parameters=0, place=place)))
