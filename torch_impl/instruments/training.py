@@ -106,10 +106,8 @@ class Training:
         self._fresh = True
         self.replicas.note_use()
         parameters = list(self.model.named_parameters())
-        held = [
-            (name, parameter.grad) for name, parameter in parameters if values.state(parameter.grad) in values.VALUED
-        ]
-        earlier = {name: (gradient, gradient._version) for name, gradient in held}
+        graded = [(name, parameter.grad) for name, parameter in parameters]
+        earlier = {name: (grad, grad._version) for name, grad in graded if values.state(grad) in values.VALUED}
         self.reached(roots)
         for root in roots:
             self.origins.note(root, "loss")

@@ -160,7 +160,7 @@ def _of_group(members: list[Evidence]) -> Iterator[Finding]:
     names = [name for name in first[0] if all(name in used for used in (*first, *last))]
     unlike = {name for name in names if not identical([used[name] for used in first])}
     of_ranks = [each[0].changes for each in steps]
-    changes = {name: [[one for one in made if one.parameter == name] for made in of_ranks] for name in names}
+    changes = {name: [[each for each in own if each.parameter == name] for own in of_ranks] for name in names}
     if started_apart := [name for name in names if name in unlike and _share_gradients(changes[name])]:
         yield _started_apart(members, started_apart)
         return
