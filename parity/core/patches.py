@@ -1,5 +1,6 @@
 """Functions that are replaced within a block of code, by others that get the original one."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -18,6 +19,11 @@ def calling(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:
         return function(*first, *args, **kwargs)
 
     return called
+
+
+def wrapping(function: Callable[..., Any], original: Callable[..., Any], *further: Any) -> Callable[..., Any]:
+    """Return a function that calls another one with the original and further arguments first, named as the original."""
+    return functools.wraps(original)(calling(function, original, *further))
 
 
 @contextmanager

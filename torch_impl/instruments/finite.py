@@ -41,23 +41,15 @@ class Kind(NamedTuple):
     view: bool
 
 
-class Suspect(NamedTuple):
-    """A result that is not finite, and its cause, if known.
-
-    Holding the tensor keeps its storage from being used again for another.
-    """
-
-    tensor: torch.Tensor
-    made: NotFinite | None
-
-
 class AtenObserver(TorchDispatchMode):
     """The mode that sees every ATen op of a step, except those of an optimizer."""
 
     def __init__(self, calls: Calls, origins: Origins):
         super().__init__()
         self.calls, self.origins = calls, origins
-        self._suspects: dict[int, Suspect] = {}  # by storage
+        # By storage: a result that is not finite, and its cause, if known. Holding the tensor keeps its storage from
+        # being used again for another.
+        self._suspects: dict[int, tuple[torch.Tensor, NotFinite | None]] = {}
 
     def finish(self) -> None:
         """Release all tensors."""
@@ -128,7 +120,7 @@ class AtenObserver(TorchDispatchMode):
             if not values.is_finite(result):
                 inputs = [tensor for tensor in tensors((args, kwargs)) if _is_float(tensor) and tensor is not result]
                 own_extent = extent_before if any(tensor is result for tensor in changed) else None
-                self._suspects[values.storage(result)] = Suspect(result, self._cause(kind, inputs, own_extent, result))
+                self._suspects[values.storage(result)] = result, self._cause(kind, inputs, own_extent, result)
             elif self._suspects and kind.written:
                 self._suspects.pop(values.storage(result), None)
 
@@ -154,8 +146,8 @@ class AtenObserver(TorchDispatchMode):
 
     def _made(self, *given: torch.Tensor) -> NotFinite | None:
         """Return the cause of the first of these tensors that is a suspect."""
-        suspects = (self._suspects.get(values.storage(tensor)) for tensor in given)
-        return next((suspect.made for suspect in suspects if suspect and suspect.made), None)
+        suspects = (self._suspects.get(values.storage(tensor), (tensor, None)) for tensor in given)
+        return next((made for _, made in suspects if made), None)
 
     def _place(self) -> Place:
         """Return the current place; in the backward pass, the place that created the running node."""

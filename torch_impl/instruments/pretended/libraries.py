@@ -5,7 +5,6 @@ uncompiled. The functions behind nn.SyncBatchNorm, which PyTorch has for CUDA on
 device has.
 """
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from torch import distributed
 from torch.nn import functional
 
-from parity.core.patches import calling
+from parity.core.patches import calling, wrapping
 from torch_impl.instruments.pretended.devices import located
 from torch_impl.instruments.virtual_devices import TYPE, Machine
 
@@ -26,7 +25,7 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     yield torch, "compile", _compile
     yield torch.nn.Module, "compile", lambda self, *args, **kwargs: None
     yield torch.jit, "script", lambda function, *args, **kwargs: function
-    yield functional, "ctc_loss", _ctc_loss(functional.ctc_loss)
+    yield functional, "ctc_loss", wrapping(_ctc_loss, functional.ctc_loss)
     yield torch, "load", calling(_load, torch.load, machine)
     # Looked up in sys.modules, because torch.nn.parallel's attribute of this name is a function.
     yield sys.modules["torch.nn.parallel.data_parallel"], "_get_available_device_type", lambda: machine.called
@@ -47,20 +46,20 @@ def _compile(model: Any = None, **kwargs: Any) -> Any:
     return (lambda function: function) if model is None else model
 
 
-def _ctc_loss(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the loss so that lengths on any device are passed as numbers, which it needs on the host."""
-
-    @functools.wraps(plain)
-    def ctc_loss(
-        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **named: Any
-    ) -> Any:
-        lengths = (
-            length.tolist() if isinstance(length, torch.Tensor) else length
-            for length in (input_lengths, target_lengths)
-        )
-        return plain(log_probs, targets, *lengths, *rest, **named)
-
-    return ctc_loss
+def _ctc_loss(
+    plain: Callable[..., Any],
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *rest: Any,
+    **named: Any,
+) -> Any:
+    """Call the loss with lengths on any device as numbers, which it needs on the host."""
+    lengths = (
+        length.tolist() if isinstance(length, torch.Tensor) else length for length in (input_lengths, target_lengths)
+    )
+    return plain(log_probs, targets, *lengths, *rest, **named)
 
 
 def _load(
