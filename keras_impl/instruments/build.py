@@ -6,6 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import keras
+import msgspec
 import tensorflow as tf
 from tensorflow.python.eager import context  # both tf.device and keras.device end up here
 
@@ -136,8 +137,10 @@ class Building(ExitStack):
         for move in self._scopes.moves:
             # This very move: others of its device and line are equal.
             paths = [path for path, layer in self._names.items() if id(move) in map(id, self._within.get(layer, ()))]
-            named_move = _with_module(move, paths)
-            by_key[named_move.device, named_move.source, named_move.module] = named_move
+            outermost = [path for path in paths if not any(below(around, path) for around in paths if around != path)]
+            whole = outermost == [MODEL]
+            module = outermost[0] if len(outermost) == 1 and not whole else ""
+            by_key[move.device, move.source, module] = msgspec.structs.replace(move, module=module, whole=whole)
         return list(by_key.values())
 
     def _make_layer(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
@@ -163,14 +166,6 @@ class Building(ExitStack):
                 return self.lines[self._names[path]]
             path = path.rpartition(".")[0] or (MODEL if path != MODEL else "")
         return ""
-
-
-def _with_module(move: Move, paths: list[str]) -> Move:
-    """Return the scope with the name of the layer that was made in it."""
-    outermost = [path for path in paths if not any(below(around, path) for around in paths if around != path)]
-    whole = outermost == [MODEL]
-    module = outermost[0] if len(outermost) == 1 and not whole else ""
-    return Move(device=move.device, source=move.source, module=module, whole=whole)
 
 
 def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:

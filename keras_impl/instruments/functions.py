@@ -102,12 +102,9 @@ class Functions(ExitStack):
         self.enter_context(around(script_ops, "_internal_py_func", self._in_python))
         self.enter_context(around(keras.Model, "fit", self._train))
         self.enter_context(around(keras.Model, "train_on_batch", self._train))
-        self.callback(self._end_step)
-        return self
-
-    def _end_step(self) -> None:
         self._counts.clear()
         self._step += 1
+        return self
 
     @property
     def retraces(self) -> list[Retrace]:

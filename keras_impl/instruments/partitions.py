@@ -94,17 +94,14 @@ class Partitions:
         copies = list(self._copies())
         inside = [copy for copy in copies if copy.source // devices_per_replica == copy.target // devices_per_replica]
         across = [copy for copy in copies if copy.source // devices_per_replica != copy.target // devices_per_replica]
-        transfers = [
-            Transfer(what=self._what(copy), source=copy.source, target=copy.target, bytes=copy.bytes) for copy in inside
-        ]
+        transfers = []
+        for copy in inside:
+            what = "parameter" if copy.made_by.op == "ReadVariableOp" else "activation"
+            what = "gradient" if copy.made_by.name in self.gradients else what
+            transfers.append(Transfer(what=what, source=copy.source, target=copy.target, bytes=copy.bytes))
         return Evidence(
             _sorted(compute), _sorted(backward), total(transfers), self._collectives(across, devices_per_replica)
         )
-
-    def _what(self, copy: Copy) -> str:
-        if copy.made_by.name in self.gradients:
-            return "gradient"
-        return "parameter" if copy.made_by.op == "ReadVariableOp" else "activation"
 
     def _copies(self) -> Iterator[Copy]:
         """Yield the tensors copied between devices.

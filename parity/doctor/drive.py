@@ -138,7 +138,7 @@ class Drive:
         """Run all steps. Raises what a step raised, unless the step's context swallows it."""
         self._begin()
         try:
-            self.program.train(self._drawn(), self._on_step)
+            self.program.train(map(self._batch, range(self.steps)), self._on_step)
         except Exception as error:
             if self._number == self.steps or not self._inside.__exit__(type(error), error, error.__traceback__):
                 raise
@@ -155,10 +155,6 @@ class Drive:
         self._number += 1
         if self._number < self.steps:
             self._begin()
-
-    def _drawn(self) -> Iterator[Any]:
-        for number in range(self.steps):
-            yield self._batch(number)
 
     def _batch(self, number: int) -> Any:
         while len(self._batches) <= number:

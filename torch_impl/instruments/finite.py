@@ -81,7 +81,10 @@ class AtenObserver(TorchDispatchMode):
         try:
             results = func(*args, **kwargs)
         except Exception as error:
-            self._note_failure(error, kind.name, args)
+            # In the forward pass, the function that the program called is recorded instead, which says more.
+            if torch._C._current_autograd_node() is not None:
+                given = [self.origins.describe(tensor) for tensor in tensors(args)]
+                self.calls.failed(error, kind.name, given, self._place())
             raise
         if not kind.view:
             self._look(kind, args, kwargs, changed, extent_before, results)
@@ -104,15 +107,6 @@ class AtenObserver(TorchDispatchMode):
                     place=self.calls.place(line),
                 )
                 self.calls.step.in_places.append(change)
-
-    def _note_failure(self, error: Exception, name: str, args: tuple) -> None:
-        """Record a failure in the backward pass.
-
-        In the forward pass, the function that the program called is recorded instead, which says more.
-        """
-        if torch._C._current_autograd_node() is not None:
-            given = [self.origins.describe(tensor) for tensor in tensors(args)]
-            self.calls.failed(error, name, given, self._place())
 
     def _look(self, kind: Kind, args: Any, kwargs: Any, changed: list, extent_before: Any, results: Any) -> None:
         """Check whether the results are finite."""
