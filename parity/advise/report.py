@@ -10,6 +10,7 @@ from parity.advise.choices import Advice, Choice, Document, Measured
 from parity.core.wording import agree
 from parity.report.console import Console
 
+PIPE_WIDTH = 100  # columns if the output is no terminal
 PARTS = {"compute": "work", "imbalance": "uneven", "bubbles": "bubbles", "communication": "moved"}
 CHECKED = ("measured", "off", "peak", "off")
 BAR = 20  # characters of the longest bar of the plot
@@ -17,7 +18,7 @@ BAR = 20  # characters of the longest bar of the plot
 
 def show(document: Document, file: TextIO) -> None:
     """Print the advice for all cases."""
-    console = Console(file)
+    console = Console(file, PIPE_WIDTH)
     for advice in document.advice:
         for line in _headline(advice):
             console.print(line, soft_wrap=True)

@@ -13,6 +13,7 @@ from parity.report.console import Console
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
 PARTS = ("forward", "loss", "backward", "update", "copies")
 INDENT = (0, 0, 0, 2)
+PIPE_WIDTH = 100  # columns if the output is no terminal
 LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
     "/s: samples of the data per second; MiB: most memory of a process or GPU; first: building, compiling, one step",
@@ -23,7 +24,7 @@ class Printed:
     """A benchmark that is printed while it runs."""
 
     def __init__(self, file: TextIO) -> None:
-        self.console = Console(file)
+        self.console = Console(file, PIPE_WIDTH)
 
     def add(self, timed: Timed) -> None:
         """Print what was found of one case."""
@@ -49,32 +50,32 @@ def title(timed: Timed) -> str:
     return ", ".join([timed.case, *([f"batch {timed.batch}"] if timed.batch else []), timed.devices])
 
 
-def names(lanes: Sequence[LaneTimes]) -> list[str]:
-    """Return the name of each row, with its strategy where it is that of a single device."""
-    return [f"{lane.name}, {lane.strategy}" if lane.is_alone else lane.name for lane in lanes]
+def full_name(lane: LaneTimes) -> str:
+    """Return the name of a row, with its strategy where it is that of a single device."""
+    return f"{lane.name}, {lane.strategy}" if lane.is_alone else lane.name
 
 
 def notes(timed: Timed) -> Iterator[str]:
     """Yield what a table does not hold: parts, bytes, speed-up, start, energy, and what could not be timed."""
-    for lane, name in zip(timed.lanes, names(timed.lanes), strict=True):
+    for lane in timed.lanes:
         if lane.why_not:
-            yield f"{name}: not timed: {lane.why_not}"
+            yield f"{full_name(lane)}: not timed: {lane.why_not}"
             continue
         said = [*_parts(lane), *_sent(lane)]
         if lane.speed_up is not None and lane.efficiency is not None:
             said.append(f"{lane.speed_up:.2f} times as fast as single, {lane.efficiency:.0%} per device")
         said += [f"{lane.joules:.3g} J a step"] if lane.joules is not None else []
         said += [f"start {lane.start:.1f} s"] if lane.start is not None else []
-        yield f"{name}: {'; '.join(said)}"
+        yield f"{full_name(lane)}: {'; '.join(said)}"
 
 
 def _table(lanes: Sequence[LaneTimes]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
-    for lane, name in zip(lanes, names(lanes), strict=True):
+    for lane in lanes:
         if cells := row(lane):
-            table.add_row(f"  {name}", *cells)
+            table.add_row(f"  {full_name(lane)}", *cells)
     return table
 
 

@@ -21,13 +21,14 @@ from parity.report.output import Makers
 
 SCHEMA = 1
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+PIPE_WIDTH = 100  # columns if the output is not a terminal
 PARTS = ("forward", "loss", "backward", "update", "copies")
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> None:
     """Print what ran, the findings, the times and the number of findings."""
-    console = Console(file)
+    console = Console(file, PIPE_WIDTH)
     for line in dict.fromkeys(map(_headline, evidences)):
         console.print(line, style="dim")
     for finding in findings:
