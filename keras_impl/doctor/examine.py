@@ -4,12 +4,12 @@ The program is a built-in case, or made of the functions that the flags name, wi
 """
 
 import contextlib
-import functools
 import inspect
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,7 +29,8 @@ from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
 from keras_impl.record import run as built_in
 from parity.core.clock import Clock
-from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps, users_program
+from parity.core.patches import applied
+from parity.doctor.drive import OBSERVED, Contexts, Drive, building_errors, outcome, steps, users_program
 from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
@@ -37,7 +38,6 @@ from parity.runtime.job import DoctorJob
 
 Inputs = dict[str, tf.Tensor]
 HOST = "CPU:0"
-Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
 
 def examine(job: DoctorJob) -> None:
@@ -58,10 +58,20 @@ def examine(job: DoctorJob) -> None:
         functions = Functions()
         # With several workers some devices are remote, for which sync_devices does not work.
         clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)
-        clocked = functools.partial(timed, clock, program.model)
         shapes: set[Any] = set()
         start: list[float] = []  # the size of each parameter before the first update
-        context = functools.partial(_context, job, evidence, observer, functions, clocked, shapes, start)
+        contexts = Contexts(
+            observed=partial(_observed, evidence, observer, start),
+            plain=lambda: functions,
+            timed=lambda: applied([functions, timed(clock, program.model)]),
+            profiled=partial(_profiled, evidence, Path(job.folder) / f"{rank.number}-profile", Path(job.profile)),
+        )
+
+        def context(number: int, batch: Any) -> AbstractContextManager[Any]:
+            if number >= OBSERVED:
+                shapes.add(tuple(tuple(tensor.shape) for tensor in named(batch).values()))
+            return contexts.of(job, number, batch)
+
         evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
         evidence.changed = sizes(program.model) != start
         evidence.modules = building.modules(program.model)
@@ -105,31 +115,6 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
         yield evidence
 
 
-def _context(
-    job: DoctorJob,
-    evidence: Evidence,
-    observer: Observer,
-    functions: Functions,
-    clocked: Clocked,
-    shapes: set[Any],
-    start: list[float],
-    number: int,
-    batch: Any,
-) -> AbstractContextManager[Any]:
-    """Return the context in which a step runs: observed, plain, timed or profiled.
-
-    Adds the shapes of the step's batch to `shapes`, and the sizes of the parameters to `start`.
-    """
-    if number < OBSERVED:
-        return _observed(evidence, observer, start, batch)
-    shapes.add(tuple(tuple(tensor.shape) for tensor in named(batch).values()))
-    if number < OBSERVED + WARM or not job.timed:
-        return functions
-    if number < OBSERVED + WARM + TIMED:
-        return _timed(functions, clocked)
-    return _profiled(evidence, Path(job.folder) / f"{evidence.rank}-profile", Path(job.profile))
-
-
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, start: list[float], batch: Any) -> Iterator[None]:
     # The observed step runs eagerly, where everything can be seen; then the program continues as if it had not run.
@@ -142,12 +127,6 @@ def _observed(evidence: Evidence, observer: Observer, start: list[float], batch:
             yield
             step.seconds = time.perf_counter() - begun
     start[:] = start or sizes(observer.model)  # some models have no parameters before their first step
-
-
-@contextmanager
-def _timed(functions: Functions, clocked: Clocked) -> Iterator[None]:
-    with functions, clocked():
-        yield
 
 
 @contextmanager

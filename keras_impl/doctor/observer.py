@@ -46,7 +46,10 @@ class Observer:
 
         An exception of the program is recorded as the step's failure, and does not propagate.
         """
-        step, calls = Step(distributed=self._strategy()), Calls(self.model, self.building, self._origins)
+        # tf.distribute may have a copy of each variable on every device.
+        replicas = getattr(getattr(self.model, "distribute_strategy", None), "num_replicas_in_sync", 1)
+        step = Step(distributed="mirrored" if replicas > 1 else "")
+        calls = Calls(self.model, self.building, self._origins)
         copies, finite = Copies(step, calls, self._origins), Finite(step, calls, self._origins)
         losses, cuts = Losses(step, inputs, calls, self._origins), Cuts(step, calls, self._origins)
         training = Training(step, calls, self._origins, finite, cuts)
@@ -69,11 +72,6 @@ class Observer:
             step.failure = self._failure(error, calls)
         training.end()
         self._take(step, calls, training)
-
-    def _strategy(self) -> str:
-        """Return "mirrored" if tf.distribute has a copy of each variable on every device, else ""."""
-        strategy = getattr(self.model, "distribute_strategy", None)
-        return "mirrored" if strategy is not None and strategy.num_replicas_in_sync > 1 else ""
 
     def _take(self, step: Step, calls: Calls, training: Training) -> None:
         """Add what is known only when the step is over."""

@@ -5,14 +5,15 @@ Within a tf.function the parts cannot be told apart.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
 
 from parity.core.clock import Clock, covered
+from parity.core.patches import applied, around
 
 COLLECTIVES = ("reduce", "batch_reduce", "broadcast")
 PARTS = (
@@ -26,17 +27,11 @@ PARTS = (
 def timed(clock: Clock, model: keras.Model) -> Iterator[None]:
     """Time one step, which runs within the block."""
 
-    def told(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            is_part = tf.executing_eagerly() and (part != "forward" or owner is model)
-            return (clock.timed(part, function) if is_part else function)(owner, *args, **kwargs)
+    def called(part: str, function: Callable[..., Any], owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        is_part = tf.executing_eagerly() and (part != "forward" or owner is model)
+        return (clock.timed(part, function) if is_part else function)(owner, *args, **kwargs)
 
-        return called
-
-    with ExitStack() as stack:
-        for owner, name, part in PARTS:
-            stack.enter_context(mock.patch.object(owner, name, told(part, getattr(owner, name))))
-        stack.enter_context(clock.step())
+    with applied(around(owner, name, partial(called, part)) for owner, name, part in PARTS), clock.step():
         yield
 
 
@@ -50,22 +45,17 @@ def timed_communication(clock: Clock) -> Iterator[None]:
     """
     spans: list[tuple[float, float]] = []
 
-    def told(function: Callable[..., Any], is_sent: Callable[..., bool]) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            start = time.perf_counter()
-            result = function(*args, **kwargs)
-            if tf.executing_eagerly() and is_sent(result, *args, **kwargs):
-                clock.wait()
-                spans.append((start, time.perf_counter()))
-            return result
+    def called(is_sent: Callable[..., bool], function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*args, **kwargs)
+        if tf.executing_eagerly() and is_sent(result, *args, **kwargs):
+            clock.wait()
+            spans.append((start, time.perf_counter()))
+        return result
 
-        return called
-
-    with ExitStack() as stack:
-        for name in COLLECTIVES:
-            collective = told(getattr(tf.distribute.CrossDeviceOps, name), lambda *_, **__: True)
-            stack.enter_context(mock.patch.object(tf.distribute.CrossDeviceOps, name, collective))
-        stack.enter_context(mock.patch.object(tf, "identity", told(tf.identity, _is_moved)))
+    always = partial(called, lambda *_, **__: True)
+    collectives = applied(around(tf.distribute.CrossDeviceOps, name, always) for name in COLLECTIVES)
+    with collectives, around(tf, "identity", partial(called, _is_moved)):
         yield
     if spans:
         clock.add("communication", covered(spans))

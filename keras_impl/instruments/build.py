@@ -6,6 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import keras
+import msgspec
 import tensorflow as tf
 from tensorflow.python.eager import context  # both tf.device and keras.device end up here
 
@@ -14,7 +15,7 @@ from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
 from parity.core.patches import around
 from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.evidence.model import Module, Move, Weight, below
 from parity.doctor.rewrite import Spot
 from parity.trace.keys import MODEL
 
@@ -112,11 +113,12 @@ class Building(ExitStack):
 
     def weights(self, model: Any, optimizers: Sequence[Optimizer]) -> list[Weight]:
         """Return what the model and its optimizers hold: parameters, buffers and slots."""
-        own_variables = list(variables(model))
+        own_variables, optimizer = list(variables(model)), getattr(model, "optimizer", None)
+        compiled = [optimizer] if isinstance(optimizer, Optimizer) else []  # which compile() has attached to the model
         named_by_id = {id(variable.variable): variable for variable in own_variables}
         slots = [
             _weight(named_by_id[id(parameter)], slot._value, "optimizer_state")
-            for optimizer in {id(candidate): candidate for candidate in (*optimizers, *_compiled(model))}.values()
+            for optimizer in {id(candidate): candidate for candidate in (*optimizers, *compiled)}.values()
             for parameter, slot in _slots(optimizer)
             if id(parameter) in named_by_id
         ]
@@ -135,8 +137,10 @@ class Building(ExitStack):
         for move in self._scopes.moves:
             # This very move: others of its device and line are equal.
             paths = [path for path, layer in self._names.items() if id(move) in map(id, self._within.get(layer, ()))]
-            named_move = _with_module(move, paths)
-            by_key[named_move.device, named_move.source, named_move.module] = named_move
+            outermost = [path for path in paths if not any(below(around, path) for around in paths if around != path)]
+            whole = outermost == [MODEL]
+            module = outermost[0] if len(outermost) == 1 and not whole else ""
+            by_key[move.device, move.source, module] = msgspec.structs.replace(move, module=module, whole=whole)
         return list(by_key.values())
 
     def _make_layer(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
@@ -164,18 +168,6 @@ class Building(ExitStack):
         return ""
 
 
-def _with_module(move: Move, paths: list[str]) -> Move:
-    """Return the scope with the name of the layer that was made in it."""
-    outermost = [path for path in paths if not any(_is_below(path, other) for other in paths)]
-    whole = outermost == [MODEL]
-    module = outermost[0] if len(outermost) == 1 and not whole else ""
-    return Move(device=move.device, source=move.source, module=module, whole=whole)
-
-
-def _is_below(path: str, other: str) -> bool:
-    return path != other and (other == MODEL or path.startswith((f"{other}.", f"{other}[")))
-
-
 def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
     """Return the settings of a layer that rules ask for."""
     facts: dict[str, int | float | bool | str] = {}
@@ -184,12 +176,6 @@ def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
     if not layer.trainable:
         facts["frozen"] = True
     return facts
-
-
-def _compiled(model: Any) -> list[Optimizer]:
-    """Return the optimizer that compile() attached to the model, if any."""
-    optimizer = getattr(model, "optimizer", None)
-    return [optimizer] if isinstance(optimizer, Optimizer) else []
 
 
 def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variable]]:

@@ -70,16 +70,9 @@ def _set_up(devices: Devices) -> None:
     if devices.kind == "cpu":
         logical = [tf.config.LogicalDeviceConfiguration()] * devices.number
         tf.config.set_logical_device_configuration(physical[0], logical)
-    else:
-        _share_gpus(physical, devices.number)
-
-
-def _share_gpus(gpus: list[tf.config.PhysicalDevice], count: int) -> None:
-    """Divide the GPUs into `count` logical devices.
-
-    TensorFlow numbers them GPU by GPU.
-    """
-    for gpu, share in zip(gpus, _spread(len(gpus), count), strict=True):
+        return
+    # TensorFlow numbers the logical devices GPU by GPU.
+    for gpu, share in zip(physical, _spread(len(physical), devices.number), strict=True):
         if share > 1:
             limits = [tf.config.LogicalDeviceConfiguration(memory_limit=SHARE_OF_GPU)] * share
             tf.config.set_logical_device_configuration(gpu, limits)

@@ -43,14 +43,6 @@ class Argument(NamedTuple):
     held: object = None
 
 
-def arguments(function: Function, args: tuple, kwargs: dict) -> dict[str, Argument]:
-    """Return each tensor and value of a call, by parameter name and position within it.
-
-    The device scope of the call is included.
-    """
-    return dict(_arguments(function, args, kwargs))
-
-
 def differences(before: dict[str, Argument], now: dict[str, Argument]) -> dict[str, str]:
     """Return what differs between two calls, by argument name, in words."""
     changes = {}
@@ -64,6 +56,7 @@ def differences(before: dict[str, Argument], now: dict[str, Argument]) -> dict[s
 
 
 def _arguments(function: Function, args: tuple, kwargs: dict) -> Iterator[tuple[str, Argument]]:
+    """Yield each tensor and value of a call, by parameter name and position within it, and its device scope."""
     yield ON, Argument(name(context.context().device_name or ""))
     bound = inspect.signature(function.python_function).bind(*args, **kwargs)
     for parameter, value in bound.arguments.items():  # *args gives a tuple, **kwargs a dict
@@ -109,12 +102,9 @@ class Functions(ExitStack):
         self.enter_context(around(script_ops, "_internal_py_func", self._in_python))
         self.enter_context(around(keras.Model, "fit", self._train))
         self.enter_context(around(keras.Model, "train_on_batch", self._train))
-        self.callback(self._end_step)
-        return self
-
-    def _end_step(self) -> None:
         self._counts.clear()
         self._step += 1
+        return self
 
     @property
     def retraces(self) -> list[Retrace]:
@@ -136,7 +126,7 @@ class Functions(ExitStack):
         before = function.experimental_get_tracing_count()
         result = call(function, *args, **kwargs)
         if function.experimental_get_tracing_count() > before:
-            self._note(Trace(function, self._step, source.line(), arguments(function, args, kwargs)))
+            self._note(Trace(function, self._step, source.line(), dict(_arguments(function, args, kwargs))))
         return result
 
     def _note(self, trace: Trace) -> None:

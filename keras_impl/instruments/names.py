@@ -5,6 +5,7 @@ gave them. Layers that hang in plain objects and closures, which Keras does not 
 "helper.layers[0]".
 """
 
+import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
@@ -67,7 +68,8 @@ def variables(model: Any) -> Iterator[Variable]:
 def variables_of(path: str, layer: keras.Layer) -> Iterator[Variable]:
     """Yield the variables of one layer without those of its sublayers."""
     attributes = dict(_attributes(layer))
-    for variable in _own(layer):
+    plain = [value for value in vars(layer).values() if isinstance(value, tf.Variable)]  # which Keras does not see
+    for variable in (*layer._trainable_variables, *layer._non_trainable_variables, *plain):
         value = variable if isinstance(variable, tf.Variable) else variable._value
         if value is not None:
             own_name = attributes.get(id(variable), variable.name.partition(":")[0])
@@ -84,12 +86,6 @@ def _attributes(layer: keras.Layer) -> Iterator[tuple[int, str]]:
             items = _items(value) if isinstance(value, (Mapping, Sequence)) else ()
             yield from ((id(item), f"{key}.{place}") for place, item in items)
             yield id(value), key
-
-
-def _own(layer: keras.Layer) -> list:
-    """Return the layer's own variables, including plain tf.Variables, which Keras does not see."""
-    plain = [value for value in vars(layer).values() if isinstance(value, tf.Variable)]
-    return [*layer._trainable_variables, *layer._non_trainable_variables, *plain]
 
 
 def _layers(holder: Any, parts: Parts, seen: set[int]) -> Iterator[tuple[Parts, keras.Layer]]:
@@ -124,10 +120,8 @@ def _closure(function: FunctionType) -> Iterator[tuple[str | int, Any]]:
     """Yield the variables in the closure of a function of the user's."""
     if source.kind(function.__code__.co_filename) == source.USER:
         for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
+            with contextlib.suppress(ValueError):  # not set yet
                 yield key, cell.cell_contents
-            except ValueError:  # not set yet
-                continue
 
 
 def _is_users(kind: type) -> bool:

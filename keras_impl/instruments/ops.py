@@ -94,7 +94,7 @@ class Ops:
 
         The result itself may be elsewhere (`.backing_device`): a GPU op keeps shapes in host memory.
         """
-        tensor = next((each for each in (*outputs, *inputs)), None)
+        tensor = next(iter((*outputs, *inputs)), None)
         return self.origins.device_named(tensor.device if tensor is not None else context.context().device_name or "")
 
     def _see_elsewhere(self, operation: str, inputs: tuple, outputs: list, target: str, view: View) -> None:
@@ -121,14 +121,9 @@ class Ops:
             return
         left, right = inputs
         if left.shape.rank and right.shape.rank and left.shape != right.shape:
-            described = [self.origins.describe(tensor) for tensor in inputs]
-            broadcast = Broadcast(
-                operation=operation,
-                left=described[0],
-                right=described[1],
-                place=self.calls.place(view),
-                squeezed=_squeezed(left.shape.rank, right.shape.rank),
-            )
+            first, second = map(self.origins.describe, inputs)
+            broadcast = Broadcast(operation=operation, left=first, right=second, place=self.calls.place(view))
+            broadcast.squeezed = _squeezed(left.shape.rank, right.shape.rank)
             self.step.broadcasts.append(broadcast)
 
     def _see_types(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
@@ -146,13 +141,13 @@ class Ops:
         ]
         # Ask whether a tape records the inputs, since it learns of the results only after this callback.
         recorded = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop(list(inputs))
-        moved = operation in (*MOVES, *READS)
+        moved, device = operation in (*MOVES, *READS), self.origins.device
         first = 1 if operation == "Split" else 0  # the first input of Split is the axis
         for tensor in outputs:
             known = Known(made=view.line, module=place.module)
             if moved:
                 known.origin = sources[first].origin
-            if moved and self._is_same(inputs[first], tensor):
+            if moved and (tensor.dtype, device(tensor)) == (inputs[first].dtype, device(inputs[first])):
                 known.made = sources[first].made
             known.origin = known.origin or ("loss" if view.loss else "")
             known.recorded = recorded and tensor.dtype.is_floating
@@ -166,10 +161,6 @@ class Ops:
             if tensor.shape.rank == 0 and tf.distribute.has_strategy():
                 known.average = _average(operation, inputs, sources, view)
             self.origins.note(tensor, known)
-
-    def _is_same(self, before: tf.Tensor, after: tf.Tensor) -> bool:
-        """Return whether neither dtype nor device changed."""
-        return before.dtype == after.dtype and self.origins.device(before) == self.origins.device(after)
 
 
 def _squeezed(left: int, right: int) -> Code | None:

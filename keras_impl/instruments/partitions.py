@@ -94,17 +94,14 @@ class Partitions:
         copies = list(self._copies())
         inside = [copy for copy in copies if copy.source // devices_per_replica == copy.target // devices_per_replica]
         across = [copy for copy in copies if copy.source // devices_per_replica != copy.target // devices_per_replica]
-        transfers = [
-            Transfer(what=self._what(copy), source=copy.source, target=copy.target, bytes=copy.bytes) for copy in inside
-        ]
+        transfers = []
+        for copy in inside:
+            what = "parameter" if copy.made_by.op == "ReadVariableOp" else "activation"
+            what = "gradient" if copy.made_by.name in self.gradients else what
+            transfers.append(Transfer(what=what, source=copy.source, target=copy.target, bytes=copy.bytes))
         return Evidence(
             _sorted(compute), _sorted(backward), total(transfers), self._collectives(across, devices_per_replica)
         )
-
-    def _what(self, copy: Copy) -> str:
-        if copy.made_by.name in self.gradients:
-            return "gradient"
-        return "parameter" if copy.made_by.op == "ReadVariableOp" else "activation"
 
     def _copies(self) -> Iterator[Copy]:
         """Yield the tensors copied between devices.
@@ -112,7 +109,8 @@ class Partitions:
         Left out are scalars, what only the recording uses, and the batch that a strategy takes from the host.
         """
         for node in self.nodes.values():
-            if node.op not in ("_Recv", "_HostRecv") or all(map(self._is_apart, self.users[node.name])):
+            used = any(not any(scope in name for scope in self.apart) for name in self.users[node.name])
+            if node.op not in ("_Recv", "_HostRecv") or not used:
                 continue
             tensor = self.sends[_way(node)].input[0]
             source, target = (devices.number(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))
@@ -123,9 +121,6 @@ class Partitions:
                 continue
             if size := self._bytes(tensor):
                 yield Copy(source, target, size, self.nodes[_name(tensor)])
-
-    def _is_apart(self, name: str) -> bool:
-        return any(scope in name for scope in self.apart)
 
     def _collectives(self, across: list[Copy], devices_per_replica: int) -> dict[str, int]:
         """Return the bytes of each collective, per replica.

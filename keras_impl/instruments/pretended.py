@@ -8,6 +8,7 @@ GPU that does not exist to GPU:0. What is replaced for this is restored when the
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -113,7 +114,7 @@ def _config(count: int) -> Iterator[Any]:
     logical = [context.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)]
     lists = {"list_physical_devices": physical, "get_visible_devices": physical, "list_logical_devices": logical}
     for method, gpus in lists.items():
-        yield _patched(method, _listed(getattr(context.Context, method), gpus))
+        yield around(context.Context, method, partial(_listed, gpus))
     on_a_gpu = {
         "set_memory_growth": None,
         "get_memory_growth": True,
@@ -125,42 +126,33 @@ def _config(count: int) -> Iterator[Any]:
         "get_logical_device_configuration": None,
     }
     for method, answer in on_a_gpu.items():
-        yield _patched(method, _answered(getattr(context.Context, method), answer))
-    yield _patched("num_gpus", lambda self: count)
+        yield around(context.Context, method, partial(_answered, answer))
+    yield mock.patch.object(context.Context, "num_gpus", lambda self: count)
     yield mock.patch.object(device_lib, "list_local_devices", lambda session_config=None: _local_devices(count))
 
 
-def _patched(method: str, replacement: Callable[..., Any]) -> Any:
-    return mock.patch.object(context.Context, method, replacement)
-
-
-def _listed(method: Callable[..., list], gpus: list) -> Callable[..., list]:
-    """Wrap a method that lists devices, so that it adds the GPUs.
+def _listed(gpus: list, method: Callable[..., list], self: context.Context, device_type: str | None = None) -> list:
+    """Call a method that lists devices, and add the GPUs.
 
     Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
     """
-
-    def listed(self: context.Context, device_type: str | None = None) -> list:
-        hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
-        return hosts + (gpus if device_type in (None, "GPU") and not _picks_kernels() else [])
-
-    return listed
+    hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
+    return hosts + (gpus if device_type in (None, "GPU") and not _picks_kernels() else [])
 
 
 def _picks_kernels() -> bool:
     """Return whether Keras's own code asks, in order to choose cuDNN or XLA."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)  # of what calls the method in whose place _listed is called
     while frame.f_back is not None and "/tensorflow/" in frame.f_code.co_filename:
         frame = frame.f_back
     return "/keras/src/" in frame.f_code.co_filename and "distribution" not in frame.f_code.co_filename
 
 
-def _answered(method: Callable[..., Any], answer: Any) -> Callable[..., Any]:
-    def answered(self: context.Context, device: Any, *arguments: Any, **keywords: Any) -> Any:
-        asked = str((device, *arguments))  # a device, its name, a list of them and perhaps a type
-        return answer if "GPU" in asked.upper() else method(self, device, *arguments, **keywords)
-
-    return answered
+def _answered(
+    answer: Any, method: Callable[..., Any], self: context.Context, device: Any, *arguments: Any, **keywords: Any
+) -> Any:
+    asked = str((device, *arguments))  # a device, its name, a list of them and perhaps a type
+    return answer if "GPU" in asked.upper() else method(self, device, *arguments, **keywords)
 
 
 def _local_devices(count: int) -> list[DeviceAttributes]:
@@ -178,19 +170,15 @@ def _told() -> Iterator[Any]:
     kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
     attributes = [(kind, "device") for kind in kinds] + [(ops.EagerTensor, "backing_device")]
     for kind, attribute in attributes:
-        yield mock.patch.object(kind, attribute, property(_as_told(vars(kind)[attribute])))
+        yield mock.patch.object(kind, attribute, property(partial(_as_told, vars(kind)[attribute])))
 
 
-def _as_told(real: Any) -> Callable[[Any], str]:
-    """Return a getter of `.device` that translates the name, except for callers within TensorFlow and Keras."""
-
-    def told(self: Any) -> str:
-        device = real.__get__(self)
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if caller.partition(".")[0] in (*FRAMEWORKS, "keras_impl"):
-            return device
-        spec = tf.DeviceSpec.from_string(device)
-        kind, _, index = name(device).partition(":")
-        return spec.replace(device_type=kind, device_index=int(index)).to_string() if kind else device
-
-    return told
+def _as_told(real: Any, self: Any) -> str:
+    """Return a `.device` by its translated name, except to callers within TensorFlow and Keras."""
+    device = real.__get__(self)
+    caller = sys._getframe(1).f_globals.get("__name__", "")
+    if caller.partition(".")[0] in (*FRAMEWORKS, "keras_impl"):
+        return device
+    spec = tf.DeviceSpec.from_string(device)
+    kind, _, index = name(device).partition(":")
+    return spec.replace(device_type=kind, device_index=int(index)).to_string() if kind else device

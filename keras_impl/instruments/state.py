@@ -28,7 +28,7 @@ Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by id of the handle, which 
 @contextmanager
 def changes_undone() -> Iterator[None]:
     """Undo at the end of the block what it changed in variables and random number generators."""
-    values, restore_random = _values(_alive()), _random_state()
+    values, restore_random = _values(), _random_state()
     with _noting_new(values):
         try:
             yield
@@ -38,15 +38,11 @@ def changes_undone() -> Iterator[None]:
             restore_random()
 
 
-def _values(variables: Iterator[tf.Variable]) -> Values:
-    """Return the variables' values; TensorFlow copies a value that is held before it changes the variable."""
-    return {id(variable.handle): (variable, variable.read_value()) for variable in variables}
-
-
-def _alive() -> Iterator[tf.Variable]:
-    """Yield every variable that has a value; by type, as issubclass would take five times as long."""
-    kinds = set(subclasses(BaseResourceVariable))
-    return (object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_))
+def _values() -> Values:
+    """Return all variables' values; TensorFlow copies a value that is held before it changes the variable."""
+    kinds = set(subclasses(BaseResourceVariable))  # isinstance would take five times as long
+    alive = [object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_)]
+    return {id(variable.handle): (variable, variable.read_value()) for variable in alive}
 
 
 def _has_value(variable: tf.Variable) -> bool:

@@ -28,8 +28,8 @@ class Training:
         self.step, self.calls, self.origins, self.finite, self.cuts = step, calls, origins, finite, cuts
         self._gradients: dict[int, Any] = {}  # the last tape's gradient, by id of TensorFlow's variable
         self._stepped: dict[int, tuple[keras.Optimizer, list[Any]]] = {}
-        # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
-        self._growth: dict[int, tuple[float, float, float]] = {}
+        # By optimizer, of the update that grew most: the learning rate, and the parameters' size before and after it.
+        self._growth: dict[int, dict[str, float]] = {}
         self._updates = 0
         self._start: dict[int, tf.Tensor] = {}  # what each parameter was when the step began, by id
 
@@ -95,18 +95,13 @@ class Training:
             self.finite.reached(tensor)
         scaled = any(facts.scaled for facts in known)
         record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
-        record.optimizer = self._called()
+        record.optimizer = rewrite.first_name(source.frame(), self.calls.building.optimizers, "optimizer")
         record.update = _update(record.optimizer)
         record.replicas = tf.distribute.get_strategy().num_replicas_in_sync
         record.average = next((facts.average for facts in known if facts.average), None)
         self.step.backwards.append(record)
         for target in targets:
             self.cuts.explain_whole(target)
-
-    def _called(self) -> str:
-        """Return the name by which the user's line can refer to the optimizer."""
-        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.calls.building.optimizers)
-        return next(filter(None, names), "optimizer")
 
     def _note(self, variable: Any, value: Any) -> None:
         """Note a gradient if it is a variable's; an embedding's consists of its rows only."""
@@ -144,7 +139,8 @@ class Training:
         afterwards = "update" if self.calls.phase == "update" else "other"
         self._note_summed(grads)
         with self.calls.within("update", afterwards):
-            held = _held(optimizer, trainable_variables) if tf.executing_eagerly() else []
+            held = trainable_variables or getattr(optimizer, "_trainable_variables", ())
+            held = list(held) if tf.executing_eagerly() else []
             before = root_mean_square(held)
             apply(optimizer, grads, trainable_variables)
             self._note_growth(optimizer, before, root_mean_square(held))
@@ -159,24 +155,23 @@ class Training:
             self.step.backwards[-1].summed = True
 
     def _note_growth(self, optimizer: keras.Optimizer, size_before: float, size_after: float) -> None:
-        _, least, most = self._growth.get(id(optimizer), (0.0, 1.0, 0.0))
-        if size_before and not size_after * least <= most * size_before:  # written so that NaN counts as growth
-            self._growth[id(optimizer)] = float(_value(optimizer.learning_rate)), size_before, size_after
+        most = self._growth.get(id(optimizer), {"before": 1.0, "after": 0.0})
+        # Written so that NaN counts as growth.
+        if size_before and not size_after * most["before"] <= most["after"] * size_before:
+            rate = float(_value(optimizer.learning_rate))
+            self._growth[id(optimizer)] = {"rate": rate, "before": size_before, "after": size_after}
 
     def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> Optimizer:
         _, given = self._stepped.get(id(optimizer), (None, []))
         held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
-        rate, before, after = self._growth.get(id(optimizer), (None, None, None))
         made = self.calls.building.spots.get(optimizer)
         return Optimizer(
             kind=type(optimizer).__name__,
             source=self.calls.building.optimizers.get(optimizer, ""),
             parameters=[name for key, name in named.items() if key in held],
             stepped=id(optimizer) in self._stepped,
-            before=before,
-            after=after,
-            rate=rate,
             slower=rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0)),
+            **self._growth.get(id(optimizer), {}),
         )
 
 
@@ -217,10 +212,6 @@ def _read(variable: Any) -> tf.Tensor:
 def sizes(model: Any) -> list[float]:
     """Return the root mean square of each trainable parameter."""
     return [root_mean_square([variable]) for variable in getattr(model, "trainable_variables", ())]
-
-
-def _held(optimizer: keras.Optimizer, given: Any) -> list[Any]:
-    return list(given or getattr(optimizer, "_trainable_variables", ()))
 
 
 def _is_first_replica() -> bool:

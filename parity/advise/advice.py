@@ -55,22 +55,16 @@ class Adviser:
         tried = list(candidates(self.case, target.group.number))
         return [self._choice(candidate, side, target) for side in sides for candidate in tried]
 
-    def check(self, choices: list[Choice], target: Target) -> None:
-        """Measure all choices that can be trained here, and note how far the predictions are from that."""
-        for choice, case in self._trainings(choices, target):
-            choice.measured = self._measured(case, choice, target)
+    def refine(self, choices: list[Choice], target: Target, check: bool) -> None:
+        """Note a more even cut for choices that cut the model into stages, where a step is shorter by it.
 
-    def balance(self, choices: list[Choice], target: Target) -> None:
-        """Note a more even cut for the choices that cut the model into stages, where a step is shorter by it."""
-        for choice, case in self._trainings(choices, target):
-            if case.distribution.is_staged:
-                choice.balanced = self._balanced(case, choice, target)
-
-    def _trainings(self, choices: list[Choice], target: Target) -> Iterator[tuple[Choice, Case]]:
+        With `check`, measure all choices that can be trained here, and note how far the predictions are from that.
+        """
         cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
         for choice in choices:
             if (case := cases[choice.strategy]) and not choice.why_not:
-                yield choice, case
+                choice.balanced = self._balanced(case, choice, target) if case.distribution.is_staged else None
+                choice.measured = self._measured(case, choice, target) if check else None
 
     def duration(self, case: Case, side: str, target: Target) -> Duration:
         """Return the predicted duration of a step on the target's devices."""
@@ -149,9 +143,7 @@ class Adviser:
 def advise(adviser: Adviser, target: Target, check: bool) -> Advice:
     """Return the advice for the adviser's case; with `check`, measure the strategies that are predicted."""
     choices = adviser.choices(target)
-    adviser.balance(choices, target)
-    if check:
-        adviser.check(choices, target)
+    adviser.refine(choices, target, check)
     advice = Advice(
         case=adviser.case.name,
         batch=None if adviser.here.pair else adviser.case.data.batch,

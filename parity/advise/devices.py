@@ -3,7 +3,6 @@
 import math
 import re
 import tomllib
-from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
@@ -90,13 +89,10 @@ def _read(text: str, where: str) -> Table:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where}: is not TOML: {error}") from None
     read = checked(content, Table, where)
-    if not all(map(math.isfinite, [*_numbers(read.device), *_numbers(read.link)])):
+    fields = [field for row in (*read.device.values(), *read.link.values()) for field in msgspec.structs.astuple(row)]
+    if not all(math.isfinite(field) for field in fields if isinstance(field, float)):
         raise UsageError(f"{where}: received an infinite number; expected what the data sheet says")
     return read
-
-
-def _numbers(rows: Mapping[str, Device] | Mapping[str, Link]) -> list[float]:
-    return [value for row in rows.values() for value in msgspec.structs.astuple(row) if isinstance(value, float)]
 
 
 def parse(text: str, known: Table) -> Group:

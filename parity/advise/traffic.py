@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parity.advise.model import FLOAT, Model
+from parity.advise.model import FLOAT, Branch, LinearPair, Model
 from parity.config import shards, strategies
 from parity.config.base import BaseStrategy
 from parity.config.schema import Case
@@ -112,14 +112,20 @@ def _branch_parallel(case: Case, model: Model, side: str) -> Traffic:
     copies, sent = [], set()
     for branch in model.branches:
         device = branch.number % case.devices
-        there, back = case.data.batch * branch.taken.bytes, case.data.batch * branch.returned.bytes
-        if side == "torch" or (branch.source, device) not in sent:
-            copies.append(_copy("activation", 0, device, there))
+        there, *rest = _there_and_back(branch, device, case.data.batch)
+        copies += rest if side == "keras" and (branch.source, device) in sent else [there, *rest]
         sent.add((branch.source, device))
-        copies.append(_copy("activation", device, 0, back))
-        copies += [_copy("gradient", 0, device, back)] * branch.returned.differentiable
-        copies += [_copy("gradient", device, 0, there)] * branch.taken.differentiable
     return Traffic(copies, {})
+
+
+def _there_and_back(part: Branch | LinearPair, device: int, samples: int) -> Copies:
+    """Yield the copies of what a part takes and returns, and of their gradients, between device 0 and its own."""
+    yield _copy("activation", 0, device, samples * part.taken.bytes)
+    yield _copy("activation", device, 0, samples * part.returned.bytes)
+    if part.returned.differentiable:
+        yield _copy("gradient", 0, device, samples * part.returned.bytes)
+    if part.taken.differentiable:
+        yield _copy("gradient", device, 0, samples * part.taken.bytes)
 
 
 def _tensor_parallel(case: Case, model: Model, side: str) -> Traffic:
@@ -127,14 +133,8 @@ def _tensor_parallel(case: Case, model: Model, side: str) -> Traffic:
     if side == "torch":
         sums = [pair.returned.bytes + pair.taken.bytes * pair.taken.differentiable for pair in model.pairs]
         return Traffic([], {"all_reduce": case.data.batch * sum(sums)})
-    copies = []
-    for pair in model.pairs:
-        taken, returned = case.data.batch * pair.taken.bytes, case.data.batch * pair.returned.bytes
-        for device in range(len(pieces(pair.hidden, case.devices))):
-            copies += [_copy("activation", 0, device, taken), _copy("activation", device, 0, returned)]
-            copies.append(_copy("gradient", 0, device, returned))
-            copies += [_copy("gradient", device, 0, taken)] * pair.taken.differentiable
-    return Traffic(copies, {})
+    parts = [(pair, device) for pair in model.pairs for device in range(len(pieces(pair.hidden, case.devices)))]
+    return Traffic([copy for part in parts for copy in _there_and_back(*part, case.data.batch)], {})
 
 
 def _fsdp(case: Case, model: Model, side: str) -> Traffic:

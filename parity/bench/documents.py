@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from parity.bench.report import HEADINGS, LEGEND, names, notes, row, title
+from parity.bench.report import HEADINGS, LEGEND, full_name, notes, row, title
 from parity.bench.results import Benchmark, Timed
 from parity.config.devices import parse
 from parity.core.wording import agree, count
@@ -53,8 +53,7 @@ def _page(benchmark: Benchmark) -> str:
 
 
 def _rows(timed: Timed) -> list[list[str]]:
-    pairs = zip(names(timed.lanes), timed.lanes, strict=True)
-    return [[name, *row(lane)] for name, lane in pairs if lane.step]
+    return [[full_name(lane), *row(lane)] for lane in timed.lanes if lane.step]
 
 
 def _markdown(benchmark: Benchmark) -> str:

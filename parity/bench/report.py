@@ -6,7 +6,7 @@ from typing import TextIO
 from rich.padding import Padding
 from rich.table import Table
 
-from parity.bench.results import Benchmark, Interval, LaneTimes, Timed
+from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.core.wording import agree
 from parity.report.console import Console
 
@@ -28,8 +28,9 @@ class Printed:
 
     def add(self, timed: Timed) -> None:
         """Print what was found of one case."""
-        for line in _headline(timed):
-            self.console.print(line)
+        self.console.print(f"{title(timed)}: {timed.verdict}")
+        if timed.reason:
+            self.console.print(f"  not timed: {timed.reason}")
         if timed.lanes:
             self.console.print(_table(timed.lanes))
             for note in notes(timed):
@@ -49,38 +50,32 @@ def title(timed: Timed) -> str:
     return ", ".join([timed.case, *([f"batch {timed.batch}"] if timed.batch else []), timed.devices])
 
 
-def names(lanes: Sequence[LaneTimes]) -> list[str]:
-    """Return the name of each row, with its strategy where it is that of a single device."""
-    return [f"{lane.name}, {lane.strategy}" if lane.is_alone else lane.name for lane in lanes]
+def full_name(lane: LaneTimes) -> str:
+    """Return the name of a row, with its strategy where it is that of a single device."""
+    return f"{lane.name}, {lane.strategy}" if lane.is_alone else lane.name
 
 
 def notes(timed: Timed) -> Iterator[str]:
     """Yield what a table does not hold: parts, bytes, speed-up, start, energy, and what could not be timed."""
-    for lane, name in zip(timed.lanes, names(timed.lanes), strict=True):
+    for lane in timed.lanes:
         if lane.why_not:
-            yield f"{name}: not timed: {lane.why_not}"
+            yield f"{full_name(lane)}: not timed: {lane.why_not}"
             continue
         said = [*_parts(lane), *_sent(lane)]
         if lane.speed_up is not None and lane.efficiency is not None:
             said.append(f"{lane.speed_up:.2f} times as fast as single, {lane.efficiency:.0%} per device")
         said += [f"{lane.joules:.3g} J a step"] if lane.joules is not None else []
         said += [f"start {lane.start:.1f} s"] if lane.start is not None else []
-        yield f"{name}: {'; '.join(said)}"
-
-
-def _headline(timed: Timed) -> Iterator[str]:
-    yield f"{title(timed)}: {timed.verdict}"
-    if timed.reason:
-        yield f"  not timed: {timed.reason}"
+        yield f"{full_name(lane)}: {'; '.join(said)}"
 
 
 def _table(lanes: Sequence[LaneTimes]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
-    for lane, name in zip(lanes, names(lanes), strict=True):
+    for lane in lanes:
         if cells := row(lane):
-            table.add_row(f"  {name}", *cells)
+            table.add_row(f"  {full_name(lane)}", *cells)
     return table
 
 
@@ -90,17 +85,13 @@ def row(lane: LaneTimes) -> list[str]:
         return []
     return [
         f"{lane.ratio.middle:.2f}",
-        _range(lane.ratio),
+        "" if lane.ratio.low == lane.ratio.high == 1 else f"{lane.ratio.low:.2f}-{lane.ratio.high:.2f}",
         _milliseconds(lane.step.middle),
         "-".join(map(_milliseconds, lane.quartiles)),
         f"{lane.per_second:.0f}" if lane.per_second else "-",
         f"{(lane.peak or 0) / 2**20:.0f}",
         f"{lane.first:.1f}",
     ]
-
-
-def _range(ratio: Interval) -> str:
-    return "" if ratio.low == ratio.high == 1 else f"{ratio.low:.2f}-{ratio.high:.2f}"
 
 
 def _milliseconds(seconds: float) -> str:

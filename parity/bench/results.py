@@ -181,7 +181,8 @@ def slower(before: Benchmark, now: Benchmark) -> Iterator[str]:
         raise UsageError("--against: none of its rows is timed now; choose the same cases, batches, devices and modes")
     grown = {key: _growth(earlier[key].step, rows[key].step) for key in both}
     for key in both:
-        others = [other for other in both if _are_beside(rows[key], key, rows[other], other)]
+        of_training = [other for other in both if (*other[:3], other[4]) == (*key[:3], key[4])]
+        others = [other for other in of_training if rows[other].side != rows[key].side]
         beside = [_growth(*(_ratio(each[key], each[other]) for each in (earlier, rows))) for other in others]
         busier = min((grown[other] for other in others), default=1.0)
         if grown[key] > 1.0 and all(growth > busier for growth in beside):
@@ -200,12 +201,6 @@ def _line(key: Key, old: LaneTimes, new: LaneTimes, beside: dict[Key, float]) ->
     factors = [f"{growth:.2f} times beside {other[3]}" for other, growth in beside.items()]
     times = f"{new.step.middle / old.step.middle:.2f} times the {old.step.middle * 1e3:.2f} ms of before"
     return f"{of}: {new.step.middle * 1e3:.2f} ms a step, {', '.join([times, *factors])}; the intervals are apart"
-
-
-def _are_beside(row: LaneTimes, key: Key, other: LaneTimes, other_key: Key) -> bool:
-    """Return whether two rows are the two sides of one training."""
-    case, batch, devices, _, strategy = key
-    return row.side != other.side and other_key == (case, batch, devices, other.name, strategy)
 
 
 def _ratio(row: LaneTimes, other: LaneTimes) -> Interval:

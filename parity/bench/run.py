@@ -4,6 +4,7 @@ import contextlib
 import os
 import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,6 @@ from parity.runtime.plan import Plan
 from parity.runtime.runner import Runner
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.subject import note_environment
-from parity.trace.layout import Layout
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
@@ -142,15 +142,10 @@ def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
 
 
 def _sent(result: CaseResult, side: str) -> dict[str, int]:
-    """Return the bytes that a step of a side sends between devices, as recorded."""
+    """Return the bytes of a side's copies between devices and of its collectives in a step, by what they are."""
     check = result.checks.get("layout")
     layout = check.sides.get(side) if isinstance(check, LayoutCheck) else None
-    return sent(layout) if layout else {}
-
-
-def sent(layout: Layout) -> dict[str, int]:
-    """Return the bytes of the copies between devices and of the collectives in a layout, by what they are."""
-    copies = {f"{what} copies": 0 for what in dict.fromkeys(transfer.what for transfer in layout.transfers)}
-    for transfer in layout.transfers:
+    copies: Counter[str] = Counter()
+    for transfer in layout.transfers if layout else ():
         copies[f"{transfer.what} copies"] += transfer.bytes
-    return {**copies, **layout.collectives}
+    return {**copies, **layout.collectives} if layout else {}

@@ -1,5 +1,6 @@
 """Functions that are replaced within a block of code, by others that get the original one."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -8,12 +9,21 @@ from unittest import mock
 
 def around(owner: Any, name: str, function: Callable[..., Any]) -> AbstractContextManager[Any]:
     """Return a patch of a function, in place of which `function(original, *args, **kwargs)` is called."""
-    original = getattr(owner, name)
+    return mock.patch.object(owner, name, calling(function, getattr(owner, name)))
+
+
+def calling(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:
+    """Return a function that calls another one with these arguments first; unlike a partial, a class binds it."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        return function(original, *args, **kwargs)
+        return function(*first, *args, **kwargs)
 
-    return mock.patch.object(owner, name, called)
+    return called
+
+
+def wrapping(function: Callable[..., Any], original: Callable[..., Any], *further: Any) -> Callable[..., Any]:
+    """Return a function that calls another one with the original and further arguments first, named as the original."""
+    return functools.wraps(original)(calling(function, original, *further))
 
 
 @contextmanager

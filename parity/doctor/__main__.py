@@ -49,7 +49,12 @@ def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
         examination.errors.append(str(error) or type(error).__name__)
         _write(args, examination)
         raise
-    _report(args, examination)
+    try:
+        _write(args, examination)  # first, so that they are not lost if printing the text fails
+    finally:
+        if not args.quiet and (examination.evidence or not examination.errors):
+            file = sys.stderr if args.json == "-" else sys.stdout
+            report.show(examination.findings, examination.evidence, file)
     if examination.errors:
         raise BackendError("\n".join(dict.fromkeys(examination.errors)))  # the same may be missing for each
     return int(any(finding.severity != "note" for finding in examination.findings))
@@ -64,16 +69,6 @@ def _examine(examined: ExaminedProgram, args: argparse.Namespace, examination: E
         return
     examination.findings.extend(finding for finding in findings if finding.id not in args.ignore)
     examination.evidence.extend(evidence)
-
-
-def _report(args: argparse.Namespace, examination: Examination) -> None:
-    """Write the files and print the text, as the flags ask for."""
-    findings, evidence = examination.findings, examination.evidence
-    try:
-        _write(args, examination)  # first, so that they are not lost if printing the text fails
-    finally:
-        if not args.quiet and (evidence or not examination.errors):
-            report.show(findings, evidence, sys.stderr if args.json == "-" else sys.stdout)
 
 
 def _write(args: argparse.Namespace, examination: Examination) -> None:

@@ -7,7 +7,7 @@ means. A step begins where the one before it ended, so that libraries which fetc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from parity.core.errors import BackendError, UsageError
 from parity.core.program import load
@@ -22,6 +22,23 @@ OBSERVED, WARM, TIMED = 2, 1, 5
 Step = Callable[[Any, dict[str, Any]], object]  # makes one training step of a model with a batch
 Batches = Callable[[Any], Iterator[dict[str, Any]]]
 LineOf = Callable[[TracebackType | None], str]  # returns the line of the user's code that an exception came from
+
+
+class Contexts(NamedTuple):
+    """What each kind of step runs in: functions that return its context, the first of them for a batch."""
+
+    observed: Callable[[Any], AbstractContextManager[Any]]
+    plain: Callable[[], AbstractContextManager[Any]]
+    timed: Callable[[], AbstractContextManager[Any]]
+    profiled: Callable[[], AbstractContextManager[Any]]
+
+    def of(self, job: DoctorJob, number: int, batch: Any) -> AbstractContextManager[Any]:
+        """Return the context of a step: observed, plain, timed or profiled."""
+        if number < OBSERVED:
+            return self.observed(batch)
+        if number < OBSERVED + WARM or not job.timed:
+            return self.plain()
+        return self.timed() if number < OBSERVED + WARM + TIMED else self.profiled()
 
 
 def steps(job: DoctorJob) -> int:
@@ -121,7 +138,7 @@ class Drive:
         """Run all steps. Raises what a step raised, unless the step's context swallows it."""
         self._begin()
         try:
-            self.program.train(self._drawn(), self._on_step)
+            self.program.train(map(self._batch, range(self.steps)), self._on_step)
         except Exception as error:
             if self._number == self.steps or not self._inside.__exit__(type(error), error, error.__traceback__):
                 raise
@@ -138,10 +155,6 @@ class Drive:
         self._number += 1
         if self._number < self.steps:
             self._begin()
-
-    def _drawn(self) -> Iterator[Any]:
-        for number in range(self.steps):
-            yield self._batch(number)
 
     def _batch(self, number: int) -> Any:
         while len(self._batches) <= number:

@@ -10,6 +10,7 @@ import faulthandler
 import json
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,7 +46,7 @@ class Files:
 
     def homes(self) -> ownership.Homes | None:
         """Return where the code of the rank's process lives, or None if its program is not built yet."""
-        return next((_decoded(line, ownership.Homes) for line in _lines(self._built)), None)
+        return next(_decoded(self._built, ownership.Homes), None)
 
     def ended(self, step: int | str) -> None:
         """Note that this rank has ended a step, or all steps ("all")."""
@@ -66,7 +67,7 @@ class Files:
 
     def read(self) -> Evidence | None:
         """Return what the rank observed, or None if it did not come to an end."""
-        return next((_decoded(line, Evidence) for line in _lines(self.evidence)), None)
+        return next(_decoded(self.evidence, Evidence), None)
 
     def note(self, call: Collective) -> None:
         """Note a call that is about to be made."""
@@ -75,7 +76,7 @@ class Files:
 
     def noted(self) -> list[Collective]:
         """Return the calls that were made or begun."""
-        return [_decoded(line, Collective) for line in _lines(self.calls)]
+        return list(_decoded(self.calls, Collective))
 
     def steps(self) -> int:
         """Return how many steps the rank has ended."""
@@ -103,9 +104,9 @@ def _lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines() if path.exists() else []
 
 
-def _decoded(written: bytes, kind: type[Written]) -> Written:
-    """Return what `_encoded` has written."""
-    return msgspec.convert(json.loads(written), kind)
+def _decoded(path: Path, kind: type[Written]) -> Iterator[Written]:
+    """Yield what `_encoded` has written into a file, line by line."""
+    return (msgspec.convert(json.loads(line), kind) for line in _lines(path))
 
 
 def waiting(ranks: list[Files]) -> list[Waiting]:

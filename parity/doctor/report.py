@@ -170,16 +170,13 @@ def _state(examination: Examination) -> str:
 
 def _tests(examination: Examination) -> list[ci.Test]:
     """Return a test for each program, which fails by what is not a note."""
-    programs = dict.fromkeys(map(_program, examination.evidence))
-    tests = [_test(program, examination.findings) for program in programs]
-    return [*tests, *(ci.Test("doctor", "a program", "error", error) for error in examination.errors)]
-
-
-def _test(program: str, findings: Sequence[Finding]) -> ci.Test:
-    failed = [each for each in findings if _program(each) == program and each.severity != "note"]
-    if not failed:
-        return ci.Test("doctor", program, "passed")
-    return ci.Test("doctor", program, "failure", failed[0].message, "\n\n".join(map(_said, failed)))
+    tests = {program: ci.Test("doctor", program, "passed") for program in map(_program, examination.evidence)}
+    failed = [finding for finding in examination.findings if finding.severity != "note"]
+    for program in tests:
+        if own := [finding for finding in failed if _program(finding) == program]:
+            text = "\n\n".join(map(_said, own))
+            tests[program] = ci.Test("doctor", program, "failure", own[0].message, text)
+    return [*tests.values(), *(ci.Test("doctor", "a program", "error", error) for error in examination.errors)]
 
 
 def _said(finding: Finding) -> str:

@@ -7,7 +7,7 @@ made from the user's own line, with the user's own names. Sources are never sear
 import ast
 import contextlib
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -103,12 +103,15 @@ class Expression(NamedTuple):
         """Return the line with one operand of an operator or call replaced by `template`, {} being the operand."""
         operands = [getattr(self.node, side) for side in ("left", "right") if hasattr(self.node, side)]
         operands = operands or list(getattr(self.node, "args", ()))
-        node = operands[0 if first else 1] if len(operands) > 1 else None
-        return self.with_text(node, template.format(self.atom(node))) if node is not None and self.atom(node) else None
+        return self.wrapped(operands[0 if first else 1] if len(operands) > 1 else None, template)
+
+    def wrapped(self, part: Any, template: str, node: Any = None) -> Code | None:
+        """Return the line with `template` in place of a node, which is by default the part; {} is the part's source."""
+        return None if part is None else self.with_text(node or part, template.format(self.atom(part)))
 
     def unwrapped(self) -> Code | None:
         """Return the line without the call: f(x), x.f() and x.f become x."""
-        return self.with_text(self.node, self.atom(self.operand()) if self.operand() is not None else "")
+        return self.wrapped(self.operand(), "{}", self.node)
 
 
 def spot(frame: FrameType) -> Spot:
@@ -141,6 +144,11 @@ def name(frame: FrameType | None, target: Any) -> str:
     """Return what a frame's function calls an object: a variable or an attribute of one; "" if that is not known."""
     scopes = (frame.f_locals, frame.f_globals) if frame else ()
     return next((name for names in scopes for name in _names(names, target)), "")
+
+
+def first_name(frame: FrameType | None, targets: Iterable[Any], default: str) -> str:
+    """Return what a frame's function calls the first of some objects that it has a name for, or else the default."""
+    return next(filter(None, (name(frame, target) for target in targets)), default)
 
 
 def _names(names: dict[str, Any], target: Any) -> Iterator[str]:
@@ -182,7 +190,7 @@ def detached(at: Spot) -> Code | None:
         node = next((value for value in stores if getattr(value, "id", "") == name), None)
     elif running is not None:
         node = _stored(running.node)
-    return running.with_text(node, f"{running.atom(node)}.detach()") if running and node is not None else None
+    return running.wrapped(node, "{}.detach()") if running else None
 
 
 def _stored(line: Any) -> Any:

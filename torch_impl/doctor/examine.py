@@ -4,14 +4,14 @@ The program is a built-in case, or made of the functions that the flags name, wi
 """
 
 import contextlib
-import functools
 import inspect
 import itertools
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,10 +19,9 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from parity.core.clock import Clock, Time
-from parity.doctor.drive import OBSERVED, TIMED, WARM, Drive, building_errors, outcome, steps, users_program
+from parity.doctor.drive import TIMED, WARM, Contexts, Drive, building_errors, outcome, steps, users_program
 from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
@@ -31,12 +30,12 @@ from torch_impl.doctor.observer import Observer
 from torch_impl.doctor.timing import timed
 from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
+from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.pretended import on_cpu, pretend
 from torch_impl.instruments.ranks import Collectives
 from torch_impl.record import run as built_in
 
 Inputs = dict[str, torch.Tensor]
-Clocked = Callable[[], AbstractContextManager[None]]  # the context in which a timed step runs
 
 
 def examine(job: DoctorJob) -> None:
@@ -53,11 +52,15 @@ def examine(job: DoctorJob) -> None:
             program = _program(job, evidence)
         files.built()
         observer = Observer(program.model, building, evidence.devices)
-        clock = Clock(functools.partial(_wait, job))
-        clocked = functools.partial(timed, clock, program.model)
-        context = functools.partial(_context, job, evidence, observer, clocked, files)
+        clock = Clock(partial(_wait, job))
+        contexts = Contexts(
+            observed=partial(_observed, evidence, observer, files),
+            plain=contextlib.nullcontext,
+            timed=partial(timed, clock, program.model),
+            profiled=partial(_profiled, evidence, Path(job.profile)),
+        )
         sizes = values.root_mean_squares(program.model)
-        evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
+        evidence.later = outcome(Drive(program, partial(contexts.of, job), files, rank.of, steps(job)), source.line_of)
         evidence.visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         evidence.kept = observer.training.graphs.kept()
         evidence.still = observer.training.still()
@@ -78,7 +81,7 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
     if job.case:
         run = plain_run(job.case, steps(job), devices.rank(), job.folder)
         return built_in.program(run, evidence.devices)
-    program = users_program(job, "torch", (nn.Module,), _step, functools.partial(_batches, job))
+    program = users_program(job, "torch", (nn.Module,), _step, partial(_batches, job))
     evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
     return program
 
@@ -91,7 +94,7 @@ def _on_cpu(job: DoctorJob) -> list[Time]:
     clock = Clock(lambda: None)
     with contextlib.suppress(Exception), on_cpu(job.devices):
         program = _program(job, Evidence(side="torch", devices=[f"cuda:{i}" for i in range(job.devices)]))
-        contexts = [contextlib.nullcontext] * WARM + [functools.partial(timed, clock, program.model)] * TIMED
+        contexts = [contextlib.nullcontext] * WARM + [partial(timed, clock, program.model)] * TIMED
         files = Files(Path(job.folder), 1)  # the file of another rank: the parent process sees that this goes on
         Drive(program, lambda number, batch: contexts[number](), files, 1, len(contexts)).run()
     return clock.result("CPU")
@@ -142,19 +145,6 @@ def _alone() -> dict[str, str]:
     return {**numbers, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-def _context(
-    job: DoctorJob, evidence: Evidence, observer: Observer, clocked: Clocked, files: Files, number: int, batch: Any
-) -> AbstractContextManager[Any]:
-    """Return the context in which a step runs: observed, plain, timed or profiled."""
-    if number < OBSERVED:
-        return _observed(evidence, observer, files, batch)
-    if number < OBSERVED + WARM or not job.timed:
-        return contextlib.nullcontext()
-    if number < OBSERVED + WARM + TIMED:
-        return clocked()
-    return _profiled(evidence, Path(job.profile))
-
-
 @contextmanager
 def _observed(evidence: Evidence, observer: Observer, files: Files, batch: Any) -> Iterator[None]:
     start = time.perf_counter()
@@ -178,8 +168,8 @@ def _move(model: nn.Module, device: str) -> bool:
 
     Returns whether it was moved.
     """
-    tensors = [*model.parameters(), *model.buffers()]
-    if any(tensor.device.type != "cpu" for tensor in tensors):
+    weights = [*model.parameters(), *model.buffers()]
+    if any(weight.device.type != "cpu" for weight in weights):
         return False
     model.to(device)
     return True
@@ -189,8 +179,7 @@ def named(batch: Any) -> dict[str, torch.Tensor]:
     """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
     if isinstance(batch, dict):
         return batch
-    tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
-    return {str(number): tensor for number, tensor in enumerate(tensors)}
+    return {str(number): tensor for number, tensor in enumerate(tensors(batch))}
 
 
 def _batches(job: DoctorJob, model: nn.Module) -> Iterator[Inputs]:
@@ -213,10 +202,10 @@ def _step(model: nn.Module, inputs: Inputs) -> None:
     device = next((tensor.device for tensor in weights), torch.device("cpu"))
     moved = {name: tensor.to(device) for name, tensor in inputs.items()}
     outputs = model(**moved) if _takes(model, moved) else model(*moved.values())
-    floats = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    floats = [tensor for tensor in tensors(outputs) if tensor.requires_grad]
     if floats:
         home = floats[0].device
-        torch.stack([leaf.sum().to(home) for leaf in floats]).sum().backward()
+        torch.stack([tensor.sum().to(home) for tensor in floats]).sum().backward()
 
 
 def _takes(model: nn.Module, inputs: Inputs) -> bool:

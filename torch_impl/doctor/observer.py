@@ -27,7 +27,7 @@ class Observer:
         self.building = building
         self.origins = building.origins(model)
         self.calls = Calls(model, building, self.origins)
-        cuts = Cuts(self.calls, self.origins)
+        cuts = Cuts(self.calls)
         self.training = Training(model, building, self.calls, self.origins, cuts)
         self.ops = Ops(self.calls, self.origins, devices, cuts, self.training.graphs, self.training.replicas)
         self.loaders = Loaders(self.origins)
@@ -43,7 +43,6 @@ class Observer:
         for name, tensor in inputs.items():
             self.origins.note(tensor, f"input {name}")
         self.ops.begin(step, inputs)
-        self.below.begin(step)
         with (
             self.loaders.watched(step),
             self.ops.copies.watched(),
@@ -56,7 +55,6 @@ class Observer:
             except Exception as error:
                 self._note_failure(step, error)
         self.training.finish()
-        self.ops.copies.finish(step)
         self.below.finish()
         self.calls.failing = None  # it would keep the frames of the step alive
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from unittest import mock
 
 import torch
@@ -13,6 +13,7 @@ from torch.optim import optimizer as optimizers
 from torch.profiler import profile, supported_activities
 
 from parity.core.clock import Clock, covered
+from parity.core.patches import applied
 
 # As ProcessGroupGloo.cpp and NCCL's kernels name them, and CUPTI the copies between GPUs.
 KINDS = ("gloo:", "nccl", "Memcpy PtoP")
@@ -23,21 +24,15 @@ COPIES = ("to", "cuda", "cpu", "item", "numpy", "tolist")  # methods of a tensor
 @contextmanager
 def timed(clock: Clock, model: nn.Module) -> Iterator[None]:
     """Time one step, which runs within the block."""
-    with ExitStack() as stack:
-        backward = clock.timed("backward", torch.autograd.backward)
-        stack.enter_context(mock.patch.object(torch.autograd, "backward", backward))
-        for name in COPIES:
-            method = clock.timed("copies", getattr(torch.Tensor, name))
-            stack.enter_context(mock.patch.object(torch.Tensor, name, method))
-        handles = [
-            modules.register_module_forward_pre_hook(functools.partial(_on_call, clock.begin, model)),
-            modules.register_module_forward_hook(functools.partial(_on_call, clock.end, model), always_call=True),
-            optimizers.register_optimizer_step_pre_hook(lambda *_: clock.begin("update")),
-            optimizers.register_optimizer_step_post_hook(lambda *_: clock.end("update")),
-        ]
-        for handle in handles:
-            stack.callback(handle.remove)
-        stack.enter_context(clock.step())
+    parts = [(torch.autograd, "backward", "backward"), *((torch.Tensor, name, "copies") for name in COPIES)]
+    patches = [mock.patch.object(owner, name, clock.timed(part, getattr(owner, name))) for owner, name, part in parts]
+    hooks = [
+        modules.register_module_forward_pre_hook(functools.partial(_on_call, clock.begin, model)),
+        modules.register_module_forward_hook(functools.partial(_on_call, clock.end, model), always_call=True),
+        optimizers.register_optimizer_step_pre_hook(lambda *_: clock.begin("update")),
+        optimizers.register_optimizer_step_post_hook(lambda *_: clock.end("update")),
+    ]
+    with applied([*patches, *hooks]), clock.step():
         yield
 
 

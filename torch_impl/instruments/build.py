@@ -144,13 +144,22 @@ class Building(ExitStack):
             for part in module.modules():
                 self._made[part] = dict.fromkeys(self._made.get(part, ()), line)
 
-    def _each_sample(self, module: nn.Module) -> dict[str, str]:
-        """Return the line that makes a batch norm, with a norm of each sample in its place."""
-        if not isinstance(module, nn.modules.batchnorm._BatchNorm):
-            return {}
-        norm = f"GroupNorm(1, {module.num_features})"
-        mended = rewrite.code(self.spots.get(module), lambda made: in_place(made, norm))
-        return {"each_sample": mended.fix} if mended else {}
+    def _facts(self, module: nn.Module) -> dict[str, int | float | bool | str]:
+        """Return the settings of a module that rules ask for."""
+        facts: dict[str, int | float | bool | str] = {}
+        if isinstance(module, nn.Embedding):
+            facts["rows"] = module.num_embeddings
+        if isinstance(module, SEQUENCES):
+            settings = [part.batch_first for part in module.modules() if hasattr(part, "batch_first")]
+            facts |= {"batch_first": settings[0]} if settings else {}
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):  # the line that makes it, with a norm of each sample
+            norm = f"GroupNorm(1, {module.num_features})"
+            mended = rewrite.code(self.spots.get(module), lambda made: in_place(made, norm))
+            facts |= {"each_sample": mended.fix} if mended else {}
+        own = list(module.parameters())
+        if own and not any(parameter.requires_grad for parameter in own):
+            facts["frozen"] = True
+        return facts
 
     def _module(self, path: str, module: nn.Module, registered: bool) -> Module:
         return Module(
@@ -159,7 +168,7 @@ class Building(ExitStack):
             source=self.lines.get(module, ""),
             training=self.trainings.get(module, module.training),
             registered=registered,
-            facts=_facts(module) | _frozen(module) | self._each_sample(module),
+            facts=self._facts(module),
         )
 
 
@@ -183,19 +192,3 @@ def _weight(origins: Origins, kind: Any, name: str, tensor: torch.Tensor) -> Wei
     owner = name.rpartition(".")[0] or MODEL
     trained = tensor.requires_grad if kind == "parameter" else False
     return Weight(name=name, module=owner, kind=kind, tensor=origins.describe(tensor), trained=trained)
-
-
-def _frozen(module: nn.Module) -> dict[str, bool]:
-    """Return {"frozen": True} if the module has parameters and none of them is trainable."""
-    own = list(module.parameters())
-    return {"frozen": True} if own and not any(parameter.requires_grad for parameter in own) else {}
-
-
-def _facts(module: nn.Module) -> dict[str, int | float | bool | str]:
-    """Return the settings of a module that rules ask for."""
-    if isinstance(module, nn.Embedding):
-        return {"rows": module.num_embeddings}
-    if isinstance(module, SEQUENCES):
-        settings = [part.batch_first for part in module.modules() if hasattr(part, "batch_first")]
-        return {"batch_first": settings[0]} if settings else {}
-    return {}

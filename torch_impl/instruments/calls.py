@@ -42,7 +42,7 @@ class Calls:
 
         `given` gets the name of each module and its arguments, `returned` its outputs.
         """
-        self.phase, self.failing, self._cut = "other", None, False
+        self.step, self.phase, self.failing, self._cut = step, "other", None, False
         self._called.clear()
         thread = threading.get_ident()
 
@@ -53,7 +53,7 @@ class Calls:
             if name is None or threading.get_ident() != thread:
                 return call(module, *args, **kwargs)
             given(name, (args, kwargs))
-            with self._inside(name, step, module, (args, kwargs)) as record:
+            with self._inside(name, module, (args, kwargs)) as record:
                 outputs = call(module, *args, **kwargs)
                 self.origins.note_output(name, outputs)
                 returned(outputs)
@@ -66,6 +66,12 @@ class Calls:
     def place(self, line: str) -> Place:
         """Return the current place, with this line of the user's."""
         return Place(module=calls.innermost(self.names) or "", source=line, phase=self.phase)
+
+    def note_cut(self, what: str, tensor: torch.Tensor, place: Place, mended: Code | None = None) -> Cut:
+        """Record where a gradient could not flow on."""
+        cut = Cut(what=what, tensor=self.origins.describe(tensor), place=place, mended=mended)
+        self.step.cuts.append(cut)
+        return cut
 
     @contextmanager
     def within(self, phase: Phase, afterwards: Phase) -> Iterator[None]:
@@ -88,35 +94,30 @@ class Calls:
             self.failing = error, failure
 
     @contextmanager
-    def _inside(self, name: str, step: Step, module: nn.Module, given: Any) -> Iterator[Call]:
+    def _inside(self, name: str, module: nn.Module, given: Any) -> Iterator[Call]:
         """Enter a call of the module, and yield its record."""
         self._note_mode(module)
         inputs = [self.origins.describe(tensor) for tensor in tensors(given)]
-        record = Call(module=name, source=source.line(), inputs=inputs, backwards=len(step.backwards))
+        record = Call(module=name, source=source.line(), inputs=inputs, backwards=len(self.step.backwards))
         record.detached = _detached(given[0]) if len(self.building.optimizers) > 1 else None
-        step.calls.append(record)
+        self.step.calls.append(record)
         outer_phase = self.phase
         is_forward = outer_phase in ("other", "loss")
         self.phase = "forward" if is_forward else outer_phase
         if not torch.is_grad_enabled() and not self._cut and self.phase == "forward":
-            self._note_cut(step, module, given)
+            self._note_no_grad(module, given)
         outer_cut, self._cut = self._cut, not torch.is_grad_enabled()
         try:
-            with calls.entered(module), self._failures():
-                yield record
+            with calls.entered(module):
+                try:
+                    yield record
+                except Exception as error:
+                    self.failed(error, "", [], self.place(""))  # while its module is being called
+                    raise
         finally:
             self._cut = outer_cut
             if is_forward and not calls.running():
                 self.phase = "loss"
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Record an exception that passes through the block, while its module is being called."""
-        try:
-            yield
-        except Exception as error:
-            self.failed(error, "", [], self.place(""))
-            raise
 
     def _note_mode(self, module: nn.Module) -> None:
         """Note whether the module is called in training mode.
@@ -132,21 +133,14 @@ class Calls:
             trainings[module] = module.training and (trainings[module] if module in self._graphed else True)
             self._graphed.add(module)
 
-    def _note_cut(self, step: Step, module: nn.Module, given: Any) -> None:
+    def _note_no_grad(self, module: nn.Module, given: Any) -> None:
         """Record that a call builds no graph although something in it is to be trained.
 
         A call within a checkpoint is exempt: the graph is built when it is recomputed.
         """
         trained = [tensor for tensor in (*tensors(given), *module.parameters()) if tensor.requires_grad]
         if trained and not source.within("torch/utils/checkpoint.py"):
-            step.cuts.append(
-                Cut(
-                    what="no_grad",
-                    tensor=self.origins.describe(trained[0]),
-                    place=self.place(source.line()),
-                    mended=_with_gradients(),
-                )
-            )
+            self.note_cut("no_grad", trained[0], self.place(source.line()), _with_gradients())
 
     def _replicate(
         self, replicate: Callable[..., list[nn.Module]], parallel: nn.DataParallel, module: nn.Module, *args: Any
@@ -170,7 +164,7 @@ def _detached(args: tuple) -> Code | None:
 
     def change(call: Expression) -> Code | None:
         node = call.node.args[numbers[0]] if numbers and len(getattr(call.node, "args", ())) == len(args) else None
-        return call.with_text(node, f"{call.atom(node)}.detach()") if node is not None else None
+        return call.wrapped(node, "{}.detach()")
 
     return rewrite.code(source.spot(), change)
 

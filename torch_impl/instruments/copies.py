@@ -1,6 +1,6 @@
 """What the program copies between devices, and where it makes the host wait for a GPU."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,9 +10,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.ops import Copy, Race, What
-from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.origins import ATTRIBUTES, CONSTANT, VIEWS, Origins, device
@@ -50,10 +48,6 @@ class Copies:
         self._number += 1
         self._landing.clear()
         self._found.clear()
-
-    def finish(self, step: Step) -> None:
-        """Add the copies to the step's evidence."""
-        step.copies += self._found.values()
 
     def watched(self) -> AbstractContextManager[None]:
         """Return a context that notes when the program waits until all copies are complete."""
@@ -104,10 +98,10 @@ class Copies:
                 self._landing[results] = copied
             elif copied and function not in ("to", "cuda"):
                 spot, line, described = copied
-                read = source.line()
-                mended = rewrite.code(spot, _blocking) if read == line else None
-                place = self.calls.place(line)
-                self.step.races.append(Race(tensor=described, read=read, place=place, mended=mended))
+                race = Race(tensor=described, read=source.line(), place=self.calls.place(line))
+                if race.read == line:
+                    race.mended = rewrite.code(spot, lambda copy: copy.with_keyword("non_blocking", "False"))
+                self.step.races.append(race)
                 self._landing.clear()
                 return
 
@@ -153,8 +147,10 @@ class Copies:
             what=what, source=described.device, target=target, tensor=described, place=self.calls.place(line), count=0
         )
         if what in ("item", "cpu", "numpy"):
-            copy.mended = rewrite.code(source.spot(), _kept)
+            spot = source.spot()
+            copy.mended = rewrite.code(spot, lambda read: read.wrapped(read.operand(), "{}.detach()", read.node))
         copy = self._found.setdefault((what, line, described.device, target, described.origin), copy)
+        self.step.copies += [] if copy.count else [copy]
         copy.count += 1
         copy.bytes += described.bytes
         copy.seconds += seconds
@@ -163,33 +159,13 @@ class Copies:
         copy.contiguous &= tensor.is_contiguous()
 
 
-def _blocking(copy: Expression) -> Code | None:
-    """Return the line with a copy that the host waits for."""
-    return copy.with_keyword("non_blocking", "False")
-
-
-def _kept(read: Expression) -> Code | None:
-    """Return the line with the detached tensor in place of what reads it on the host."""
-    tensor = read.operand()
-    return read.with_text(read.node, f"{read.atom(tensor)}.detach()") if tensor is not None else None
-
-
 def _by_mask(function: str, args: tuple, given: list[torch.Tensor]) -> bool:
     """Return whether elements are selected by a mask, x[mask], or located, torch.where(mask)."""
     if function == "where":
         return len(args) == len(given) == 1
-    if function == "__setitem__" and not _has_axes(args[2]):
-        return False  # a scalar is filled in where the mask is true, without counting
     if function not in ("__getitem__", "__setitem__"):
         return False
-    return any(part.dtype in (torch.bool, torch.uint8) for part in _indices(args[1]))
-
-
-def _indices(index: Any) -> Iterator[torch.Tensor]:
-    for part in index if isinstance(index, tuple) else (index,):
-        if isinstance(part, torch.Tensor):
-            yield part
-
-
-def _has_axes(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() > 0
+    if function == "__setitem__" and not (isinstance(args[2], torch.Tensor) and args[2].dim()):
+        return False  # a scalar is filled in where the mask is true, without counting
+    parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+    return any(isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8) for part in parts)

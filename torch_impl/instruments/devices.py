@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -41,11 +41,8 @@ class Machine(NamedTuple):
         """Set up the virtual devices or the process group, where the case needs them, for the block."""
         if self.rank is not None:
             join(self.logical[self.rank])
-        if self.physical is None:
+        with nullcontext() if self.physical is None else virtual_devices(self.physical):
             yield
-        else:
-            with virtual_devices(self.physical):
-                yield
 
 
 def rank() -> Rank:

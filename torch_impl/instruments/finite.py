@@ -5,15 +5,14 @@ computed from it, reaches a module's output, the loss or a gradient: a mask of -
 """
 
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parity.doctor.evidence import Step
 from parity.doctor.evidence.common import Place
 from parity.doctor.evidence.ops import InPlace, NotFinite
-from parity.doctor.evidence.training import Cut
 from torch_impl.instruments import dtensors, source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK
@@ -42,29 +41,15 @@ class Kind(NamedTuple):
     view: bool
 
 
-class Suspect(NamedTuple):
-    """A result that is not finite, and its cause, if known.
-
-    Holding the tensor keeps its storage from being used again for another.
-    """
-
-    tensor: torch.Tensor
-    made: NotFinite | None
-
-
 class AtenObserver(TorchDispatchMode):
-    """The mode that sees every ATen op from `begin` on, except those of an optimizer."""
+    """The mode that sees every ATen op of a step, except those of an optimizer."""
 
     def __init__(self, calls: Calls, origins: Origins):
         super().__init__()
         self.calls, self.origins = calls, origins
-        self.step = Step()
-        self._suspects: dict[int, Suspect] = {}  # by storage
-        self._kinds: dict[Any, Kind] = {}
-
-    def begin(self, step: Step) -> None:
-        """Attribute what follows to this step."""
-        self.step = step
+        # By storage: a result that is not finite, and its cause, if known. Holding the tensor keeps its storage from
+        # being used again for another.
+        self._suspects: dict[int, tuple[torch.Tensor, NotFinite | None]] = {}
 
     def finish(self) -> None:
         """Release all tensors."""
@@ -72,10 +57,12 @@ class AtenObserver(TorchDispatchMode):
 
     def reached(self, value: Any) -> None:
         """Report a value that matters (a module's output, a loss, a gradient), which may be a suspect's."""
-        for tensor in tensors(value) if self._suspects and self.step.not_finite is None else ():
-            suspect = self._suspects.get(values.storage(tensor))
-            if suspect and suspect.made and not self._is_scaled(suspect.made):
-                self.step.not_finite = suspect.made
+        step = self.calls.step
+        for tensor in tensors(value) if self._suspects and step.not_finite is None else ():
+            made = self._made(tensor)
+            # A GradScaler tries large scales on purpose.
+            if made and not (step.loss_scaled and made.place.phase == "backward"):
+                step.not_finite = made
                 return
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -87,58 +74,39 @@ class AtenObserver(TorchDispatchMode):
         if func.namespace == "c10d":
             self._note_cut(func, args)
             return func(*args, **kwargs)
-        kind = self._kind(func)
+        kind = _kind(func)
         changed = [args[i] for i in kind.written if i < len(args) and _is_float(args[i])]
         self._note_in_place(kind, changed)
         extent_before = values.extent(changed)
         try:
             results = func(*args, **kwargs)
         except Exception as error:
-            self._note_failure(error, kind.name, args)
+            # In the forward pass, the function that the program called is recorded instead, which says more.
+            if torch._C._current_autograd_node() is not None:
+                given = [self.origins.describe(tensor) for tensor in tensors(args)]
+                self.calls.failed(error, kind.name, given, self._place())
             raise
         if not kind.view:
             self._look(kind, args, kwargs, changed, extent_before, results)
         return results
 
-    def _kind(self, func: Any) -> Kind:
-        """Return how an op treats its arguments, from its schema; cached by op."""
-        if func not in self._kinds:
-            schema = func._schema
-            written = [
-                i for i, argument in enumerate(schema.arguments) if argument.alias_info and argument.alias_info.is_write
-            ]
-            view = any(argument.alias_info and not argument.alias_info.is_write for argument in schema.returns)
-            self._kinds[func] = Kind(func.overloadpacket.__name__, tuple(written), view)
-        return self._kinds[func]
-
     def _note_cut(self, func: Any, args: tuple) -> None:
         what = CUTS.get(func.overloadpacket.__name__)
         for tensor in tensors(args[0]) if what else ():
             if tensor.requires_grad or (what == "receive" and tensor.is_floating_point()):
-                place = self.calls.place(source.line())
-                self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=place))
+                self.calls.note_cut(what, tensor, self.calls.place(source.line()))
 
     def _note_in_place(self, kind: Kind, changed: list[torch.Tensor]) -> None:
         """Record in-place changes of tensors that have a graph."""
         for tensor in changed if torch.is_grad_enabled() else ():
             if tensor.grad_fn is not None and (line := source.line()):
-                self.step.in_places.append(
-                    InPlace(
-                        operation=kind.name,
-                        made_by=_operation(tensor.grad_fn),
-                        shape=list(tensor.shape),
-                        place=self.calls.place(line),
-                    )
+                change = InPlace(
+                    operation=kind.name,
+                    made_by=_operation(tensor.grad_fn),
+                    shape=list(tensor.shape),
+                    place=self.calls.place(line),
                 )
-
-    def _note_failure(self, error: Exception, name: str, args: tuple) -> None:
-        """Record a failure in the backward pass.
-
-        In the forward pass, the function that the program called is recorded instead, which says more.
-        """
-        if torch._C._current_autograd_node() is not None:
-            given = [self.origins.describe(tensor) for tensor in tensors(args)]
-            self.calls.failed(error, name, given, self._place())
+                self.calls.step.in_places.append(change)
 
     def _look(self, kind: Kind, args: Any, kwargs: Any, changed: list, extent_before: Any, results: Any) -> None:
         """Check whether the results are finite."""
@@ -146,7 +114,7 @@ class AtenObserver(TorchDispatchMode):
             if not values.is_finite(result):
                 inputs = [tensor for tensor in tensors((args, kwargs)) if _is_float(tensor) and tensor is not result]
                 own_extent = extent_before if any(tensor is result for tensor in changed) else None
-                self._suspects[values.storage(result)] = Suspect(result, self._cause(kind, inputs, own_extent, result))
+                self._suspects[values.storage(result)] = result, self._cause(kind, inputs, own_extent, result)
             elif self._suspects and kind.written:
                 self._suspects.pop(values.storage(result), None)
 
@@ -172,8 +140,8 @@ class AtenObserver(TorchDispatchMode):
 
     def _made(self, *given: torch.Tensor) -> NotFinite | None:
         """Return the cause of the first of these tensors that is a suspect."""
-        suspects = (self._suspects.get(values.storage(tensor)) for tensor in given)
-        return next((suspect.made for suspect in suspects if suspect and suspect.made), None)
+        suspects = (self._suspects.get(values.storage(tensor), (tensor, None)) for tensor in given)
+        return next((made for _, made in suspects if made), None)
 
     def _place(self) -> Place:
         """Return the current place; in the backward pass, the place that created the running node."""
@@ -183,9 +151,14 @@ class AtenObserver(TorchDispatchMode):
         created = node.metadata.get(MARK) or Place()
         return Place(module=created.module, source=created.source, phase="backward")
 
-    def _is_scaled(self, made: NotFinite) -> bool:
-        """Return whether loss scaling may be the cause: a GradScaler tries large scales on purpose."""
-        return self.step.loss_scaled and made.place.phase == "backward"
+
+@cache
+def _kind(func: Any) -> Kind:
+    """Return how an op treats its arguments, from its schema."""
+    arguments = enumerate(func._schema.arguments)
+    written = tuple(i for i, argument in arguments if argument.alias_info and argument.alias_info.is_write)
+    view = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)
+    return Kind(func.overloadpacket.__name__, written, view)
 
 
 def _is_float(value: Any) -> bool:

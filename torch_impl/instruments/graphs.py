@@ -51,7 +51,7 @@ class Graphs:
         for tensor in results:
             if tensor.grad_fn is not None and tensor.dim() and MADE not in tensor.grad_fn.metadata:
                 alive = tensor.grad_fn.metadata.setdefault(MADE, _Alive())
-                self._made[-1].append((weakref.ref(alive), place, source.spots()))
+                self._made[-1].append((weakref.ref(alive), place, [*map(rewrite.spot, source.frames())]))
 
     def kept(self) -> Held | None:
         """Return what of the graphs of each observed step is still alive when all steps are over."""
@@ -125,8 +125,7 @@ def _is_parameter(node: Any) -> bool:
 
 def _detached(sum_: Expression) -> Code | None:
     """Return the line (total += loss, total + loss) with the added loss detached."""
-    added = getattr(sum_.node, "value", getattr(sum_.node, "right", None))
-    return sum_.with_text(added, f"{sum_.atom(added)}.detach()") if added is not None else None
+    return sum_.wrapped(getattr(sum_.node, "value", getattr(sum_.node, "right", None)), "{}.detach()")
 
 
 def _appended(root: torch.Tensor) -> Code | None:

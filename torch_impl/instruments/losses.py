@@ -36,16 +36,9 @@ TAKES: dict[str, Takes] = {
 }
 ACTIVATIONS = {"SoftmaxBackward": "softmax", "LogSoftmaxBackward": "log_softmax", "SigmoidBackward": "sigmoid"}
 INVERSE = {"softmax": "log()", "sigmoid": "logit()"}  # what turns an activation's output into logits again
-RESHAPES = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "AliasBackward", "CloneBackward")
-RESHAPES += ("UnsqueezeBackward", "SqueezeBackward", "ToCopyBackward")
-STRAIGHT = (
-    "ViewBackward",
-    "UnsafeViewBackward",
-    "ReshapeAliasBackward",
-    "AliasBackward",
-    "CloneBackward",
-    "ToCopyBackward",
-)
+STRAIGHT = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward", "AliasBackward", "CloneBackward")
+STRAIGHT += ("ToCopyBackward",)
+RESHAPES = (*STRAIGHT, "UnsqueezeBackward", "SqueezeBackward")
 ADDED = (*RESHAPES, "AddBackward")  # a linear layer's bias may be added after the product
 KEPT = (*RESHAPES, "TransposeBackward", "PermuteBackward", "ClampBackward", "SelectBackward", "SliceBackward")
 LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward", "BaddbmmBackward")
@@ -141,8 +134,7 @@ def _followed(method: str) -> Code | None:
 
     def change(call: Expression) -> Code | None:
         given = getattr(call.node, "args", None)
-        node = given[0] if given else call.keyword("input")
-        return call.with_text(node, f"{call.atom(node)}.{method}") if node is not None else None
+        return call.wrapped(given[0] if given else call.keyword("input"), f"{{}}.{method}")
 
     return rewrite.code(source.spot(), change)
 

@@ -45,24 +45,6 @@ LOOKS = frozenset(("__set__", "dim", "size", "stride", "__len__", "numel", "is_f
 MARK = "doctor"  # metadata key of an autograd node: the place that created it
 
 
-class Dropouts:
-    """Records dropout functions that drop values although the module that calls them is in eval mode."""
-
-    def __init__(self, step: Step, calls: Calls):
-        self.step, self.calls = step, calls
-
-    def note(self, function: str, args: tuple, kwargs: dict) -> None:
-        """Note a function that the program called."""
-        rate = _rate(function, args, kwargs)
-        if not rate or not running() or running()[-1].training:
-            return
-        frame = source.frame()
-        is_method = frame is not None and frame.f_locals.get("self") is running()[-1]
-        mended = rewrite.code(source.spot(), _in_training) if is_method else None
-        place = self.calls.place(source.line())
-        self.step.dropped.append(Dropped(function=function, rate=rate, place=place, mended=mended))
-
-
 def _rate(function: str, args: tuple, kwargs: dict) -> float:
     """Return the rate at which a function drops values; 0 for other functions."""
     if function == ATTENTION:
@@ -79,20 +61,19 @@ def _in_training(call: Expression) -> Code | None:
     if call.function != ATTENTION:
         return call.with_keyword("training", "self.training", 2)
     given = call.keyword("dropout_p") or (call.node.args[RATE] if len(call.node.args) > RATE else None)
-    return call.with_text(given, f"{call.atom(given)} if self.training else 0.0") if given is not None else None
+    return call.wrapped(given, "{} if self.training else 0.0")
 
 
 class Cuts:
     """Records where a gradient's path ends in the program's own lines, and the line without the cut."""
 
-    def __init__(self, calls: Calls, origins: Origins):
-        self.calls, self.origins = calls, origins
+    def __init__(self, calls: Calls):
+        self.calls = calls
         # Scores of which integers were made, with the cut and the shape of the integers.
         self._whole: list[tuple[Cut, weakref.ref, torch.Size]] = []
 
-    def begin(self, step: Step) -> None:
-        """Attribute what follows to this step."""
-        self.step = step
+    def begin(self) -> None:
+        """Begin a step."""
         self._whole.clear()
 
     def see(self, function: str, given: list[torch.Tensor], results: Any) -> None:
@@ -109,9 +90,7 @@ class Cuts:
         if not tensor.requires_grad or not torch.is_grad_enabled() or not (line := source.direct()):
             return None
         mended = rewrite.code(source.spot(), _uncut) if what != "integers" else None
-        place = self.calls.place(line)
-        self.step.cuts.append(Cut(what=what, tensor=self.origins.describe(tensor), place=place, mended=mended))
-        return self.step.cuts[-1]
+        return self.calls.note_cut(what, tensor, self.calls.place(line), mended)
 
     def explain_whole(self, root: torch.Tensor) -> None:
         """Find a correction for losses that were made of integers (such as argmax).
@@ -163,8 +142,7 @@ class Ops(TorchFunctionMode):
     def begin(self, step: Step, inputs: dict[str, torch.Tensor]) -> None:
         """Attribute what follows to this step, which has these inputs."""
         self.step, self.losses = step, Losses(step, inputs, self.calls, self.origins)
-        self.dropouts = Dropouts(step, self.calls)
-        self.cuts.begin(step)
+        self.cuts.begin()
         self.carried.begin(step)
         self.copies.begin(step)
 
@@ -189,7 +167,7 @@ class Ops(TorchFunctionMode):
         self.copies.note(name, args, kwargs, given, results, seconds)
         self.carried.see(given, tensors(results))
         self.losses.note(name, args, kwargs, results)
-        self.dropouts.note(name, args, kwargs)
+        self._note_dropout(name, args, kwargs)
         self.cuts.see(name, given, results)
         self.graphs.note_sum(name, results, self.calls.place(""))
         if name in ELEMENTWISE:
@@ -213,6 +191,17 @@ class Ops(TorchFunctionMode):
         if name in BACKWARDS:
             place.phase = "backward"
         self.calls.failed(error, name, [self.origins.describe(tensor) for tensor in given], place)
+
+    def _note_dropout(self, function: str, args: tuple, kwargs: dict) -> None:
+        """Record a dropout function that drops values although the module that calls it is in eval mode."""
+        rate = _rate(function, args, kwargs)
+        if not rate or not running() or running()[-1].training:
+            return
+        frame = source.frame()
+        is_method = frame is not None and frame.f_locals.get("self") is running()[-1]
+        mended = rewrite.code(source.spot(), _in_training) if is_method else None
+        place = self.calls.place(source.line())
+        self.step.dropped.append(Dropped(function=function, rate=rate, place=place, mended=mended))
 
     def _note_broadcast(self, name: str, args: tuple) -> None:
         """Record a broadcast between tensors of different shapes in the user's line."""

@@ -56,14 +56,8 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 def device(tensor: torch.Tensor) -> str:
     """Return a tensor's device as the user's code names it; a virtual device stands for a GPU."""
-    return name(tensor.device)
-
-
-def name(device_: torch.device) -> str:
-    """Return a device's name as the user's code has it."""
-    if device_.type == "cpu":
-        return "cpu"
-    return f"{'cuda' if device_.type == TYPE else device_.type}:{device_.index or 0}"
+    kind, index = tensor.device.type, tensor.device.index or 0
+    return "cpu" if kind == "cpu" else f"{'cuda' if kind == TYPE else kind}:{index}"
 
 
 def dtype(tensor: torch.Tensor) -> str:

@@ -13,14 +13,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from parity.doctor.evidence import Step
 from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
 from parity.doctor.files import Files
 from torch_impl.instruments import devices, source, values
 from torch_impl.instruments.dtensors import is_dtensor
-from torch_impl.instruments.origins import tensors
+from torch_impl.instruments.origins import dtype, tensors
 
 PEERS = ("send", "recv")
 # The names under which the program calls them.
@@ -51,16 +50,16 @@ class Collectives(TorchDispatchMode):
 def _described(func: Any, args: tuple) -> Collective | None:
     """Describe the call; None for one that does not wait itself."""
     name = func.overloadpacket.__name__.rstrip("_")
-    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-    if name in ("wait_tensor", "_wrap_tensor_autograd") or not tensors:
+    given = tensors(args)
+    if name in ("wait_tensor", "_wrap_tensor_autograd") or not given:
         return None
     group = next(
         (dist.ProcessGroup.unbox(argument) for argument in args if isinstance(argument, torch.ScriptObject)), None
     )
     return Collective(
         operation=NAMES.get(name, name),
-        shape=list(tensors[0].shape),
-        dtype=str(tensors[0].dtype).removeprefix("torch."),
+        shape=list(given[0].shape),
+        dtype=dtype(given[0]),
         source=source.line(),
         peer=dist.get_global_rank(group, args[2]) if name in PEERS else None,
         group=dist.get_process_group_ranks(group) if group else [],

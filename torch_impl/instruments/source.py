@@ -1,27 +1,21 @@
 """The user's line that is running, among PyTorch's files, and where in it the program is."""
 
 import os
-from types import FrameType
 
 import torch
 
-from parity.core.ownership import LIBRARY, MOVED, PASSED, Lines, first_argument
+from parity.core.ownership import LIBRARY, MOVED, PASSED, Lines
 from parity.doctor import rewrite
 from parity.doctor.rewrite import Spot
 
 ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # the folder that the torch package is in
 # Files of torch that merely pass a user's call on.
-PASSING = tuple(
-    os.path.join("torch", *path)
-    for path in (
-        ("overrides.py",),
-        ("_tensor.py",),
-        ("functional.py",),
-        ("nn", "functional.py"),
-        ("utils", "_contextlib.py"),
-    )
+PASSING = (
+    *(f"torch/{file}.py" for file in ("overrides", "_tensor", "functional")),
+    "torch/nn/functional.py",
+    "torch/utils/_contextlib.py",
 )
-MODULE = os.path.join("torch", "nn", "modules", "module.py")
+MODULE = "torch/nn/modules/module.py"
 
 
 def _of_torch(file: str) -> int:
@@ -43,17 +37,7 @@ def nearest() -> str:
     return line() or _LINES.packaged_line()
 
 
-def frame_of(owner: object) -> FrameType | None:
-    """Return the frame of the user's that runs a method of an object; None if there is none."""
-    return next((frame for frame in frames() if first_argument(frame) is owner), None)
-
-
 def spot(owner: object = None) -> Spot | None:
     """Return where within the user's line the program is."""
     running = frame(owner)
     return rewrite.spot(running) if running else None
-
-
-def spots() -> list[Spot]:
-    """Return where within the user's lines the program is, in all frames of the user's, the innermost first."""
-    return [rewrite.spot(frame) for frame in frames()]

@@ -1,7 +1,7 @@
 """How a step trains: its backward passes, their gradients, the optimizers, and float16 with loss scaling."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer, optimizer
 
+from parity.core.ownership import first_argument
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
@@ -54,18 +55,13 @@ class Training:
         self._states = dict.fromkeys(self.names.values(), "none")
         self._fresh = False  # there are gradients that have not been looked at
         self._stepped: dict[Optimizer, None] = {}
-        # By optimizer: the learning rate, and the size of the parameters before and after the update that grew most.
-        self._growth: dict[Optimizer, tuple[float, float, float]] = {}
+        # By optimizer, of the update that grew most: the learning rate, and the parameters' size before and after it.
+        self._growth: dict[Optimizer, dict[str, float]] = {}
         self._events = Events(step)
         self._updates = 0
         self._made: list[tuple[torch.Tensor, Made]] = []  # parameters that modules made in their calls
         self._unscaled: list[tuple[torch.Tensor, torch.Tensor]] = []  # losses after and before a GradScaler scaled them
-        with applied(self._patches()), ExitStack() as hooks:
-            for handle in (
-                optimizer.register_optimizer_step_pre_hook(self._on_update),
-                optimizer.register_optimizer_step_post_hook(self._on_updated),
-            ):
-                hooks.callback(handle.remove)
+        with applied(self._patches()):
             yield
 
     def finish(self) -> None:
@@ -78,6 +74,7 @@ class Training:
         self._unscaled.clear()
 
     def _patches(self) -> list[Any]:
+        """Return the patches and hooks, each a context."""
         return [
             self.building.noting_optimizers(),
             around(torch.autograd, "_engine_run_backward", self._backward),
@@ -89,6 +86,8 @@ class Training:
             around(GradScaler, "unscale_", self._unscale),
             around(torch.autocast, "__enter__", self._autocast),
             *self._events.patches(),
+            optimizer.register_optimizer_step_pre_hook(self._on_update),
+            optimizer.register_optimizer_step_post_hook(self._on_updated),
         ]
 
     def _backward(self, run: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
@@ -99,18 +98,16 @@ class Training:
         self._events.note("backward")
         self._events.scaled = any(root is scaled_root for root in roots for scaled_root, _ in self._unscaled)
         record = Backward(source=source.line(), scaled=scaled, kept=[], updates=self._updates)
-        record.optimizer, record.divided = self._called(), _divided()
+        record.optimizer = rewrite.first_name(source.frame(), self.building.optimizers, "optimizer")
+        record.divided = _divided()
         record.update = f"{record.optimizer}.step()"
         record.feeds = self._feeds(roots)
         self.step.backwards.append(record)
         self._fresh = True
         self.replicas.note_use()
-        earlier = {name: parameter.grad for name, parameter in self._parameters()}
-        earlier = {
-            name: (gradient, gradient._version)
-            for name, gradient in earlier.items()
-            if values.state(gradient) in values.VALUED
-        }
+        parameters = list(self.model.named_parameters())
+        graded = [(name, parameter.grad) for name, parameter in parameters]
+        earlier = {name: (grad, grad._version) for name, grad in graded if values.state(grad) in values.VALUED}
         self.reached(roots)
         for root in roots:
             self.origins.note(root, "loss")
@@ -121,9 +118,9 @@ class Training:
         self.replicas.note_gradients()
         self.unused.note_computed(self._trained())
         self._note_made()
-        for name, parameter in self._parameters():
-            gradient, version = earlier.get(name, (parameter.grad, None))
-            if version is not None and (parameter.grad is not gradient or gradient._version != version):
+        for name, parameter in parameters:
+            gradient, version = earlier.get(name, (None, 0))
+            if gradient is not None and (parameter.grad is not gradient or gradient._version != version):
                 record.kept.append(name)
         return results
 
@@ -136,8 +133,8 @@ class Training:
     def _make_parameter(self, make: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
         """Note a parameter that is made while a module is called, at the line of that module's own code."""
         parameter, modules = make(kind, *args, **kwargs), running()
-        frame = source.frame_of(modules[-1]) if modules else None
-        if frame is not None:
+        own = (frame for frame in source.frames() if modules and first_argument(frame) is modules[-1])
+        if frame := next(own, None):
             place = self.calls.place(rewrite.shown(frame.f_code.co_filename, frame.f_lineno))
             made = rewrite.expression(rewrite.spot(frame))
             self._made.append((parameter, Made(kind=made.function if made else "", parameters=0, place=place)))
@@ -195,14 +192,9 @@ class Training:
         self.calls.phase = "other"
         rate = float(stepping.param_groups[0].get("lr") or 0)
         size_before, size_after = self._size, values.root_mean_square(_held(stepping))
-        _, least, most = self._growth.get(stepping, (0.0, 1.0, 0.0))
-        if not size_after * least <= most * size_before:  # written so that NaN counts as growth
-            self._growth[stepping] = rate, size_before, size_after
-
-    def _called(self) -> str:
-        """Return the name by which the user's line can refer to the optimizer."""
-        names = (rewrite.name(source.frame(), optimizer) for optimizer in self.building.optimizers)
-        return next(filter(None, names), "optimizer")
+        most = self._growth.get(stepping, {"before": 1.0, "after": 0.0})
+        if not size_after * most["before"] <= most["after"] * size_before:  # written so that NaN counts as growth
+            self._growth[stepping] = {"rate": rate, "before": size_before, "after": size_after}
 
     def _note_step(self, stepping: Optimizer) -> None:
         if stepping not in self._stepped or self.step.events[-1].what != "update":
@@ -215,9 +207,6 @@ class Training:
                 if record.updated and record is not last:
                     break
                 record.updated.append(number)
-
-    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return self.model.named_parameters()
 
     def _feeds(self, roots: Any) -> list[list[str]]:
         """Return which optimizers' modules take what those of others make."""
@@ -233,7 +222,7 @@ class Training:
     def _look_at_gradients(self) -> None:
         """Note the state of the gradients, if there was a backward pass since the last look."""
         is_fresh, self._fresh = self._fresh, False
-        for name, parameter in self._parameters() if is_fresh else ():
+        for name, parameter in self.model.named_parameters() if is_fresh else ():
             state = values.state(parameter.grad)
             self._states[name] = max(state, self._states.get(name, "none"), key=STATES.index)
             if state != "none":
@@ -256,16 +245,13 @@ class Training:
         return sum(original is not None for original, _ in node.next_functions) == 1
 
     def _seen(self, optimizer: Optimizer) -> Seen:
-        rate, before, after = self._growth.get(optimizer, (None, None, None))
         return Seen(
             kind=type(optimizer).__name__,
             source=self.building.optimizers[optimizer],
             parameters=[self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names],
             stepped=optimizer in self._stepped,
-            before=before,
-            after=after,
-            rate=rate,
             slower=self._slower(optimizer),
+            **self._growth.get(optimizer, {}),
         )
 
     def still(self) -> list[Still]:

@@ -113,9 +113,10 @@ class Unused:
         if not all(map(_is_still, stepping.param_groups)):
             self._moved.add(stepping)
         elif stepping not in self._still:
-            names = (rewrite.name(source.frame(), scheduler) for scheduler in _schedulers(stepping))
-            scheduler = next(filter(None, names), "scheduler") if "initial_lr" in stepping.param_groups[0] else ""
-            self._still[stepping] = Still(kind=type(stepping).__name__, source=source.line(), scheduler=scheduler)
+            self._still[stepping] = Still(kind=type(stepping).__name__, source=source.line())
+            if "initial_lr" in stepping.param_groups[0]:
+                name = rewrite.first_name(source.frame(), _schedulers(stepping), "scheduler")
+                self._still[stepping].scheduler = name
 
     def note_updated(self, held: list[torch.Tensor]) -> None:
         """Note that an update has used the gradients."""

@@ -14,8 +14,9 @@ from unittest import mock
 
 import torch
 from torch.nn import Module, functional
+from torch.utils._pytree import tree_leaves, tree_map
 
-from parity.core.patches import applied
+from parity.core.patches import applied, wrapping
 from torch_impl.instruments.virtual_devices import TYPE, Machine, VirtualDevices, VirtualTensor, set_data
 
 Dtype = Callable[[str, list[torch.Tensor]], torch.dtype]  # by the kind of device and the tensors that are cast
@@ -82,62 +83,39 @@ def cast_patches(kind: str) -> Iterator[tuple[Any, str, Any]]:
         for dtype, kinds, names in CASTS:
             for name in names.split() if kind in kinds else ():
                 if hasattr(owner, name):
-                    yield owner, name, _cast(getattr(owner, name), functools.partial(dtype, kind), kind)
+                    yield owner, name, wrapping(_cast, getattr(owner, name), dtype, kind)
     if kind == "cuda":
-        yield functional, "binary_cross_entropy", _refused(functional.binary_cross_entropy)
+        yield functional, "binary_cross_entropy", wrapping(_refused, functional.binary_cross_entropy)
 
 
-def _cast(
-    function: Callable[..., Any], dtype: Callable[[list[torch.Tensor]], torch.dtype], kind: str
-) -> Callable[..., Any]:
-    """Wrap a function so that its arguments are cast while torch.autocast is on."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.is_autocast_enabled(kind) and (tensors := list(_cast_ones((args, kwargs)))):
-            args, kwargs = _to((args, kwargs), dtype(tensors))
-        return function(*args, **kwargs)
-
-    return call
+def _cast(function: Callable[..., Any], dtype: Dtype, kind: str, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function, whose arguments are cast while torch.autocast is on."""
+    if torch.is_autocast_enabled(kind) and (tensors := _cast_ones((args, kwargs))):
+        target = dtype(kind, tensors)
+        args, kwargs = tree_map(lambda value: value.to(target) if _is_cast(value) else value, (args, kwargs))
+    return function(*args, **kwargs)
 
 
 def _is_cast(value: Any) -> bool:
     return isinstance(value, VirtualTensor) and value.is_floating_point() and value.dtype != torch.float64
 
 
-def _cast_ones(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors that are cast, also those within lists."""
-    if isinstance(value, (list, tuple, dict)):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from _cast_ones(member)
-    elif _is_cast(value):
-        yield value
+def _cast_ones(value: Any) -> list[torch.Tensor]:
+    """Return the tensors that are cast, also those within lists."""
+    return [leaf for leaf in tree_leaves(value) if _is_cast(leaf)]
 
 
-def _to(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, dict):
-        return {name: _to(member, dtype) for name, member in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_to(member, dtype) for member in value)
-    return value.to(dtype) if _is_cast(value) else value
-
-
-def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that autocast refuses, so that it raises the error that it raises on CUDA."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.is_autocast_enabled("cuda") and any(True for _ in _cast_ones((args, kwargs))):
-            raise RuntimeError(
-                "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-                "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-                "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
-                "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
-                "safe to autocast."
-            )
-        return function(*args, **kwargs)
-
-    return call
+def _refused(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that autocast refuses, with the error that it raises on CUDA."""
+    if torch.is_autocast_enabled("cuda") and _cast_ones((args, kwargs)):
+        raise RuntimeError(
+            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+            "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+            "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+            "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+            "safe to autocast."
+        )
+    return function(*args, **kwargs)
 
 
 @contextmanager

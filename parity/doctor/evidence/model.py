@@ -3,6 +3,12 @@
 from typing import Literal
 
 from parity.doctor.evidence.common import Fact, Occurrence, Tensor
+from parity.trace.keys import MODEL
+
+
+def below(path: str, name: str) -> bool:
+    """Return whether module `name` is the module `path` or lies within it."""
+    return path == MODEL or name == path or name.startswith((f"{path}.", f"{path}["))
 
 
 class Module(Fact):

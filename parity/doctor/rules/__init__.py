@@ -9,7 +9,6 @@ from parity.doctor.evidence.ranks import Waiting
 from parity.doctor.finding import IDS, SEVERITIES, Finding
 from parity.doctor.rules import (
     copies,
-    dtypes,
     facts,
     failures,
     finite,
@@ -18,9 +17,9 @@ from parity.doctor.rules import (
     losses,
     misplaced,
     modes,
+    operands,
     placement,
     replicas,
-    shapes,
     training,
     transfers,
     updates,
@@ -37,13 +36,12 @@ FILES = (
     transfers,
     copies,
     functions,
-    dtypes,
+    operands,
     learning,
     updates,
     training,
     losses,
     modes,
-    shapes,
     finite,
 )
 RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Occurrence, Tensor
 from parity.doctor.evidence.model import Module, Weight
+from parity.doctor.evidence.model import below as below
 from parity.doctor.evidence.ops import Call, Copy
 from parity.doctor.evidence.training import Event
 from parity.trace.keys import MODEL
@@ -110,11 +111,6 @@ def sent(evidence: Evidence) -> list[Copy]:
 def backward_ran(evidence: Evidence) -> bool:
     """Return whether any step had a backward pass."""
     return any(step.backwards for step in evidence.steps)
-
-
-def below(path: str, name: str) -> bool:
-    """Return whether module `name` is the module `path` or lies within it."""
-    return path == MODEL or name == path or name.startswith((f"{path}.", f"{path}["))
 
 
 class ModuleParameters(NamedTuple):

@@ -11,7 +11,7 @@ from parity.doctor.evidence.common import Code, Tensor
 from parity.doctor.evidence.ops import Failure, InPlace
 from parity.doctor.evidence.training import Carried
 from parity.doctor.finding import Finding, finding_at, make_finding
-from parity.doctor.rules import dtypes, facts, learning, misplaced, updates, words
+from parity.doctor.rules import facts, learning, misplaced, operands, updates, words
 from parity.trace.keys import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
@@ -149,8 +149,9 @@ def float_ids(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     if not _embeds(evidence, failure) or len({tensor.device for tensor in failure.tensors}) > 1:
         return None
     floats = [tensor for tensor in failure.tensors if tensor.dtype in facts.FLOATS and tensor.shape]
-    ids = [tensor for tensor in floats if not tensor.origin.startswith(("parameter ", "hidden "))]
-    return dtypes.ids_as_floats(evidence, ids[0], failure.place.module, failure.place.source, "error") if ids else None
+    ids = next((tensor for tensor in floats if not tensor.origin.startswith(("parameter ", "hidden "))), None)
+    place = failure.place
+    return operands.ids_as_floats(evidence, ids, place.module, place.source, "error") if ids else None
 
 
 def unused_ddp(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
@@ -168,7 +169,7 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     integers = [tensor for tensor in tensors if tensor.dtype in facts.INTEGERS]
     if integers:
         return _integers(evidence, integers[0], failure)
-    doubles = [tensor for tensor in tensors if tensor.dtype == dtypes.DOUBLE]
+    doubles = [tensor for tensor in tensors if tensor.dtype == operands.DOUBLE]
     return _doubles(evidence, doubles, failure) if doubles else None
 
 
@@ -192,8 +193,8 @@ def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
 def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Finding:
     """Return the finding for a float64 tensor: the input itself, or else what made the op's operand float64."""
     given = [tensor for tensor in doubles if facts.is_input(tensor)]
-    sources = [] if given else [*dtypes.float64_parameter(evidence), *dtypes.float64_input(evidence)]
-    finding = (sources or [dtypes.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
+    sources = [] if given else [*operands.float64_parameter(evidence), *operands.float64_input(evidence)]
+    finding = (sources or [operands.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
     finding.severity = "error"
     return finding
 

@@ -62,17 +62,14 @@ REASONS = (
         "x = x.clamp(min=1e-6) ** p",
         "x = tf.maximum(x, 1e-6) ** p",
     ),
-    Reason(
-        "acos",
-        "its input must be between -1 and 1",
-        "x = x.clamp(-0.999999, 0.999999).acos()",
-        "x = tf.acos(tf.clip_by_value(x, -0.999999, 0.999999))",
-    ),
-    Reason(
-        "asin",
-        "its input must be between -1 and 1",
-        "x = x.clamp(-0.999999, 0.999999).asin()",
-        "x = tf.asin(tf.clip_by_value(x, -0.999999, 0.999999))",
+    *(
+        Reason(
+            name,
+            "its input must be between -1 and 1",
+            f"x = x.clamp(-0.999999, 0.999999).{name}()",
+            f"x = tf.{name}(tf.clip_by_value(x, -0.999999, 0.999999))",
+        )
+        for name in ("acos", "asin")
     ),
 )
 OTHER = Reason(

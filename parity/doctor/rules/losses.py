@@ -1,6 +1,6 @@
 """Rules about losses that get other values than they expect, or targets of other samples."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.common import Code
@@ -26,14 +26,10 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
 
     They are recognised by the op that made them, or because those of each sample sum to 1.
     """
-    for step in evidence.steps:
-        activated = [call for call in step.losses if call.takes == "logits" and _activation(call) in TWICE]
-        for calls in _by_finding(activated):
-            call, activation = calls[0], _activation(calls[0])
-            message = (
-                f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
-            )
-            yield _finding(f"loss.{activation}_twice", calls, message, f"{call.function}(logits, target)")
+    for calls in _by_finding(evidence, lambda call: call.takes == "logits" and _activation(call) in TWICE):
+        call, activation = calls[0], _activation(calls[0])
+        message = f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
+        yield _finding(f"loss.{activation}_twice", calls, message, f"{call.function}(logits, target)")
 
 
 def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
@@ -70,28 +66,23 @@ def over_samples(evidence: Evidence) -> Iterator[Finding]:
 
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
     """Report positive values where logarithms of probabilities belong."""
-    for step in evidence.steps:
-        takers = [call for call in step.losses if call.takes == "log_probabilities"]
-        for calls in _by_finding(call for call in takers if call.largest is not None and call.largest > SLACK):
-            call = calls[0]
-            message = (
-                f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
-                "the result is no likelihood and has no lower bound."
-            )
-            yield _finding("loss.not_logarithms", calls, message, f"{call.function}(log_probabilities, target)")
+    for calls in _by_finding(evidence, lambda call: call.takes == "log_probabilities" and (call.largest or 0) > SLACK):
+        call = calls[0]
+        message = (
+            f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
+            "the result is no likelihood and has no lower bound."
+        )
+        yield _finding("loss.not_logarithms", calls, message, f"{call.function}(log_probabilities, target)")
 
 
 def raw_logits(evidence: Evidence) -> Iterator[Finding]:
     """Report values outside of 0 to 1 where probabilities belong."""
-    for step in evidence.steps:
-        raw = [call for call in step.losses if call.takes == "probabilities" and _leaves_0_to_1(call)]
-        for calls in _by_finding(raw):
-            call = calls[0]
-            message = (
-                f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: it clips "
-                "them, and most gradients are 0 or wrong."
-            )
-            yield _finding("loss.raw_logits", calls, message, "from_logits=True")
+    for calls in _by_finding(evidence, lambda call: call.takes == "probabilities" and _leaves_0_to_1(call)):
+        message = (
+            f"{calls[0].function} takes probabilities (from_logits=False), but gets {_range(calls[0])}: it clips "
+            "them, and most gradients are 0 or wrong."
+        )
+        yield _finding("loss.raw_logits", calls, message, "from_logits=True")
 
 
 def _leaves_0_to_1(call: LossCall) -> bool:
@@ -141,9 +132,14 @@ def _range(call: LossCall) -> str:
     return "an empty batch" if is_empty else f"{call.smallest:z.4g} to {call.largest:z.4g}"
 
 
-def _by_finding(calls: Iterable[LossCall]) -> list[list[LossCall]]:
-    """Return calls in groups of the same module, activation and line that should be changed."""
-    return facts.grouped(calls, lambda call: (call.place.module, _activation(call), (call.mended or call.place).source))
+def _by_finding(evidence: Evidence, is_wrong: Callable[[LossCall], bool]) -> Iterator[list[LossCall]]:
+    """Yield the wrong calls of each step in groups of the same module, activation and line that should be changed."""
+
+    def key(call: LossCall) -> tuple[str, str, str]:
+        return call.place.module, _activation(call), (call.mended or call.place).source
+
+    for step in evidence.steps:
+        yield from facts.grouped(filter(is_wrong, step.losses), key)
 
 
 def _finding(name: str, calls: list[LossCall], message: str, generic: str) -> Finding:

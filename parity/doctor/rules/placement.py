@@ -100,11 +100,9 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
 
 def _avoidable(weights: list[Weight], devices: int) -> bool:
     """Return whether the modules would be more even if each, from the largest on, went to the emptiest device."""
-    modules: Counter[str] = Counter()
-    for weight in weights:
-        modules[weight.module] += weight.tensor.bytes
+    modules = facts.grouped(weights, lambda weight: weight.module)
     loads = [0] * devices
-    for _, size in modules.most_common():
+    for size in sorted((sum(weight.tensor.bytes for weight in module) for module in modules), reverse=True):
         loads[loads.index(min(loads))] += size
     return max(loads) <= UNEVEN * min(loads)
 

@@ -159,7 +159,8 @@ def _of_group(members: list[Evidence]) -> Iterator[Finding]:
     first, last = ([each[at].used for each in steps] for at in (0, -1))
     names = [name for name in first[0] if all(name in used for used in (*first, *last))]
     unlike = {name for name in names if not identical([used[name] for used in first])}
-    changes = {name: [_changes(each[0], name) for each in steps] for name in names}
+    of_ranks = [each[0].changes for each in steps]
+    changes = {name: [[each for each in own if each.parameter == name] for own in of_ranks] for name in names}
     if started_apart := [name for name in names if name in unlike and _share_gradients(changes[name])]:
         yield _started_apart(members, started_apart)
         return
@@ -168,10 +169,6 @@ def _of_group(members: list[Evidence]) -> Iterator[Finding]:
     parted = [_cause(name, first[0][name], changes[name]) for name in apart]
     for group in facts.grouped(parted, lambda each: (each.how, each.source)):
         yield _parted(members, group)
-
-
-def _changes(step: Comparable, name: str) -> list[Change]:
-    return [change for change in step.changes if change.parameter == name]
 
 
 def _share_gradients(by_rank: list[list[Change]]) -> bool:

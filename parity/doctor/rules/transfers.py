@@ -26,18 +26,14 @@ def copied_again(evidence: Evidence) -> Iterator[Finding]:
     inputs = [copy for copy in facts.last(evidence).copies if facts.is_input(copy.tensor)]
     copies = [copy for copy in inputs if copy.what in ("to", "implicit")]
     by_route = facts.grouped(copies, lambda copy: (copy.tensor.origin, copy.target))
-    repeated = [(again[0], group) for group in by_route if (again := _again(group))]
+    again = [[copy for copy in group if copy.again and not facts.is_host(copy.target)] for group in by_route]
+    repeated = [(needless[0], group) for needless, group in zip(again, by_route, strict=True) if needless]
     for routes in facts.grouped(repeated, lambda pair: (pair[0].place.module, pair[0].place.source)):
         first = routes[0][0]
         name = words.variable(first.tensor)
         fix = f"{words.moved(evidence.side, name, first.target)}  # once, before the model is called"
         message = " ".join(_copied(group) for _, group in routes)
         yield finding_at("warning", "input.copied_again", first.place, message, fix)
-
-
-def _again(copies: list[Copy]) -> list[Copy]:
-    """Return those to a GPU that already had the tensor."""
-    return [copy for copy in copies if copy.again and not facts.is_host(copy.target)]
 
 
 def _copied(copies: list[Copy]) -> str:

@@ -56,18 +56,11 @@ def _patched(machine: Machine) -> Iterator[None]:
         try:
             yield
         finally:
-            _forget_default_device()
-
-
-def _forget_default_device() -> None:
-    """Make the CPU the default again if the program has chosen another device."""
-    with suppress(AttributeError):  # torch 2.9 raises it if None has been set before
-        if torch.get_default_device() != CPU:
-            torch.set_default_device(None)
+            with suppress(AttributeError):  # torch 2.9 raises it if None has been set before
+                if torch.get_default_device() != CPU:
+                    torch.set_default_device(None)  # the program has chosen another device
 
 
 def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
-    yield from devices.patches(machine)
-    yield from tensors.patches(machine)
-    yield from runtime.patches(machine)
-    yield from libraries.patches(machine)
+    for module in (devices, tensors, runtime, libraries):
+        yield from module.patches(machine)

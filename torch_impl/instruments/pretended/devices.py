@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
+from parity.core.patches import wrapping
 from torch_impl.instruments.virtual_devices import TYPE, Machine, VirtualDevices
 
 CALLED = "cuda"  # what the program calls the virtual devices
@@ -24,12 +25,13 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     """Yield what is replaced: owner, name, value."""
     for function in _FACTORIES:
         if getattr(torch, function.__name__, None) is function:
-            yield torch, function.__name__, _made(function, machine)
-    yield torch, "get_default_device", _named(torch.get_default_device, machine)
+            yield torch, function.__name__, wrapping(_made, function, machine)
+    default = torch.get_default_device
+    yield torch, "get_default_device", lambda: machine.name(default())
     yield torch, "Generator", _generators(machine)
     yield torch, "device", Device("device", (), {"__module__": "torch", "machine": machine})
-    yield torch._C._nn, "_parse_to", _first_placed(torch._C._nn._parse_to, machine)
-    yield DeviceContext, "__init__", _first_placed(DeviceContext.__init__, machine, at=1)
+    yield torch._C._nn, "_parse_to", wrapping(_placed, torch._C._nn._parse_to, machine, 0)
+    yield DeviceContext, "__init__", wrapping(_placed, DeviceContext.__init__, machine, 1)
     yield DeviceContext, "__torch_function__", _in_context
 
 
@@ -65,70 +67,44 @@ def name(device: Any) -> str:
     return re.sub(rf"\b{TYPE}\b", CALLED, text)
 
 
-def _placed(function: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
-    """Wrap a function so that its argument `device` becomes a virtual device."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("device") is not None:
-            kwargs["device"] = located(machine, kwargs["device"])
-        return function(*args, **kwargs)
-
-    return call
+def _placed(function: Callable[..., Any], machine: Machine, at: int | None, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function whose argument `device`, and the one at position `at` if any, become virtual devices."""
+    if kwargs.get("device") is not None:
+        kwargs["device"] = located(machine, kwargs["device"])
+    placed = (located(machine, argument) if i == at else argument for i, argument in enumerate(args))
+    return function(*placed, **kwargs)
 
 
-def _first_placed(function: Callable[..., Any], machine: Machine, at: int = 0) -> Callable[..., Any]:
-    """Wrap a function so that its argument at position `at`, and `device`, become virtual devices."""
-    placed = _placed(function, machine)
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return placed(
-            *args[:at], *(located(machine, device) for device in args[at : at + 1]), *args[at + 1 :], **kwargs
-        )
-
-    return call
+def _made(function: Callable[..., torch.Tensor], machine: Machine, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Call a function that makes a tensor, which may be on a virtual device or in pinned memory."""
+    pinned = kwargs.pop("pin_memory", False)
+    result = _placed(_on_devices(function), machine, None, *args, **kwargs)
+    return result.pin_memory() if pinned else result
 
 
-def _made(function: Callable[..., torch.Tensor], machine: Machine) -> Callable[..., torch.Tensor]:
-    """Wrap a function that makes a tensor, for virtual devices and pinned memory."""
-    placed = _placed(_from_data(function) if function in _FROM_DATA else function, machine)
+def _on_devices(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function that makes a tensor as one that can do so on virtual devices.
 
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
-        pinned = kwargs.pop("pin_memory", False)
-        result = placed(*args, **kwargs)
-        return result.pin_memory() if pinned else result
-
-    return call
-
-
-def _from_data(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wrap torch.tensor and its like so that they make the tensor on the CPU and then move it.
-
-    They copy to the device in C++, which the dispatch mode does not see.
+    torch.tensor and its like copy to the device in C++, which the dispatch mode does not see.
     """
+    return functools.partial(_from_data, function) if function in _FROM_DATA else function
 
-    @functools.wraps(function)
-    def call(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> torch.Tensor:
-        result = function(*args, **kwargs)
-        result = result if device is None else result.to(device)
-        return result.requires_grad_() if requires_grad else result
 
-    return call
+def _from_data(
+    function: Callable[..., torch.Tensor], /, *args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any
+) -> torch.Tensor:
+    """Make a tensor of data on the CPU, and then move it."""
+    result = function(*args, **kwargs)
+    result = result if device is None else result.to(device)
+    return result.requires_grad_() if requires_grad else result
 
 
 def _in_context(self: DeviceContext, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
     """Do what torch's default-device mode does, also for the functions that are replaced here."""
     kwargs = kwargs or {}
     if function in _FACTORIES and kwargs.get("device") is None:
-        function = _from_data(function) if function in _FROM_DATA else function
-        kwargs["device"] = self.device
+        return _on_devices(function)(*args, **{**kwargs, "device": self.device})
     return function(*args, **kwargs)
-
-
-def _named(function: Callable[..., torch.device], machine: Machine) -> Callable[..., torch.device]:
-    return lambda: machine.name(function())
 
 
 def _generators(machine: Machine) -> type:

@@ -48,7 +48,11 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     values = {name: _always(None) for name in NOTHING.split()} | {
         name: _always(value) for name, value in VALUES.items()
     }
-    values |= _devices(machine) | _randomness(machine)
+    values |= _devices(machine) | {
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()] * (machine.count or 1),
+        "initial_seed": torch.initial_seed,
+    }
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random):
         for name in values.keys() & vars(module).keys():
             yield module, name, values[name]
@@ -97,15 +101,6 @@ def _devices(machine: Machine) -> dict[str, Any]:
         "device_of": Device,
         "get_device_properties": lambda device=None: SimpleNamespace(**properties),
         "set_device": select,
-    }
-
-
-def _randomness(machine: Machine) -> dict[str, Any]:
-    """Return the functions for random numbers, which are the CPU's."""
-    return {
-        "get_rng_state": lambda device=None: torch.get_rng_state(),
-        "get_rng_state_all": lambda: [torch.get_rng_state()] * (machine.count or 1),
-        "initial_seed": torch.initial_seed,
     }
 
 

@@ -13,6 +13,7 @@ import torch
 from torch.nn import Parameter
 from torch.nn.parameter import UninitializedTensorMixin
 
+from parity.core.patches import calling
 from torch_impl.instruments.pretended.devices import located
 from torch_impl.instruments.pretended.unpretended import Refused
 from torch_impl.instruments.virtual_devices import Machine, VirtualTensor, place, set_data
@@ -26,9 +27,10 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     """Yield what is replaced: owner, name, value."""
     for name, value in {**_places(machine), **_reads(), **_pins(), **_moves(machine)}.items():
         yield _Tensor, name, value
-    yield UninitializedTensorMixin, "materialize", _materialized(UninitializedTensorMixin.materialize)
-    yield torch, "_has_compatible_shallow_copy_type", _compatible(torch._has_compatible_shallow_copy_type)
-    yield torch._tensor_str, "_str", _text(torch._tensor_str._str)
+    yield UninitializedTensorMixin, "materialize", calling(_materialize, UninitializedTensorMixin.materialize)
+    has_compatible_type = torch._has_compatible_shallow_copy_type
+    yield torch, has_compatible_type.__name__, calling(_are_compatible, has_compatible_type)
+    yield torch._tensor_str, "_str", calling(_text, torch._tensor_str._str)
 
 
 def _places(machine: Machine) -> dict[str, Any]:
@@ -157,34 +159,26 @@ def _set_data(self: torch.Tensor, value: torch.Tensor) -> None:
     return None
 
 
-def _materialized(plain: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `materialize`, so that a lazy parameter ends up where its module has been moved meanwhile."""
-
-    def materialize(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        device = self.__dict__.pop("later", None)
-        plain(self, *args, **kwargs)
-        if device is not None:
-            self.data = self.data.to(device)
-
-    return materialize
+def _materialize(plain: Callable[..., None], self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    """Give a lazy parameter its values, where its module has been moved meanwhile."""
+    device = self.__dict__.pop("later", None)
+    plain(self, *args, **kwargs)
+    if device is not None:
+        self.data = self.data.to(device)
 
 
-def _compatible(plain: Callable[..., bool]) -> Callable[..., bool]:
-    """Return a test of whether `one.data = other` works, which always does for virtual tensors."""
-    return lambda one, other: isinstance(one, VirtualTensor) or isinstance(other, VirtualTensor) or plain(one, other)
+def _are_compatible(plain: Callable[..., bool], tensor: torch.Tensor, value: torch.Tensor) -> bool:
+    """Return whether `tensor.data = value` works, which always does for virtual tensors."""
+    return isinstance(tensor, VirtualTensor) or isinstance(value, VirtualTensor) or plain(tensor, value)
 
 
-def _text(plain: Callable[..., str]) -> Callable[..., str]:
-    """Wrap the printing of tensors, to print a virtual one as on CUDA."""
-
-    def text(self: torch.Tensor, *, tensor_contents: str | None = None) -> str:
-        if not isinstance(self, VirtualTensor):
-            return plain(self, tensor_contents=tensor_contents)
-        suffix = ", requires_grad=True" if self.requires_grad else ""
-        if self.grad_fn is not None:
-            suffix = f", grad_fn=<{self.grad_fn.name()}>"
-        values = plain(self.detach().cpu(), tensor_contents=tensor_contents)
-        head = "Parameter containing:\n" if isinstance(self, Parameter) else ""
-        return f"{head}{values[:-1]}, device='{self.device}'{suffix})"
-
-    return text
+def _text(plain: Callable[..., str], self: torch.Tensor, *, tensor_contents: str | None = None) -> str:
+    """Return a tensor as it is printed, a virtual one as on CUDA."""
+    if not isinstance(self, VirtualTensor):
+        return plain(self, tensor_contents=tensor_contents)
+    suffix = ", requires_grad=True" if self.requires_grad else ""
+    if self.grad_fn is not None:
+        suffix = f", grad_fn=<{self.grad_fn.name()}>"
+    values = plain(self.detach().cpu(), tensor_contents=tensor_contents)
+    head = "Parameter containing:\n" if isinstance(self, Parameter) else ""
+    return f"{head}{values[:-1]}, device='{self.device}'{suffix})"

@@ -91,16 +91,13 @@ def patches(machine: Machine, pretended: set[str]) -> Iterator[tuple[Any, str, A
         module = importlib.import_module(f"torch.cuda{path}")
         for name in {*getattr(module, "__all__", ()), *(INSTEAD.keys() & vars(module).keys())} - pretended:
             value = getattr(module, name)
-            if callable(value) and not _is_error(value):
+            is_error = isinstance(value, type) and issubclass(value, BaseException)
+            if callable(value) and not is_error:
                 yield module, name, _replaced(machine, f"{module.__name__}.{name}", value)
     for name in ("Stream", "Event"):
         yield torch, name, _passed_over(machine, f"torch.{name}", ORDER)
     for name in INSTEAD.keys() & vars(torch.accelerator).keys():
         yield torch.accelerator, name, _passed_over(machine, f"torch.accelerator.{name}", INSTEAD[name])
-
-
-def _is_error(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 def _replaced(machine: Machine, call: str, value: Any) -> Any:
