@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+from parity.core import groups
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Occurrence, Tensor
 from parity.doctor.evidence.model import Module, Weight
@@ -82,10 +83,7 @@ def is_input(tensor: Tensor) -> bool:
 
 def grouped(events: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
     """Return events in groups with the same key, in the order of each group's first."""
-    groups: dict[Hashable, list[Item]] = {}
-    for event in events:
-        groups.setdefault(key(event), []).append(event)
-    return list(groups.values())
+    return list(groups.grouped(events, key).values())
 
 
 def by_line(occurrences: Iterable[Seen]) -> list[list[Seen]]:
