@@ -16,7 +16,7 @@ import pytest
 from causes_made import made
 from numpy import tanh
 
-from parity.diagnose.experiment import attempts, code, knobs, masks
+from parity.diagnose.experiment import attempts, code, knobs, masks, study
 from parity.diagnose.experiment import search as search_module
 from parity.diagnose.experiment.attempts import Attempts
 from parity.diagnose.experiment.candidates import alternatives, candidates
@@ -1004,3 +1004,41 @@ def test_what_makes_a_mask_is_likelier_than_another_mask(mask: str) -> None:
     operator = change(name=">", owner="made", kind="operator", of="", path="", before=">", after="<")
     (cause,) = causes("attention", "attention", outcome(operator), outcome(given))
     assert cause.id == "attention.mask"
+
+
+@pytest.mark.parametrize(
+    ("large", "kinds", "built"),
+    [
+        (False, ["returned", "returned"], [1, 1]),
+        (True, ["returned", "given", "returned"], [3]),
+        (True, ["returned", "gradient", "returned"], [1, 1, 1]),
+        (True, ["returned", "unlike", "returned"], [1, 2]),
+    ],
+)
+def test_a_large_model_answers_several_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool, kinds: list[str], built: list[int]
+) -> None:
+    """One that no longer does what it did, and one whose training was asked about, is built again."""
+    models: list[SimpleNamespace] = []
+    monkeypatch.setattr(study.survey, "read", lambda _: SimpleNamespace(is_large=large))
+    monkeypatch.setattr(study.survey, "Initial", lambda _: {})
+    monkeypatch.setattr(study, "PairData", lambda *_: SimpleNamespace(step=lambda _: {}))
+
+    def answer(question: SimpleNamespace, live: SimpleNamespace, _: Attempts) -> Outcome:
+        live.asked += 1
+        unlike = question.tensor.kind == "unlike" and live.asked > 1
+        return Outcome(problem="" if not unlike else "it returns something else", tried=question.number)
+
+    def opened(*_: object) -> nullcontext[SimpleNamespace]:
+        models.append(SimpleNamespace(asked=0, restored=0))
+        models[-1].restore = lambda model=models[-1]: setattr(model, "restored", model.restored + 1)
+        return nullcontext(models[-1])
+
+    monkeypatch.setattr(study, "_answer", answer)
+    asked = [SimpleNamespace(number=n, tensor=SimpleNamespace(kind=kind)) for n, kind in enumerate(kinds)]
+    job = SimpleNamespace(folder=str(tmp_path), pair=SimpleNamespace(survey="", search=[]), case=None, questions=asked)
+    study.study(job, opened)  # type: ignore[arg-type]
+    outcomes = experiment.read(tmp_path)
+    assert [(outcome.tried, outcome.problem) for outcome in outcomes] == [(n, "") for n in range(len(kinds))]
+    assert len(models) == len(built) and all(model.restored == model.asked - 1 for model in models)
+    assert sum(model.asked for model in models) - sum(built) == kinds.count("unlike")

@@ -37,20 +37,21 @@ def study(job: ExperimentJob, open_: Open) -> None:
     initial, is_large = survey.Initial(torch), survey.read(torch).is_large
     given = PairData(job.case, job.pair.search).step(0)
     outcomes, attempts = list[Outcome](), Attempts(folder)
-    while len(outcomes) < len(job.questions):
-        question = job.questions[len(outcomes)]
+
+    def ask(questions: Sequence[Question]) -> Iterator[Outcome]:
         with open_(job, precision.HIGH, initial, given) as live:
-            outcomes.append(_answer(question, live, attempts))
-            if is_large and question.tensor.kind not in LATER:
-                outcomes += _answers(job.questions[len(outcomes) :], live, attempts)
-        live = None  # type: ignore[assignment]  # the next one is built when this one is freed
+            yield from _answers(questions if is_large else questions[:1], live, attempts)
+
+    while len(outcomes) < len(job.questions):
+        outcomes += ask(job.questions[len(outcomes) :])
     experiment.write(folder, outcomes)
 
 
 def _answers(questions: Sequence[Question], live: Live, attempts: Attempts) -> Iterator[Outcome]:
-    """Yield the answers of a model that has answered others, as long as it does again what it did at first."""
-    for question in questions:
-        if question.tensor.kind in LATER:
+    """Yield a model's answers, to the first question and to those behind it for which it does again what it did."""
+    yield _answer(questions[0], live, attempts)
+    for question in questions[1:]:
+        if {questions[0].tensor.kind, question.tensor.kind} & set(LATER):
             return
         live.restore()
         outcome = _answer(question, live, attempts)
