@@ -159,7 +159,8 @@ def _memory(root: int) -> Counter[str]:
     children = [root]
     for pid in children:
         try:
-            children += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            for listed in Path(f"/proc/{pid}/task").glob("*/children"):  # of each thread
+                children += map(int, listed.read_text().split())
             command = Path(f"/proc/{pid}/cmdline").read_text()
             status = Path(f"/proc/{pid}/status").read_text().split()
         except OSError:  # it has just ended
