@@ -27,28 +27,16 @@ torch = "bert_torch:build"
 keras = "bert_keras:build"
 kwargs = {{ layers = {layers} }}
 keras_kwargs = {{ epsilon = {epsilon} }}
-[inputs.ids]
-shape = [2, 64]
-dtype = "int32"
-range = [2, 30522]
-torch = "input_ids"
-keras = "token_ids"
-[inputs.mask]
-shape = [2, 64]
-dtype = "int32"
-range = [1, 2]
-torch = "attention_mask"
-keras = "padding_mask"
-[inputs.segments]
-shape = [2, 64]
-dtype = "int32"
-range = [0, 2]
-torch = "token_type_ids"
-keras = "segment_ids"
 [outputs.hidden]
 torch = "last_hidden_state"
 keras = "sequence_output"
 """
+INPUT = '[inputs.{}]\nshape = [2, 64]\ndtype = "int32"\nrange = {}\ntorch = "{}"\nkeras = "{}"\n'
+INPUTS = (
+    ("ids", [2, 30522], "input_ids", "token_ids"),
+    ("mask", [1, 2], "attention_mask", "padding_mask"),
+    ("segments", [0, 2], "token_type_ids", "segment_ids"),
+)
 TRAIN = '[train]\noptimizer = "adam"\nlearning_rate = 0.001\nsteps = 2\n'
 TORCH = """
 import time
@@ -119,7 +107,8 @@ def main() -> int:
         pair = PAIR.format(layers=args.layers, epsilon=1e-5 if args.epsilon else 1e-12)
         for name, text in (("bert_torch.py", TORCH), ("bert_keras.py", KERAS)):
             (folder / name).write_text(text)
-        (folder / "pair.toml").write_text(pair + TRAIN * args.train)
+        inputs = "".join(INPUT.format(*each) for each in INPUTS)
+        (folder / "pair.toml").write_text(pair + inputs + TRAIN * args.train)
         bare = 0.0
         for side in SIDES:
             taken = run(folder, "-c", f"import bert_{side}; print(bert_{side}.bare({args.layers}))")

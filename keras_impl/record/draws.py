@@ -16,9 +16,9 @@ PART = 65_521  # numbers: a prime, so that the rows of a matrix are no repetitio
 
 
 def repeated() -> AbstractContextManager[None]:
-    """Let a trained variable that is filled with random numbers within the block repeat a part.
+    """Draw only a part of a large variable that is trained within the block, and repeat it in the rest.
 
-    Building a model of 110 million parameters takes a fifth of the time then. It is for models that get other values.
+    It is for models that are given other values: drawing 110 million numbers takes most of the time of building one.
     """
     return around(keras.Variable, "_initialize_with_initializer", _initialized)
 

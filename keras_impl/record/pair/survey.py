@@ -45,20 +45,8 @@ def survey(job: SurveyJob) -> None:
         return
     keras.utils.clear_session()
     given = PairData(job.case, halves.search).step(0)
-    attempts: list[tuple[Sources, dict[int, int]]] = []  # of building the model, of which the last one counts
-
-    @contextmanager
-    def watched() -> Iterator[None]:
-        sources = Sources()
-        with sources.recorded(), noted_at_creation(itertools.count().__next__) as created:
-            attempts.append((sources, created))
-            yield
-
     with precision.policy(HIGH), promoted(HIGH):
-        model = ready(job.case, HIGH, halves.search, given, watched)
-        if any(map(_is_frozen, layers.variables(model))):
-            model = ready(job.case, HIGH, halves.search, given, watched, surveyed=True)
-        sources, created = attempts[-1]
+        model, sources, created = _built(job, given)
         inputs = build.tensors(pair, given)
         surveys.keep(folder / surveys.BUILT, values.untrained(model))  # before torch's values are loaded
         keys: list[Keys] = []
@@ -93,6 +81,26 @@ def survey(job: SurveyJob) -> None:
             **idle,
         ),
     )
+
+
+def _built(job: SurveyJob, given: dict[str, np.ndarray]) -> tuple[Any, Sources, dict[int, int]]:
+    """Build the model, and return it with the lines that made its layers, and their numbers in order of creation.
+
+    The initial values of variables that are frozen are part of the model, and then drawn whole.
+    """
+    attempts: list[tuple[Sources, dict[int, int]]] = []  # of building the model, of which the last one counts
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        sources = Sources()
+        with sources.recorded(), noted_at_creation(itertools.count().__next__) as created:
+            attempts.append((sources, created))
+            yield
+
+    model = ready(job.case, HIGH, job.pair.search, given, watched)
+    if any(map(_is_frozen, layers.variables(model))):
+        model = ready(job.case, HIGH, job.pair.search, given, watched, surveyed=True)
+    return model, *attempts[-1]
 
 
 def _is_frozen(held: layers.Held) -> bool:

@@ -6,8 +6,7 @@ from typing import NamedTuple, TypeVar
 from parity.core import groups
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Occurrence, Tensor
-from parity.doctor.evidence.model import Module, Weight
-from parity.doctor.evidence.model import below as below
+from parity.doctor.evidence.model import Module, Weight, below
 from parity.doctor.evidence.ops import Call, Copy
 from parity.doctor.evidence.training import Event
 from parity.trace.keys import MODEL

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
 from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.model import below
 from parity.doctor.evidence.training import Cut
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
@@ -55,9 +56,7 @@ def _without_gradient(evidence: Evidence, parts: list[facts.ModuleParameters], c
     first, names = parts[0], [name for part in parts for name in part.names]
     subject = words.listed([part.module for part in parts if part.whole] or names)
     message = f"No gradient reaches {subject} ({words.count(len(names), 'parameter')}) though a backward pass ran"
-    called = next(
-        (c.source for step in evidence.steps for c in step.calls if facts.below(first.module, c.module)), None
-    )
+    called = next((c.source for step in evidence.steps for c in step.calls if below(first.module, c.module)), None)
     if cut:
         message += f": {words.tensor(cut.tensor)} goes through {CUTS.get(cut.what, (cut.what,))[0]}."
         message += words.repeated(_times(evidence, cut))
@@ -109,9 +108,9 @@ def _explains(evidence: Evidence, part: facts.ModuleParameters) -> Cut | None:
         cuts = all_cuts  # the whole model is without gradient and nothing else is cut, so the loss itself must be
     for cut in cuts:
         module = words.owner(cut.tensor)
-        if module and module != MODEL and (facts.below(part.module, module) or facts.below(module, part.module)):
+        if module and module != MODEL and (below(part.module, module) or below(module, part.module)):
             return cut
-    inside = [cut for cut in cuts if cut.place.module not in ("", MODEL) and facts.below(part.module, cut.place.module)]
+    inside = [cut for cut in cuts if cut.place.module not in ("", MODEL) and below(part.module, cut.place.module)]
     only = cuts if len({cut.place.source for cut in cuts}) == 1 else []
     return next(iter(inside or only), None)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.model import Weight
+from parity.doctor.evidence.model import Weight, below
 from parity.doctor.evidence.ops import Failure
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
@@ -99,7 +99,7 @@ def hidden(evidence: Evidence) -> Iterator[Finding]:
     """Report modules in plain lists, dicts or closures, those of one list together; target networks may be there."""
     outermost: list[str] = []
     for module in evidence.modules:
-        if not module.registered and not any(facts.below(name, module.name) for name in outermost):
+        if not module.registered and not any(below(name, module.name) for name in outermost):
             outermost.append(module.name)
     learning = [name for name in outermost if not facts.is_twin(evidence, name)]
     for names in facts.grouped(learning, lambda name: name.partition("[")[0]):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence
+from parity.doctor.evidence.model import below
 from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
@@ -78,7 +79,7 @@ def _around(name: str, candidates: list[str]) -> set[str]:
     module = name
     while module != MODEL:
         module = module.rpartition(".")[0] or MODEL
-        if inside := {candidate for candidate in candidates if facts.below(module, candidate)}:
+        if inside := {candidate for candidate in candidates if below(module, candidate)}:
             return inside
     return set()
 
