@@ -1,4 +1,4 @@
-"""`assert_match` and `assert_pair`: assert that two models are the same computation.
+"""`assert_match`, `assert_pair` and `assert_certified`: assert that two models are the same computation.
 
 The AssertionError says where the models differ and, if known, why. The first call starts one process for each
 framework; later calls use the same processes, which end with the interpreter.
@@ -25,6 +25,7 @@ from parity.report import terminal
 from parity.results import CaseResult, Check
 from parity.runtime.backend import PACKAGES, Backend
 from parity.runtime.resources import available
+from parity.subjects.certified import judged_by
 
 # An input of a pair: a description such as "float32[8,16]", an array of its values, or the fields of a PairInput.
 Described = str | Array | dict[str, Any]
@@ -48,6 +49,15 @@ class Session:
         """
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             return compared(file, self._backends, Path(folder), vary)
+
+    def certified(self, builder: str, file: Path, framework: str, search: Sequence[str] = ()) -> CaseResult:
+        """Return the verdict on one framework's model by a certificate.
+
+        Raises UsageError, and MissingError where the framework is not installed.
+        """
+        (side,) = (backend for backend in self._backends if backend.name == framework)
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            return judged_by(file, side, Path(folder), builder, search=search)
 
     def close(self) -> None:
         """End the processes, and delete the files that they wrote."""
@@ -78,6 +88,25 @@ def assert_pair(path: str | Path, vary: bool = True) -> CaseResult:
     """
     file = files.load(Path(path))
     return _asserted(_session(), file, command(file), vary)
+
+
+def assert_certified(builder: str, certificate: str | Path, framework: str = "keras") -> CaseResult:
+    """Assert that the model that a builder ("module:function") returns is the one that a certificate records.
+
+    `framework`: the builder's, "keras" or "torch"; only that one needs to be installed. Returns the result. Raises
+    AssertionError if the models differ, UsageError if an argument cannot be used, and MissingError where the framework
+    is not installed.
+    """
+    result = _session().certified(builder, Path(certificate), framework)
+    if result.verdict not in PASSED:
+        raise AssertionError(failure_text(result, again_certified(builder, certificate, framework)))
+    return result
+
+
+def again_certified(builder: str, certificate: str | Path, framework: str) -> str:
+    """Return the command that judges a builder's model by a certificate."""
+    flags = [f"--certificate={certificate}", f"--{framework}={builder}"]
+    return f"python -m parity.compare {' '.join(map(shlex.quote, flags))}"
 
 
 def _asserted(session: Session, file: PairFile, again: str, vary: bool) -> CaseResult:

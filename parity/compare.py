@@ -20,7 +20,7 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from parity import cli, golden
+from parity import certify, cli, golden
 from parity.config.cases import names
 from parity.config.devices import Devices, obstacle
 from parity.config.schema import Case
@@ -139,9 +139,11 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     add("--layout", action="store_true", help="print both device layouts side by side")
     add("--keep", type=Path, metavar="DIR", help="keep the recorded traces in DIR")
     golden.add_flags(parser)
+    certify.add_flags(parser)
     add("--list", action="store_true", help="print the names of the built-in cases")
     add("--quiet", action="store_true", help="print no table")
     args = parser.parse_args(argv)
+    certify.check(parser, args)
     _check(parser, args)
     golden.check(parser, args)
     flags.check(parser, args)
@@ -163,13 +165,13 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
             f"received {count(len(args.traces), 'trace folder')}; to compare traces, expected two and no flags that "
             "choose or change cases"
         )
-    if bool(args.torch) != bool(args.keras) or bool(args.torch) != bool(args.input):
+    if not args.certificate and not bool(args.torch) == bool(args.keras) == bool(args.input):
         parser.error(f"a pair without a file needs all of --torch, --keras and --input, e.g. {inputs.EXAMPLE}")
     if args.accept and (args.set or args.golden or not args.pair):
         parser.error(
             "--accept writes into a pair file: it needs --pair=FILE.toml, and takes neither --set nor --golden"
         )
-    if args.mapping and not (args.pair or args.torch):
+    if args.mapping and not (args.pair or args.torch or args.certificate):
         parser.error("--mapping is for pairs only: it needs --pair=FILE.toml, or --torch, --keras and --input")
 
 
@@ -179,6 +181,9 @@ def _results(args: argparse.Namespace, report: Report, printed: terminal.Printed
         yield from compared_folders(first, second, report)
         return
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
+        if args.certificate:
+            yield from certify.judged(args, Path(scratch), report)
+            return
         yield from _run(args, Path(scratch), report, printed)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -67,14 +68,25 @@ class Parity:
         file = _usable(_asserts().files.load, Path(path))
         return self._compare(file, _asserts().command(file), vary)
 
+    def assert_certified(self, builder: str, certificate: str | Path, framework: str = "keras") -> CaseResult:
+        """Do the same as `parity.assert_certified`; modules are also searched for in the test file's folder."""
+        session, folder = _session(self._node.config), str(self._node.path.parent)
+        again = _asserts().again_certified(builder, certificate, framework)
+        judge = partial(session.certified, builder, Path(certificate), framework, [folder])
+        return self._judged(Path(certificate).stem, again, judge)
+
     def _compare(self, file: PairFile, again: str, vary: bool) -> CaseResult:
         file = file._replace(search=[*file.search, str(self._node.path.parent)])
+        name = file.case.name.removeprefix("pair/")
+        return self._judged(name, again, partial(_session(self._node.config).compared, file, vary))
+
+    def _judged(self, name: str, again: str, judge: Callable[[], CaseResult]) -> CaseResult:
         try:
-            result = _session(self._node.config).compared(file, vary)
+            result = judge()
         except (UsageError, MissingError) as error:
-            self._node.user_properties.extend([(FIRST, _short(file)), ("verdict", "error")])
+            self._node.user_properties.extend([(FIRST, name), ("verdict", "error")])
             raise pytest.fail.Exception(str(error), pytrace=False) from None  # else it is printed twice
-        self._node.user_properties.extend(_properties(file, result))
+        self._node.user_properties.extend(_properties(name, result))
         if result.verdict not in _asserts().PASSED:
             again = again or f"pytest {shlex.quote(self._node.nodeid)}"
             pytest.fail(_asserts().failure_text(result, again), pytrace=False)
@@ -89,12 +101,8 @@ def _usable(function: Any, *arguments: Any, **named: Any) -> Any:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
-def _short(file: PairFile) -> str:
-    return file.case.name.removeprefix("pair/")
-
-
-def _properties(file: PairFile, result: CaseResult) -> Iterator[tuple[str, str]]:
-    yield FIRST, _short(file)
+def _properties(name: str, result: CaseResult) -> Iterator[tuple[str, str]]:
+    yield FIRST, name
     yield "verdict", result.verdict
     if (bits := _asserts().worst_bits(result)) is not None:
         yield "worst_bits", f"{max(bits, 0.0):z.1f}"
@@ -120,7 +128,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def parity(request: pytest.FixtureRequest) -> Parity:
     """Compare two models: `parity.assert_match(torch=..., keras=..., inputs=...)` or `parity.assert_pair("FILE.toml")`.
 
-    Both fail the test if the models are not the same computation.
+    Or judge one by what was recorded of the other: `parity.assert_certified("module:build", "FILE.parity")`. Each fails
+    the test if the models are not the same computation.
     """
     return Parity(request.node)
 

@@ -96,11 +96,17 @@ class PairData:
         return np.asarray(random.representable(values, self.case.precision))  # NumPy makes 0-d arrays numbers
 
 
-def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Array:
-    """Return an input's array from its .npz file, floats as float64. Raises UsageError if it does not fit the input."""
+def file_of(name: str, given: PairInput, search: Sequence[str]) -> Path:
+    """Return the .npz file of an input. Raises UsageError if there is none."""
     file = next((path for folder in search if (path := Path(folder) / given.npz).is_file()), None)
     if file is None:
         raise UsageError(f"inputs.{name}: there is no file {given.npz!r} in {' or '.join(search)}")
+    return file
+
+
+def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Array:
+    """Return an input's array from its .npz file, floats as float64. Raises UsageError if it does not fit the input."""
+    file = file_of(name, given, search)
     try:
         with np.load(file, allow_pickle=False) as arrays:
             if name not in arrays:

@@ -38,6 +38,7 @@ from parity.results import CaseResult, Cause, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.mapping import comparable
+from parity.trace.summary import Summary
 from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
 TOPICS: Final[tuple[Topic, ...]] = (
@@ -188,7 +189,9 @@ def _causes(
         named["layout"] = placements
     new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
     if first and _phase(first) not in (*new, *unknown, *errors):
-        unknown[_phase(first)] = [entries.unknown(first.name, names)]
+        tensor = sides.reference.compared(first.step, first.replica).get(keys.key(first.kind, first.name))
+        why = entries.SUMMARISED if isinstance(tensor, Summary) else entries.UNCOVERED
+        unknown[_phase(first)] = [entries.unknown(first.name, names, why=why)]
     for kind, causes in named.items():
         yield from entries.without_repeats(kind, causes)
     # A cause named for one parameter holds for all of them, so the others do not need an "unknown" of their own.
@@ -265,7 +268,7 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
     if first is not None:
         modules = sides.reference.modules
         first = place.responsible_module(place.start_of_noise(first, sides.noisier), sides.unequal, modules)
-        compared = sides.reference.tensors(first.step, first.replica)
+        compared = sides.reference.compared(first.step, first.replica)
         unshared = sides.reference.made_by_functions(first.step, first.replica) - compared.keys()
         recorded = sides.reference.recorded(first.step, first.replica)
         first = place.unless_untold(first, unshared, recorded, modules)

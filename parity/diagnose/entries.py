@@ -58,9 +58,13 @@ def _reproduced(what: str, change: Change) -> str:
     return f"recomputed with {change.trait} = {own}, {what} is reproduced to {bits}; with {other}, to {before}"
 
 
-def unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = ()) -> Cause:
-    """Return the entry for a tensor whose difference no formula explains."""
-    evidence = f"ruled out: {', '.join(tried)}" if tried else "no formula in the catalogue covers this tensor"
+UNCOVERED = "no formula in the catalogue covers this tensor"
+SUMMARISED = "there is only a summary of this tensor, on which no formula can be tried"
+
+
+def unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = (), why: str = UNCOVERED) -> Cause:
+    """Return the entry for a tensor whose difference no formula explains: none of those tried, or none for a reason."""
+    evidence = f"ruled out: {', '.join(tried)}" if tried else why
     return _entry(UNKNOWN, where, names, (None, None), evidence)
 
 

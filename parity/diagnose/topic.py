@@ -17,6 +17,7 @@ from parity.diagnose.explain import Explained
 from parity.diagnose.formula import Formula, Seen, seen
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.summary import Summary
 from parity.verdict.traces import Unequal
 
 MOST_SEEN = 1 << 21  # elements of a tensor that is examined: the search for an explanation makes a dozen copies
@@ -56,15 +57,23 @@ class Side:
         return {key.partition("/")[2]: array for key, array in initial if key.startswith("parameter/")}
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
-        """Return everything that a step recorded on a replica (None: the state before step 0), or an empty mapping."""
+        """Return all whole tensors that a step recorded on a replica (None: the state before step 0), if any.
+
+        Of a summary no formula can tell anything.
+        """
         file = run, step, replica
         if file not in self._open:
-            recorded = self.recorded(step, replica, run)
-            aliases = self._same.get(f"{run}/rank-{replica}/{keys.step_file(step)}", {})
-            compared = {key: array for key, array in recorded.items() if self._is_comparable(key)}
-            aliased = {key: compared[target] for key, target in aliases.items() if target in compared}
-            self._open[file] = compared | {key: array for key, array in aliased.items() if key not in compared}
+            compared = self.compared(step, replica, run)
+            self._open[file] = {key: array for key, array in compared.items() if not isinstance(array, Summary)}
         return self._open[file]
+
+    def compared(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
+        """Return everything that a step recorded and that has a counterpart on the other side, summaries included."""
+        recorded = self.recorded(step, replica, run)
+        aliases = self._same.get(f"{run}/rank-{replica}/{keys.step_file(step)}", {})
+        compared = {key: array for key, array in recorded.items() if self._is_comparable(key)}
+        aliased = {key: compared[target] for key, target in aliases.items() if target in compared}
+        return compared | {key: array for key, array in aliased.items() if key not in compared}
 
     def recorded(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return what a step recorded, those tensors included that have no counterpart on the other side."""
@@ -83,7 +92,7 @@ class Side:
         The sides of a pair record zeros for a parameter that backward does not reach, so a gradient of zeros counts as
         missing.
         """
-        tensor = self.tensors(unequal.step, unequal.replica).get(keys.key(unequal.kind, unequal.name))
+        tensor = self.compared(unequal.step, unequal.replica).get(keys.key(unequal.kind, unequal.name))
         is_pair = isinstance(self.case.model, Pair)
         return tensor is None or (is_pair and unequal.kind == "gradient" and not np.any(tensor))
 

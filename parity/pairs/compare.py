@@ -237,19 +237,29 @@ def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:
     return hidden.slots_in_another_form(examination, pair.train.steps) if own and pair.train else set()
 
 
-def recorded(file: PairFile, backend: Worker, folder: Path) -> Answer:
-    """Record the trace of one side, with all runs.
+def recorded(
+    file: PairFile, backend: Worker, folder: Path, runs: Sequence[str] = keys.RUNS, summarises: bool = False
+) -> Answer:
+    """Record the trace of one side; with `summarises`, for a certificate, or by one.
 
     Keras needs torch's recording in `folder`. Raises UsageError and BackendError.
     """
     prepared = None
     if backend.name == "torch":
-        survey_torch(file, backend, folder)
+        survey_torch(file, backend, folder, summarises)
         draw_torch(file, backend, folder)
     else:
         prepared = prepare_keras(file, backend, folder)
-    resources.check(file.case, resources.of_pair(survey.read(Path(place(folder, "torch")))), folder, keys.RUNS)
-    return backend.do(_job(file, backend.name, folder, prepared, list(keys.RUNS)))
+    resources.check(file.case, resources.of_pair(survey.read(Path(place(folder, "torch")))), folder, runs)
+    job = _job(file, backend.name, folder, prepared, list(runs))
+    return backend.do(msgspec.structs.replace(job, summarises=summarises))
+
+
+def recorded_again(file: PairFile, torch: Worker, folder: Path, own: Path, summarises: bool) -> Answer:
+    """Record torch's candidate for an earlier trace of its own into `own`, from the survey that is in `folder`."""
+    context = PairContext(search=file.search, survey=place(folder, "torch"))
+    job = Job(case=file.case, runs=RUNS["keras"], folder=str(own.absolute()), pair=context, summarises=summarises)
+    return torch.do(job)
 
 
 def _job(file: PairFile, side: str, folder: Path, prepared: Prepared | None, runs: list[str]) -> Job:

@@ -82,13 +82,13 @@ def place(folder: Path, side: str) -> str:
     return str((folder / side / "survey").absolute())
 
 
-def survey_torch(file: PairFile, backend: Worker, folder: Path) -> PairContext:
+def survey_torch(file: PairFile, backend: Worker, folder: Path, redraws: bool = False) -> PairContext:
     """Survey torch's model into its trace folder, and return the context of its recording job.
 
-    Raises UsageError and BackendError.
+    With `redraws`, large initial values are ones that can be drawn again. Raises UsageError and BackendError.
     """
     own = place(folder, "torch")
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search)))
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search), redraws=redraws))
     return PairContext(search=file.search, survey=own)
 
 

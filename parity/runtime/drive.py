@@ -28,7 +28,13 @@ from parity.trace.recorder import Recorder, Repeat
 
 POLL = 0.005  # seconds between checks for the other ranks' parts
 # The manifest's fields that map files to facts, with the attributes in which a recorder has these facts of its files.
-BY_FILE = {"files": "files", "aliases": "aliases", "same": "references", "digests": "digests"}
+BY_FILE = {
+    "files": "files",
+    "aliases": "aliases",
+    "same": "references",
+    "digests": "digests",
+    "summarised": "summarised",
+}
 
 
 class Rank(NamedTuple):
@@ -193,7 +199,7 @@ def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorde
         if rank.of == 1 or rank.number in ranks:
             number = ranks[0] if rank.of == 1 else rank.number
             folder = Path(job.folder) / f"{prefix}{number}"
-            recorder = Recorder(folder, job.case.steps, job.case.every, job.case.accumulate)
+            recorder = Recorder(folder, job.case.steps, job.case.every, job.case.accumulate, job.summarises)
             recorder.flipped_axis = data.batch_axis if data.backwards else None
             by_replica[replica] = recorder
     return by_replica

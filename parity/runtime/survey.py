@@ -1,9 +1,10 @@
 """Surveys: each side's description of its model of a pair, made before anything is compared.
 
 A survey is a folder: survey.json, activations.safetensors (what the modules returned in one forward pass in
-inference, floats as float64), built.safetensors (the values that the user's builder gave to all that is neither trained
-nor a statistic: torch's at the run precision, in exact.safetensors in float64), and from torch weights.safetensors, the
-values that both sides start from. drawn.safetensors has what the builder gave with other seeds.
+inference, floats as float64; in a certificate, excerpts.safetensors has what is large), built.safetensors (the values
+that the user's builder gave to all that is neither trained nor a statistic: torch's at the run precision, in
+exact.safetensors in float64), and from torch weights.safetensors, the values that both sides start from.
+drawn.safetensors has what the builder gave with other seeds.
 Module and weight names are the framework's own: with dots in torch, with slashes in Keras.
 """
 
@@ -16,18 +17,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from parity.core import random
 from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
 from parity.core.plain import plain
 from parity.runtime.returned import Path as Keys
 from parity.runtime.returned import Returned
 from parity.trace import validate
+from parity.trace.summary import Summary
 from parity.trace.tensorfile import TensorFile, Writer
 
 LARGEST = 1 << 26  # bytes that survey.json may have
 LARGE = 1 << 25  # weights from which on a model is large
 ROOM = 1 << 16  # bytes that the header of a file of tensors is given
 FILE, ACTIVATIONS, WEIGHTS = "survey.json", "activations.safetensors", "weights.safetensors"
+EXCERPTS = "excerpts.safetensors"
 BUILT, EXACT, DRAWN = "built.safetensors", "exact.safetensors", "drawn.safetensors"
 
 
@@ -126,6 +130,31 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return self.masks[: self.drawn[key]].count(size) if key in self.drawn else None
 
 
+class Law(msgspec.Struct, frozen=True, kw_only=True):
+    """The law by which the numbers of a large weight are drawn anew, so that nobody has to keep them.
+
+    They are normal, with mean and deviation of those that they replace, and stay within the smallest and largest.
+    """
+
+    mean: float
+    deviation: float
+    smallest: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Array) -> "Law":
+        """Return the law of some values."""
+        exact = values.astype(np.float64)
+        smallest, largest = float(exact.min()), float(exact.max())
+        return cls(mean=float(exact.mean()), deviation=float(exact.std()), smallest=smallest, largest=largest)
+
+    def drawn(self, seed: int, name: str, shape: tuple[int, ...], precision: str) -> Floats:
+        """Return the numbers of a weight, representable at a precision, as float32."""
+        values = random.normal(seed, f"drawn/{name}", shape)
+        values = np.clip(self.mean + self.deviation * values, self.smallest, self.largest)
+        return random.representable(values, precision).astype(np.float32)
+
+
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The description of one side's model.
 
@@ -138,7 +167,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     inference; empty if the pair file has [outputs]. `is_mode_lost`: Keras's `call` takes no `training`, so that fit
     calls the model without it. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
     that take part in nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move;
-    of Keras's model only if it was asked for. `outside`: Keras's layers with weights that were made with the model and
+    of Keras's model only if it was asked for. `laws`: by name, the laws of the weights whose initial values were drawn
+    anew. `outside`: Keras's layers with weights that were made with the model and
     are no part of it, in words.
     """
 
@@ -157,6 +187,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Made | None = None
     unused: list[str] = []
     still: list[str] = []
+    laws: dict[str, Law] = {}
     outside: list[str] = []
 
     @property
@@ -191,8 +222,16 @@ def read(folder: Path) -> Survey:
 
 
 def activations(folder: Path) -> dict[str, Array]:
-    """Return the tensors that the modules returned, by key, as float64 or integers. Raises TraceError."""
-    return dict(TensorFile(folder / ACTIVATIONS))
+    """Return the tensors that the modules returned, by key, as float64 or integers. Raises TraceError.
+
+    Of those that are large, the survey in a certificate holds excerpts (parity.pairs.activations.values).
+    """
+    whole = dict(TensorFile(folder / ACTIVATIONS))
+    if not (folder / EXCERPTS).exists():
+        return whole
+    shapes = {seen.key: seen.shape for seen in read(folder).outputs}
+    excerpts = {key: Summary.of(numbers, shapes[key]) for key, numbers in TensorFile(folder / EXCERPTS).items()}
+    return whole | excerpts
 
 
 def built(folder: Path, file: str = BUILT) -> dict[str, Array]:

@@ -94,14 +94,15 @@ class BuiltIn(Subject):
         witness = Trace(single.folder / "torch") if alone["torch"].status == "done" else None
         return against_single(Trace(single.folder / trace.backend), trace, witness)
 
-    def record(self, side: Worker, folder: Path) -> Answer:
+    def record(self, side: Worker, folder: Path, summarises: bool = False) -> Answer:
         """Record all runs of one side. Raises UsageError where there is no room for them."""
         resources.check(self.case, resources.of_case(self.case), folder, keys.RUNS)
-        return side.do(self._job(side, folder, keys.RUNS))
+        return side.do(self._job(side, folder, keys.RUNS, summarises))
 
     def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
         """Record what is compared with the side's golden trace."""
         return side.do(self._job(side, folder, RUNS["keras"]))
 
-    def _job(self, side: Worker, folder: Path, runs: Sequence[str]) -> Job:
-        return Job(case=self.case, runs=list(runs), folder=str((folder / side.name).absolute()))
+    def _job(self, side: Worker, folder: Path, runs: Sequence[str], summarises: bool = False) -> Job:
+        own = str((folder / side.name).absolute())
+        return Job(case=self.case, runs=list(runs), folder=own, summarises=summarises)

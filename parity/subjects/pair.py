@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from parity.core.errors import TraceError, UsageError
-from parity.pairs.compare import compared, recorded
+from parity.pairs.compare import compared, recorded, recorded_again
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.results import CaseResult, Report, failed
-from parity.runtime.job import RUNS, Answer, Job
+from parity.runtime.job import Answer
 from parity.runtime.plan import Plan
 from parity.runtime.runner import Worker
 from parity.subjects.subject import Subject, note_environment
 from parity.trace.manifest import Trace
-from parity.trace.mapping import PairContext
 
 FollowUp = Callable[[PairFile, CaseResult, Sequence[Worker], Path], None]
 
@@ -49,9 +48,9 @@ class UserPair(Subject):
             shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the disk space
         return result
 
-    def record(self, side: Worker, folder: Path) -> Answer:
+    def record(self, side: Worker, folder: Path, summarises: bool = False) -> Answer:
         """Record all runs of one side, and its survey."""
-        return recorded(self.file, side, folder)
+        return recorded(self.file, side, folder, summarises=summarises)
 
     def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
         """Record what is compared with the golden trace, from the weights in the golden survey.
@@ -65,8 +64,7 @@ class UserPair(Subject):
             )
         own = folder / side.name
         if side.name == "torch":
-            context = PairContext(search=self.file.search, survey=str(survey.absolute()))
-            return side.do(Job(case=self.case, runs=RUNS["keras"], folder=str(own.absolute()), pair=context))
+            return recorded_again(self.file, side, golden / self.case.name, own, summarises=False)
         # Keras expects torch's survey in the folder that it writes to: use a copy, so that the golden folder is
         # unchanged.
         with tempfile.TemporaryDirectory(dir=side.folder) as apart:

@@ -46,8 +46,11 @@ class Subject(ABC):
         """
 
     @abstractmethod
-    def record(self, side: Worker, folder: Path) -> Answer:
-        """Record all runs of one side into `folder`. Raises UsageError and BackendError."""
+    def record(self, side: Worker, folder: Path, summarises: bool = False) -> Answer:
+        """Record all runs of one side into `folder`; with `summarises`, large tensors as summaries.
+
+        Raises UsageError and BackendError.
+        """
 
     @abstractmethod
     def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
@@ -56,10 +59,10 @@ class Subject(ABC):
         It needs no witness, which only the reference (the golden trace) must have. Raises UsageError, BackendError.
         """
 
-    def recorded(self, side: Worker, folder: Path, golden: Path | None = None) -> Answer:
+    def recorded(self, side: Worker, folder: Path, golden: Path | None = None, summarises: bool = False) -> Answer:
         """Record one side, with `golden` as its candidate, and return the answer, also where that fails."""
         try:
-            return self.record_candidate(side, folder, golden) if golden else self.record(side, folder)
+            return self.record_candidate(side, folder, golden) if golden else self.record(side, folder, summarises)
         except BackendError as error:
             return Answer(status="error", message=str(error))
         except UsageError as error:

@@ -19,6 +19,7 @@ from parity.core.errors import TraceError
 from parity.trace import keys, validate
 from parity.trace.layout import Layout
 from parity.trace.mapping import Mapping, Matching
+from parity.trace.summary import Summary
 from parity.trace.tensorfile import TensorFile, equal
 
 SCHEMA = 1
@@ -94,11 +95,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `aliases`: the keys that are not stored because they are the tensor of another key of that file, with that key.
     `same`: the keys whose tensors are bitwise equal to rank 0's, and stored only there. `digests`: the file's
     digest (tensorfile.Writer). `moved`: the keys whose tensors changed when the high run was repeated unchanged,
-    with the largest difference.
+    with the largest difference. `summarised`: the keys of the tensors of which it holds summaries, with their shapes.
 
-    For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `training`
-    tells how the model was trained; `mapping` and
-    `matching`, in Keras's trace only, tell how its tensors were renamed to torch's.
+    For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `training` tells
+    how the model was trained; `mapping` and `matching`, in Keras's trace only, how its tensors were renamed to torch's.
     """
 
     schema: int = SCHEMA
@@ -116,6 +116,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     same: dict[str, list[str]] = {}
     digests: dict[str, str] = {}
     moved: dict[str, dict[str, float]] = {}
+    summarised: dict[str, dict[str, tuple[int, ...]]] = {}
     lifted: list[str] = []
     training: Training = Training()
     mapping: Mapping | None = None
@@ -204,6 +205,8 @@ class Trace:
             raise TraceError(
                 f"{file.path}: holds other tensors than {self.folder / keys.MANIFEST} lists; record the trace again"
             )
+        for key, whole in self.manifest.summarised.get(name, {}).items():
+            written[key] = Summary.of(written[key], whole)
         valid = set(listed)
         if lost := [key for key, target in aliases.items() if key not in valid or target not in written]:
             raise TraceError(

@@ -18,6 +18,7 @@ import numpy as np
 from parity.config.shards import Indices
 from parity.core.arrays import Array
 from parity.trace import keys
+from parity.trace.summary import LARGE, summary
 from parity.trace.tensorfile import TensorFile, Writer, blocks
 
 STATE = {"parameter", "buffer"}
@@ -31,14 +32,16 @@ class Recorder:
     `steps`: the number of training steps. `every`: record losses and gradients every so many steps.
     `micro_batches`: the number of parts into which each step's samples are cut. `flipped_axis`: the batch axis of a
     run whose batches are in reverse order (the witness), else None; the recorder restores the order of inputs and
-    activations along that axis, and leaves out those without that axis.
+    activations along that axis, and leaves out those without that axis. `summarises`: whether of large tensors only
+    summaries are written (parity.trace.summary).
     """
 
-    def __init__(self, folder: Path, steps: int, every: int, micro_batches: int = 1) -> None:
+    def __init__(self, folder: Path, steps: int, every: int, micro_batches: int = 1, summarises: bool = False) -> None:
         self.folder = folder
         self.steps = steps
         self.every = every
         self.micro_batches = micro_batches
+        self.summarises = summarises
         self.flipped_axis: int | None = None
         self._samples: list[Indices] = []
         self.step: int | None = None
@@ -46,6 +49,7 @@ class Recorder:
         self.digests: dict[str, str] = {}
         self.aliases: dict[str, dict[str, str]] = {}
         self.references: dict[str, list[str]] = {}
+        self.summarised: dict[str, dict[str, tuple[int, ...]]] = {}
         self._writer: Writer | None = None
         self._keys: list[str] = []  # of the current step, in execution order
         self._repeats: Counter[str] = Counter()
@@ -77,9 +81,16 @@ class Recorder:
                 return None
             array = np.flip(array, self.flipped_axis)
         key = self._next_key(kind, name)
+        if self.is_summarised(array):
+            self.summarised.setdefault(keys.step_file(self.step), {})[key] = array.shape
+            array = summary(array)
         self._writer.add(key, array)
         self._keys.append(key)
         return key
+
+    def is_summarised(self, array: Array) -> bool:
+        """Return whether only the summary of a tensor is written."""
+        return self.summarises and array.size > LARGE
 
     def alias(self, kind: str, name: str, key: str) -> None:
         """Record a tensor that is the same object as the one stored under `key` in this step; replaces `add`."""
@@ -143,7 +154,7 @@ class Repeat(Recorder):
     """
 
     def __init__(self, before: Recorder) -> None:
-        super().__init__(before.folder, before.steps, before.every, before.micro_batches)
+        super().__init__(before.folder, before.steps, before.every, before.micro_batches, before.summarises)
         self._before = before
         self._stored: TensorFile | None = None
         self.moved: dict[str, dict[str, float]] = {}
@@ -155,6 +166,8 @@ class Repeat(Recorder):
         key, stem = self._next_key(kind, name), keys.step_file(self.step)
         if self._stored is None and stem in self._before.files:
             self._stored = TensorFile(self.folder / f"{stem}.safetensors")
+        if self.is_summarised(array):
+            array = summary(array)
         if self._stored is not None and key in self._stored and (largest := _difference(self._stored[key], array)):
             self.moved.setdefault(stem, {})[key] = largest
         return key

@@ -20,6 +20,7 @@ from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Ext
 from parity.results import Side
 from parity.trace import keys
 from parity.trace.manifest import Trace
+from parity.trace.summary import shape
 from parity.trace.tensorfile import blocks
 from parity.verdict.kernel import Spread
 from parity.verdict.rule import Rule, TensorVerdict
@@ -91,7 +92,7 @@ def _parameters(compared: set[str], reference: Trace) -> Share:
         for key, array in reference.open("high", stem).items():
             kind, name = keys.split(key)
             if kind == "parameter":
-                sizes[name] = array.size
+                sizes[name] = math.prod(shape(array))
     return share(sum(size for name, size in sizes.items() if name in compared), sum(sizes.values()))
 
 

@@ -14,6 +14,7 @@ from parity.core.precision import ROUNDOFF, SMALLEST
 from parity.core.wording import count
 from parity.results import Finding
 from parity.trace import keys
+from parity.trace.summary import Summary
 from parity.verdict import kernel
 from parity.verdict.kernel import Runs, Spread
 from parity.verdict.octaves import octave_of, sampled
@@ -77,6 +78,9 @@ class LowRuns:
         if kind == "activation":
             for number, (_, high, low) in enumerate(sides):
                 assert not isinstance(high, Change) and not isinstance(low, Change)
+                if isinstance(high, Summary):
+                    self.rule.kinks_unseen = True
+                    break
                 # Values too small for the run precision become zero there; that is no switched ReLU.
                 self.rule.kinks[number] += kernel.sign_changes(high, low, SMALLEST[self.rule.low])
         blind = kind in BACKWARD and not self.rule.gradients_tell

@@ -54,6 +54,7 @@ class Rule:
     """Gives the tensors of one case their verdicts, in execution order.
 
     `kinks`: for each side, how many elements of activations changed sign between the low and the high run.
+    `kinks_unseen`: whether there are activations of which only summaries were recorded, which do not tell that.
     `excuses`: whether the witness may excuse differences; not once the reference has failed to reproduce itself.
     `parted`: whether rounding alone has moved a tensor of the first step visibly, its low runs having lost all digits.
     """
@@ -62,6 +63,7 @@ class Rule:
         self.low = low
         self.needed = gap(low) - SLACK
         self.kinks = [0, 0]
+        self.kinks_unseen = False
         self.excuses = True
         self.parted = False
         self._backward = 0.0  # the largest loss or gradient so far
@@ -74,7 +76,7 @@ class Rule:
         A ReLU that rounding switches on or off changes gradients by far more than rounding itself. So the
         noise is meaningful only if no activation changed its sign, or so many on both sides that it evens out.
         """
-        return not any(self.kinks) or min(self.kinks) >= MANY_KINKS
+        return not self.kinks_unseen and (not any(self.kinks) or min(self.kinks) >= MANY_KINKS)
 
     def high(self, spread: Spread, stored: float = 0.0, kind: str = "", first: bool = False) -> TensorVerdict:
         """Return the verdict on the float64 runs of a tensor: the worst of the whole and of each octave.

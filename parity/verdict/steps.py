@@ -6,9 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.core.errors import TraceError
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import comparable
+from parity.trace.summary import Summary, shape
 from parity.trace.tensorfile import blocks, equal
 from parity.verdict.kernel import Runs
 from parity.verdict.stream import Change
@@ -51,7 +53,7 @@ class Step(NamedTuple):
         """Return the tensor in each run that has it; the witness's only if it has the same shape."""
         high = self.reference_high[key]
         witness = self.witness.get(key) if self.witness is not None else None
-        if witness is not None and witness.shape != high.shape:
+        if witness is not None and shape(witness) != shape(high):
             witness = None
         return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness
 
@@ -84,7 +86,10 @@ class Step(NamedTuple):
         return True
 
     def mismatch(self, key: str, names: tuple[str, str]) -> str:
-        """Return why a tensor cannot be compared value by value, or "" if it can; `names` are the two sides'."""
+        """Return why a tensor cannot be compared value by value, or "" if it can; `names` are the two sides'.
+
+        Raises TraceError if only one of the traces holds it whole.
+        """
         for reference, candidate, runs in ((self[0], self[1], "float64"), (self[2], self[3], "low")):
             have = [name for name, file in zip(names, (reference, candidate), strict=True) if key in file]
             if len(have) == 1:
@@ -92,13 +97,17 @@ class Step(NamedTuple):
             if not have:
                 return f"the {runs} runs do not have this tensor, the others do"
             one, other = reference[key], candidate[key]
-            if one.shape != other.shape:
-                return f"{names[0]} has the shape {one.shape}, {names[1]} {other.shape}"
+            if shape(one) != shape(other):
+                return f"{names[0]} has the shape {shape(one)}, {names[1]} {shape(other)}"
+            if isinstance(one, Summary) != isinstance(other, Summary):
+                raise TraceError(f"one trace holds {key} whole, the other a summary of it; record both alike")
             # Inputs of equal values may differ in dtype: Keras casts integer ids for an unbuilt Sequential to floats.
             if _class(one) != _class(other) and not (key.startswith("input/") and equal(one, other)):
                 return f"{names[0]} has the dtype {one.dtype}, {names[1]} {other.dtype}"
         high, low = self.reference_high[key], self.reference_low[key]
-        return "" if high.shape == low.shape else f"the low runs have the shape {low.shape}, the others {high.shape}"
+        return (
+            "" if shape(high) == shape(low) else f"the low runs have the shape {shape(low)}, the others {shape(high)}"
+        )
 
 
 class StepTensor(NamedTuple):

@@ -10,19 +10,21 @@ from parity.core.errors import TraceError
 from parity.core.wording import count
 from parity.layout.compare import compare_layouts
 from parity.results import RANKING, CaseResult, Check, Divergence, Verdict, worst
-from parity.trace import keys
+from parity.trace import keys, summary
 from parity.trace.manifest import Trace
+from parity.trace.summary import Summary
 from parity.trace.tensorfile import equal
 from parity.verdict import kernel
 from parity.verdict.details import Collector, describe, furthest
 from parity.verdict.evidence import Evidence
 from parity.verdict.kernel import Runs, Spread
 from parity.verdict.low_runs import LowRuns
-from parity.verdict.rule import VISIBLE, WITNESS, Rule, TensorVerdict
+from parity.verdict.rule import SUBPRECISION, VISIBLE, WITNESS, Rule, TensorVerdict
 from parity.verdict.steps import Step, StepTensor, is_whole, steps
 
 FIRST = ("input", "activation", "loss", "gradient")  # the kinds of the forward and backward pass
 DIVERGED = TensorVerdict("diverged", None, by_bits=False)
+FEW = "a few elements of this tensor are further apart in float64 than float32 hides, as their summary shows"
 MATCH = TensorVerdict("match", None, by_bits=False)
 
 
@@ -184,6 +186,8 @@ class _Comparison:
                 verdict = verdict._replace(verdict="diverged")
         elif verdict.verdict != "match" and step and (self.evidence.low_exploded or self._parted(spread, tensor.files)):
             verdict, reason = verdict._replace(verdict="inconclusive"), self.evidence.low_exploded
+        elif verdict.verdict == "subprecision" and _is_visible(spread, runs):
+            verdict, reason = verdict._replace(verdict="diverged"), FEW
         if verdict.verdict != "match" and not reason:
             reason = self.rule.reason(spread, verdict)
         self._note(tensor, verdict, reason, spread)
@@ -239,12 +243,26 @@ class _Comparison:
         arrays = {name: file[key] for name, file in sides if key in file}
         shapes = {array.shape for array in arrays.values()}
         index = None
+        if any(isinstance(array, Summary) for array in arrays.values()):
+            return place
         if len(arrays) == 2 and len(shapes) == 1:
             one, other = arrays.values()
             index = furthest(one, other, largest)
         place.index = index or []
         place.sides = {name: describe(array, index) for name, array in arrays.items()}
         return place
+
+
+def _is_visible(spread: Spread, runs: Runs) -> bool:
+    """Return whether float32 may see a difference of summaries, because only a few of the elements differ.
+
+    Beside the sums of many elements an element's difference is smaller than beside the elements themselves.
+    """
+    high, other = runs.reference_high, runs.candidate_high
+    if not isinstance(high, Summary) or not isinstance(other, Summary):
+        return False
+    is_large = spread.difference > SUBPRECISION * summary.largest(high, other)
+    return is_large and summary.is_concentrated(high, other)
 
 
 def _is_plain_gradient(key: str, files: Step) -> bool:

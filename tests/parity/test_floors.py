@@ -21,7 +21,7 @@ FLOORS = (
     ("pairs",),
     ("subjects",),
     ("report", "cli"),
-    ("asserts", "golden", "standalone", "doctor", "repair", "selftest"),
+    ("asserts", "certify", "golden", "standalone", "doctor", "repair", "selftest"),
     ("bench",),
     ("advise",),
     ("compare", "record", "pytest_plugin", "__main__"),

@@ -212,7 +212,7 @@ class Survey:
         self.begun: list[tuple[str, str]] = []
         self.failing: list[str] = []
 
-    def __call__(self, file: files.PairFile, backend: Numpy, folder: Path) -> Answer:
+    def __call__(self, file: files.PairFile, backend: Numpy, folder: Path, **_: Any) -> Answer:
         survey = Path(place(folder, "torch")) / "weights"
         if backend.name == "keras":
             time.sleep(0.2)  # it comes last, however long it takes

@@ -203,3 +203,15 @@ def test_the_script_is_the_module() -> None:
     code = f"import {module} as it; it.{name}()"
     ended = [run(sys.executable, *how, "--help") for how in (["-c", code], ["-m", "parity"])]
     assert ended[0].returncode == 0 and ended[0].stdout == ended[1].stdout != ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", FRAMEWORKS)
+def test_a_certificate_needs_one_framework_at_a_time(side: str, python: Callable[..., str], tmp_path: Path) -> None:
+    (other,) = FRAMEWORKS.keys() - {side}
+    file = tmp_path / "block.parity"
+    made = run(python(FRAMEWORKS[side]), "-m", "parity.certify", f"--backend={side}", BLOCK, f"--out={file}")
+    assert made.returncode == 0, made.stdout + made.stderr
+    ended = run(python(FRAMEWORKS[other]), "-m", "parity.compare", f"--certificate={file}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "1 match" in ended.stdout

@@ -11,6 +11,7 @@ from parity.diagnose.formula import Formula, Seen, require, seen
 from parity.diagnose.topic import Side, numbered
 from parity.trace import keys
 from parity.trace.manifest import Tensors
+from parity.trace.summary import Summary
 
 Arguments = tuple[Array, ...]
 PRECISIONS: Final = ("float64", "float32")  # to which a constant may have been rounded
@@ -75,7 +76,7 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
     output = side.value(keys.key("activation", module, number), step, replica)
     calls = _calls(side.tensors(step, replica), layer, module)[number:]
     state = _state(side, step, replica)
-    if output is None or not calls or (state is None and _has_state(side, module)):
+    if output is None or not calls or _lacks_state(side, state, module):
         return None
     after = layer.updated if number == 0 else ()
     updated = {name: side.value(f"buffer/{module}.{name}", step, replica) for name in after}
@@ -134,8 +135,10 @@ def _state(side: Side, step: int, replica: int) -> Tensors | None:
     return None
 
 
-def _has_state(side: Side, module: str) -> bool:
-    return any(key.partition("/")[2].startswith(f"{module}.") for key in side.tensors(None))
+def _lacks_state(side: Side, state: Tensors | None, module: str) -> bool:
+    """Return whether a module has parameters or buffers that were not recorded as they were, or not whole."""
+    own = {key: array for key, array in side.recorded(None).items() if key.partition("/")[2].startswith(f"{module}.")}
+    return bool(own) and (state is None or any(isinstance(array, Summary) for array in own.values()))
 
 
 def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from parity.core.arrays import Array
 from parity.core.groups import grouped
 from parity.pairs.activations.layouts import Channels, channels, order_by_channels
 from parity.pairs.activations.owners import SEPARATORS, ancestors, left_out, owned
-from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit
+from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit, tensor
 from parity.runtime.survey import Module, Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
@@ -225,9 +225,9 @@ def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, a
             returned.module not in parents,
             returned.module in fused,
             owners.get(returned.module, NOTHING),
-            Tensor(values[returned.key]),
+            tensor(values[returned.key]),
             returned.module not in parents and returned.module in random,
-            survey.rehearsal.behind(returned.key, values[returned.key].size) if alike else None,
+            survey.rehearsal.behind(returned.key, math.prod(returned.shape)) if alike else None,
             channels(survey.side, modules.get(returned.module), len(returned.shape)),
         )
         for number, returned in enumerate(seen)

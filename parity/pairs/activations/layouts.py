@@ -17,6 +17,7 @@ from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.pairs.activations.values import Order, Shape
 from parity.runtime.survey import Module, Survey
+from parity.trace.summary import Summary
 
 Channels = Literal["first", "last", "features", ""]
 # torch's modules whose tensors have the axes N, C and then all others: those that name their dimensions, and norms.
@@ -59,7 +60,8 @@ def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels
     modules = {module.path: module for module in survey.modules}
     layers = [seen for seen in survey.outputs if seen.module in modules and tuple(seen.shape) == output.shape]
     keys = [seen.key for seen in layers if channels(survey.side, modules[seen.module], len(seen.shape)) == at]
-    tensors = [_few(values[key_of_tensor]) for key_of_tensor in keys[-NEAREST:][::-1]]
+    whole = [key_of_tensor for key_of_tensor in keys if not isinstance(values[key_of_tensor], Summary)]
+    tensors = [_few(values[key_of_tensor]) for key_of_tensor in whole[-NEAREST:][::-1]]
     return any(_is_made_of(_few(output), tensor) for tensor in _candidates(tensors))
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from parity.core.arrays import Array
 from parity.core.groups import grouped
+from parity.trace.summary import Summary
 
 Order = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -31,6 +32,7 @@ CLOSE = 0.25
 CLEARLY = 0.5
 # How many elements are compared to find the order of axes: half of them large ones (for sparse tensors), half random.
 SAMPLE = 256
+INVARIANTS = 5
 TINY = 1e-140  # the square of this is still a normal float64
 # At most so many orders of axes are tried: all of seven axes.
 MOST_ORDERS = 5040
@@ -93,9 +95,36 @@ class Tensor:
         return np.concatenate([largest, np.random.default_rng(0).integers(0, self.size, SAMPLE // 2)])
 
     @cached_property
+    def sampled(self) -> NDArray[np.float64]:
+        """Return the elements of the sample."""
+        return self.flat[self.sample]
+
+    @cached_property
     def digest(self) -> bytes:
         """Return a hash of the values."""
         return hashlib.blake2b(self.array.reshape(-1).view(np.uint8).data, digest_size=16).digest()
+
+
+class Excerpt(Tensor):
+    """A tensor of torch's of which a certificate holds the invariants and the sample alone."""
+
+    def __init__(self, numbers: Summary) -> None:
+        self.array, self.shape, self.size, self.family = numbers, numbers.whole, math.prod(numbers.whole), "float"
+        finite, *rest = numbers[:INVARIANTS].tolist()
+        self.invariants = Invariants(int(finite), *rest)
+        self.sample, self.sampled = np.split(np.asarray(numbers[INVARIANTS:]), 2)
+        self.sample = self.sample.astype(np.int64)
+
+
+def tensor(array: Array) -> Tensor:
+    """Return a tensor of torch's, which may be an excerpt."""
+    return Excerpt(array) if isinstance(array, Summary) else Tensor(array)
+
+
+def excerpt(array: Array) -> Array:
+    """Return the numbers of a tensor's excerpt."""
+    whole = Tensor(array)
+    return np.concatenate([whole.invariants, whole.sample, whole.sampled])
 
 
 def could_be_same(first: Tensor, second: Tensor) -> bool:
@@ -149,7 +178,7 @@ def fit(torch: Tensor, keras: Tensor, known: Order | None = None, preferred: Seq
     tried = [order for order in dict.fromkeys(likely) if order in possible]
     if not tried:
         return None
-    sampled = [distance(torch.flat[torch.sample], _sampled(torch, keras, order)) for order in tried]
+    sampled = [distance(torch.sampled, _sampled(torch, keras, order)) for order in tried]
     near = (order for order, sampled_distance in zip(tried, sampled, strict=True) if sampled_distance <= SAME)
     fits = (Fit(order, full_distance(torch, keras, order)) for order in near)
     if same := next((candidate for candidate in fits if candidate.distance <= SAME), None):
@@ -170,11 +199,10 @@ def sampled_distances(torch: Tensor, others: Sequence[Tensor]) -> list[float]:
     apart = [math.inf] * len(others)
     alike = [number for number, keras in enumerate(others) if keras.family == torch.family]
     shapes = grouped(alike, lambda number: others[number].shape)
-    torch_sample = torch.flat[torch.sample]
     for shape, numbers in shapes.items():
         for order in orders(shape, torch.shape):
             positions = _positions(torch, shape, order)
-            row_distances = _rows_apart(torch_sample, np.stack([others[number].flat[positions] for number in numbers]))
+            row_distances = _rows_apart(torch.sampled, np.stack([others[number].flat[positions] for number in numbers]))
             for number, distance in zip(numbers, row_distances.tolist(), strict=True):
                 apart[number] = min(apart[number], distance)
     return apart
@@ -188,7 +216,9 @@ def _rows_apart(sample: Array, rows: Array) -> NDArray[np.float64]:
 
 
 def full_distance(torch: Tensor, keras: Tensor, order: Order) -> float:
-    """Return how far apart all elements are, with Keras's axes in this order."""
+    """Return how far apart all elements are, or those of an excerpt, with Keras's axes in this order."""
+    if isinstance(torch, Excerpt):
+        return distance(torch.sampled, _sampled(torch, keras, order))
     return distance(torch.flat, keras.flat.reshape(keras.shape).transpose(order).reshape(-1))
 
 

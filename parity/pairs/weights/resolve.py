@@ -15,7 +15,7 @@ import msgspec
 
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.owners import SEPARATORS, ancestors
-from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances
+from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances, tensor
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Values, agrees, exchanged, nearest
@@ -47,7 +47,7 @@ class _Resolution:
     def __init__(self, proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> None:
         self.mapping, self.torch, self.torch_values, self.run = proposal.mapping, torch, torch_values, run
         self.seen = [seen for seen in torch.outputs if seen.key in torch_values]
-        self.tensors = [Tensor(torch_values[seen.key]) for seen in self.seen]
+        self.tensors = [tensor(torch_values[seen.key]) for seen in self.seen]
         self.ambiguities = sorted(proposal.ambiguities, key=lambda ambiguity: self._start(ambiguity.place))
         self.chosen: Chosen = (0,) * len(self.ambiguities)
         self.decided: set[int] = set()

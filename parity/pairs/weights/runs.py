@@ -10,7 +10,7 @@ from parity.core.arrays import Array
 from parity.core.groups import grouped
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.matching import outputs_apart
-from parity.pairs.activations.values import CLEARLY, SAME, Tensor, could_be_same, fit
+from parity.pairs.activations.values import CLEARLY, SAME, Tensor, could_be_same, fit, tensor
 from parity.pairs.weights.links import Ambiguity
 from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
@@ -57,7 +57,7 @@ class Reproduced:
 
     def count(self, survey: Survey, values: Values) -> int:
         """Return how many of torch's tensors were reproduced; one number everywhere is no evidence."""
-        tensors = [Tensor(values[seen.key]) for seen in survey.outputs if seen.key in values]
+        tensors = [tensor(values[seen.key]) for seen in survey.outputs if seen.key in values]
         return sum(not tensor.is_constant and self.has(tensor) for tensor in tensors)
 
 

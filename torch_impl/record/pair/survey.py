@@ -18,7 +18,7 @@ from parity.core import precision as precisions
 from parity.data.pairs import PairData
 from parity.runtime import survey as files
 from parity.runtime.job import SurveyJob
-from parity.runtime.survey import Module, Survey, Weight
+from parity.runtime.survey import Law, Module, Survey, Weight
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
 from torch_impl.record import calls, precision, tree, weights
@@ -45,7 +45,8 @@ def survey(job: SurveyJob) -> None:
         files.keep(folder / files.DRAWN, _drawn(job, device))
         return
     initial, keeps = files.writer(folder / files.WEIGHTS), job.case.model.keeps_weights
-    has_frozen = _write_start(job, device, initial, folder)
+    laws: dict[str, Law] = {}
+    has_frozen = _write_start(job, device, initial, folder, laws)
     sources = Sources()
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         with sources.recorded():
@@ -65,18 +66,21 @@ def survey(job: SurveyJob) -> None:
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
             idle = unused(model, job.case, tensors(inputs, device))
     described = _described(model, forward_pass, sources)
-    files.write(folder, replace(described, rehearsal=rehearsal, unused=idle))
+    files.write(folder, replace(described, rehearsal=rehearsal, unused=idle, laws=laws))
 
 
-def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path) -> bool:
+def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path, laws: dict[str, Law]) -> bool:
     """Write the initial values of parameters and statistics, unless they are kept; return whether some are frozen.
+
+    The laws of those that are drawn anew are noted in `laws`.
 
     The model is freed on return: two models at a time may not fit into memory.
     """
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [], surveyed=True)
     files.keep(folder / files.BUILT, values.untrained(model))
-    for name, array in values.started(model, job.case) if not job.case.model.keeps_weights else ():
+    starts = values.started(model, job.case, laws if job.redraws else None)
+    for name, array in starts if not job.case.model.keeps_weights else ():
         initial.add(name, array)
     return not all(parameter.requires_grad for parameter in model.parameters())
 

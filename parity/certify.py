@@ -1,0 +1,195 @@
+"""Record one side of a case or pair into a certificate: one file, by which a port is judged where only it is installed.
+
+`python -m parity.compare --certificate=FILE` judges by it.
+"""
+
+from parity.core import process
+
+if __name__ == "__main__":
+    process.end_at_once("parity.certify")  # the imports below take seconds; Ctrl-C must end them without a traceback
+
+import argparse
+import datetime
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from parity import cli
+from parity.config.devices import obstacle
+from parity.core.errors import BackendError, UsageError
+from parity.core.wording import count
+from parity.pairs.file import PairFile
+from parity.pairs.packed import pack
+from parity.results import CaseResult, Report
+from parity.runtime.backend import PACKAGES, Backend, running
+from parity.runtime.resources import WITHOUT_GPU, available, missing
+from parity.runtime.runner import Runner
+from parity.subjects.builtin import BuiltIn
+from parity.subjects.certified import judged_by
+from parity.subjects.pair import UserPair
+from parity.subjects.subject import Subject
+from parity.trace import certificate
+from parity.trace.certificate import Recording
+from parity.trace.manifest import Trace
+
+FIRST = "first recording"
+OTHER: Final = {"torch": "keras", "keras": "torch"}
+
+
+def main(argv: Sequence[str], program: str = "parity.certify") -> int:
+    """Record the certificate that the flags describe, and return the exit status 0.
+
+    Raises BackendError if the backend failed, MissingError if it is not installed, and UsageError if a flag or the pair
+    cannot be used.
+    """
+    args = _parse(argv, program)
+    devices = cli.devices(args)
+    subject = _subject(args)
+    history = _history(args)
+    commit = _commit(args.pair[0].absolute().parent, args.out) if args.pair else ""
+    if absent := missing(devices, cli.pythons(args)):
+        raise BackendError(absent)
+    with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
+        folder = Path(scratch) / subject.case.name
+        backend = Backend(args.backend, cli.pythons(args)[args.backend], Path(scratch), devices.kind, args.timeout)
+        with running([backend]):
+            answer = subject.recorded(backend, folder, summarises=True)
+        if answer.status != "done":
+            raise (UsageError if answer.status == "usage" else BackendError)(answer.message)
+        trace = Trace(folder / backend.name)
+        if isinstance(subject, UserPair):
+            pack(subject.file, trace.folder)
+        reason = args.reason or FIRST
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        recording = Recording(date=today, commit=commit, versions=trace.manifest.versions, reason=reason)
+        again = f"python -m parity.compare {subject.again}"
+        told = certificate.head(trace, again, [*history, recording])
+        size = certificate.write(trace.folder, args.out, told)
+    print(
+        f"{args.out}  {size / 1e6:.2f} MB  {args.backend}'s half of {subject.case.name}: "
+        f"{count(told.tensors, 'tensor')}, {told.summarised} of them as summaries",
+        flush=True,
+    )
+    return 0
+
+
+def add_flags(parser: cli.Parser) -> None:
+    """Add `--certificate`."""
+    text = "judge one side alone by what parity.certify recorded of the other; --keras or --torch name its builder"
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help=text)
+
+
+def check(parser: cli.Parser, args: argparse.Namespace) -> None:
+    """Exit with status 2 if other flags contradict `--certificate`."""
+    chooses = [*args.case, *args.set, *args.input, args.precision, args.steps, args.every, args.seed, args.devices]
+    chooses += [args.all or None, args.keep, args.golden, *args.traces]
+    if args.certificate and any(value is not None for value in chooses):
+        parser.error(
+            "--certificate=FILE holds the case with all its settings: it takes no flags that choose or change cases, "
+            "but --pair=FILE.toml for how Keras's half of a pair is built and read"
+        )
+    if args.certificate and (bool(args.torch) + bool(args.keras) + len(args.pair) > 1):
+        parser.error("--certificate=FILE judges one side: it takes one of --keras, --torch and --pair")
+
+
+def judged(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[CaseResult]:
+    """Judge the side that the flags name by the certificate. Raises UsageError and TraceError."""
+    told, _ = certificate.read(args.certificate)
+    name = "torch" if args.torch else "keras" if args.keras or args.pair else OTHER[told.side]
+    python = {"torch": args.torch_python, "keras": args.keras_python}[name]
+    kind = available({name: python}).kind
+    with Runner([Backend(name, python, scratch, kind, args.timeout)]) as runner:
+        (side,) = runner.sides
+        result = judged_by(args.certificate, side, scratch, args.torch or args.keras, _port(args), report)
+        result.command = report.command
+        yield result
+
+
+def _port(args: argparse.Namespace) -> PairFile | None:
+    """Return the pair's file that tells of Keras's half. Raises UsageError."""
+    files, errors = cli.pair_files(args, WITHOUT_GPU) if args.pair else ([], [])
+    if errors:
+        raise errors[0]
+    return files[0] if files else None
+
+
+def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
+    epilog = "Exit status: 0 the certificate was written; 2 a flag or config is wrong; 3 the backend failed."
+    parser = cli.Parser(prog=program, description=__doc__, epilog=epilog)
+    add = parser.add_argument
+    add("--backend", default="torch", choices=PACKAGES, help="the framework to record (default torch)")
+    add("--out", required=True, type=Path, metavar="FILE", help="the certificate, e.g. bert.parity")
+    add("--update", action="store_true", help="record a certificate that exists anew; needs --reason")
+    add("--reason", default="", metavar="TEXT", help="why it is recorded; it is kept in the certificate's history")
+    cli.add_subjects(parser)
+    cli.add_training_flags(parser)
+    cli.add_pythons(parser)
+    cli.add_timeout(parser)
+    args = parser.parse_args(argv)
+    if args.update and not args.reason.strip():
+        parser.error("--update needs --reason=TEXT: why the reference is another now")
+    if args.pair and args.backend == "keras":
+        parser.error("a pair's certificate is that of its reference: leave out --backend=keras")
+    return args
+
+
+def _subject(args: argparse.Namespace) -> Subject:
+    """Return the case or pair that the flags choose. Raises UsageError unless it is a single one that can be run."""
+    devices = cli.devices(args)
+    (pairs, errors), chosen = cli.pair_files(args, devices), cli.chosen_cases(args, devices)
+    if errors:
+        raise errors[0]
+    subjects: list[Subject] = [*(BuiltIn(case, cli.training_flags(args)) for case in chosen), *map(UserPair, pairs)]
+    if len(subjects) != 1 or not (args.case or args.pair):
+        raise UsageError(f"a certificate is of one case: received {len(subjects)}, expected --case=NAME or --pair=FILE")
+    (subject,) = subjects
+    if reason := obstacle(subject.case) or subject.case.distribution.side_obstacle(args.backend):
+        raise UsageError(f"{subject.case.name}: {reason}")
+    return subject
+
+
+def _history(args: argparse.Namespace) -> list[Recording]:
+    """Return the recordings of the certificate that is replaced. Raises UsageError."""
+    if not args.out.exists():
+        return []
+    if not args.update:
+        raise UsageError(
+            f"{args.out}: exists already; to record it anew, add --update and --reason=TEXT, which is kept in it"
+        )
+    return certificate.read(args.out)[0].history
+
+
+def _commit(folder: Path, out: Path) -> str:
+    """Return the commit of the code in a folder, or "" outside of a repository.
+
+    Raises UsageError if files of the repository have been changed since, or Python and TOML files are not part of it.
+    """
+    commit = _git(folder, "rev-parse", "HEAD")
+    root = _git(folder, "rev-parse", "--show-toplevel")
+    if not commit or not root:
+        return ""
+    changed = []
+    for line in _git(folder, "status", "--porcelain", "--untracked-files=all").splitlines():
+        state, name = line[:2], line[3:].strip('"')
+        if (state != "??" or name.endswith((".py", ".toml"))) and Path(root, name) != out.absolute():
+            changed.append(name)
+    if changed:
+        raise UsageError(
+            f"{root}: {count(len(changed), 'file')} changed since the last commit, e.g. {changed[0]}, so that nobody "
+            "could tell what was recorded; commit them first"
+        )
+    return commit
+
+
+def _git(folder: Path, *words: str) -> str:
+    """Return what git prints, or "" where it fails or is not installed."""
+    try:
+        return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True).stdout.rstrip("\n")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    cli.end("parity.certify", main)

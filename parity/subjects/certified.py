@@ -1,0 +1,145 @@
+"""Judge one side by a certificate that the other side, or itself at an earlier time, has recorded (parity.certify).
+
+Only the framework that is judged needs to be installed. What a comparison does with both models at hand (experiments,
+variations of the inputs, a second look at tensors of which there are only summaries) is left out, and the report says
+so.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from parity.config.pair import Pair
+from parity.config.schema import Case
+from parity.core.errors import BackendError, TraceError, UsageError
+from parity.core.wording import count
+from parity.pairs.causes.sources import add_sources
+from parity.pairs.compare import judged, recorded, recorded_again
+from parity.pairs.file import PairFile
+from parity.pairs.packed import INPUTS, unpack
+from parity.pairs.prepare import place
+from parity.results import CaseResult, Report, error_kind, failed
+from parity.runtime import survey
+from parity.runtime.job import RUNS, Answer, Job
+from parity.runtime.runner import Worker
+from parity.subjects.subject import note_environment
+from parity.trace import certificate
+from parity.trace.certificate import Head
+from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
+from parity.trace.summary import LARGE
+from parity.trace.whole import check_steps
+from parity.verdict.traces import difference
+
+# The fields of a pair that say how Keras's half is built and read, beside all whose names begin with "keras".
+PORT: Final = ("weights", "ignore", "expect")
+
+
+def judged_by(
+    file: Path,
+    side: Worker,
+    scratch: Path,
+    builder: str = "",
+    port: PairFile | None = None,
+    report: Report | None = None,
+    search: Sequence[str] = (),
+) -> CaseResult:
+    """Return the verdict on one side by a certificate.
+
+    Args:
+        file: the certificate.
+        side: the process that records the side.
+        scratch: the folder for the traces.
+        builder: "module:function" of the model that is judged in place of the one that the certificate names.
+        port: a pair's file that tells how Keras's half is built and read.
+        report: where to note the environments.
+        search: further folders in which the builder's module is searched for.
+
+    Raises UsageError, and TraceError for a certificate that cannot be read or is of another pair.
+    """
+    told = certificate.unpack(file, scratch / "certificate")
+    folder = scratch / "certified"
+    folder.mkdir()
+    (scratch / "certificate").rename(folder / told.side)
+    reference = Trace(folder / told.side)
+    check_steps(reference)
+    if isinstance(reference.case.model, Pair):
+        unpack(reference.case, reference.folder)
+    case = _case(file, reference.case, side.name, builder, port)
+    search = [str(file.parent.absolute()), str(Path.cwd()), *search, str(reference.folder / INPUTS)]
+    pair = PairFile(case, search, [f"--certificate={file}"])
+    own = folder / side.name if side.name != told.side else folder / "again" / side.name
+    try:
+        answer = _recorded(port or pair, case, side, folder, own)
+    except (UsageError, BackendError) as error:
+        return failed(case.name, error)
+    if answer.status != "done":
+        return CaseResult(case=case.name, verdict="error", error=error_kind([answer]), reason=answer.message)
+    candidate = Trace(own)
+    traces = _with_case(reference, case), candidate
+    result = judged(*(traces[::-1] if side.name == "torch" != told.side else traces))  # PyTorch is the reference
+    result.case, result.seconds = case.name, {side.name: round(answer.seconds, 3)}
+    if report:
+        note_environment([reference, candidate], report)
+    facts = candidate.manifest
+    if facts.mapping:
+        context = PairContext(search=search, mapping=facts.mapping, matching=facts.matching)
+        add_sources(result, survey.read(Path(place(folder, "keras"))), context)
+    result.not_compared += _left_out(file, told)
+    return result
+
+
+def _case(file: Path, case: Case, side: str, builder: str, port: PairFile | None) -> Case:
+    """Return the certificate's case with the builder that is judged. Raises UsageError and TraceError."""
+    if port:
+        if (recorded := _of_reference(case)) != (given := _of_reference(port.case)):
+            raise TraceError(
+                f"{file}: is of another pair or of other settings than {port.path}: {difference(recorded, given)}"
+            )
+        return port.case
+    if not builder:
+        return case
+    if not isinstance(case.model, Pair):
+        raise UsageError(f"{file}: is of the built-in case {case.name}, which has no builder; leave out --{side}")
+    return msgspec.structs.replace(case, model=msgspec.structs.replace(case.model, **{side: builder}))
+
+
+def _of_reference(value: Any, name: str = "") -> dict[str, Any]:
+    """Return what a case says of the reference's half, by the names of the fields with dots between them."""
+    fields = value if isinstance(value, dict) else msgspec.to_builtins(value)
+    told: dict[str, Any] = {}
+    for key, inner in fields.items():
+        if not key.startswith("keras") and key not in PORT:
+            path = f"{name}.{key}".lstrip(".")
+            told |= _of_reference(inner, path) if isinstance(inner, dict) else {path: inner}
+    return told
+
+
+def _recorded(pair: PairFile, case: Case, side: Worker, folder: Path, own: Path) -> Answer:
+    """Record the side that is judged, as the certificate's was recorded. Raises UsageError and BackendError."""
+    if not isinstance(case.model, Pair):
+        return side.do(Job(case=case, runs=RUNS[side.name], folder=str(own.absolute()), summarises=True))
+    if side.name == "keras":
+        return recorded(pair, side, folder, RUNS[side.name], summarises=True)
+    return recorded_again(pair, side, folder, own, summarises=True)
+
+
+def _with_case(trace: Trace, case: Case) -> Trace:
+    """Return a trace as that of a case whose other half is another."""
+    renamed = copy.copy(trace)
+    renamed.case = case
+    renamed.manifest = msgspec.structs.replace(trace.manifest, case=case)
+    return renamed
+
+
+def _left_out(file: Path, told: Head) -> Iterator[str]:
+    if told.summarised:
+        yield (
+            f"{count(told.summarised, 'tensor')} of {told.tensors} have more than {LARGE} elements: they are compared "
+            "by their summaries"
+        )
+    further = "experiments, variations of the inputs and whole tensors"
+    yield f"judged by {file}: {further} need both frameworks: {told.command}"
