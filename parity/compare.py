@@ -134,6 +134,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     flags.add_flags(parser)
     vary = argparse.BooleanOptionalAction
     add("--vary", action=vary, default=True, help="compare a pair also on variations of its inputs (default)")
+    add("--record", choices=["full"], help="of a pair with over 33 million weights, record all tensors whole at once")
     add("--strict", action="store_true", help="fail also on findings, and on differences that float32 cannot see")
     output.add_flags(parser, "the report", "html", "junit", "sarif")
     add("--layout", action="store_true", help="print both device layouts side by side")
@@ -195,7 +196,8 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)
     builtin = [BuiltIn(case, cli.training_flags(args)) for case in chosen]
-    own = [UserPair(file, args.vary, flags.follow_up(args, scratch)) for file in pairs]
+    whole = args.record == "full"
+    own = [UserPair(file, args.vary, flags.follow_up(args, scratch), whole) for file in pairs]
     backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons.items()]
     with Runner(backends) as runner:
         if args.golden:

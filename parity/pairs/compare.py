@@ -9,6 +9,7 @@ import msgspec
 
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
+from parity.core.wording import count
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.entries import internal_error
 from parity.diagnose.gradients import without_followers
@@ -46,32 +47,37 @@ from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
+from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
+WHOLE = "--record=full compares them whole"
 
-def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: bool = True) -> CaseResult:
+
+def compared(
+    file: PairFile, backends: Sequence[Worker], folder: Path, varied: bool = True, whole: bool = False
+) -> CaseResult:
     """Record both sides of a pair into `folder`, and compare them.
 
     `backends` are torch's and Keras's. With `varied`, the models are also run on variations of the inputs
     (parity.pairs.vary). A side that fails gives a result with the verdict `error`; if only one does, and the forward
-    pass differs, the result is of that alone.
+    pass differs, the result is of that alone. Of a large model, summaries of large tensors are recorded first, unless
+    `whole` is set, and whole tensors only if by the summaries the two are no match.
 
     Raises UsageError for what is wrong with the pair's file.
     """
     try:
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
-        resources.check(file.case, resources.of_pair(survey.read(Path(prepared.context.survey))), folder)
+        surveyed = survey.read(Path(prepared.context.survey))
+        assert isinstance(file.case.model, Pair)
+        # What a file accepts by its size is accepted by the elements, not by sums of them.
+        summarises = surveyed.is_large and not whole and not file.case.model.expect
+        answers = _recorded(file, backends, folder, prepared, summarises)
     except BackendError as error:
         result = failed(file.case.name, error)
         result.reason += _rerun_hint(file)
         return result
-    answers = both({backend: _job(file, backend.name, folder, prepared, RUNS[backend.name]) for backend in backends})
     failures = {name: answer.message for name, answer in answers.items() if answer.status != "done"}
-    if (
-        "torch" in failures
-        and file.case.model.trains
-        and not survey.read(Path(prepared.context.survey)).rehearsal.trained
-    ):
+    if "torch" in failures and file.case.model.trains and not surveyed.rehearsal.trained:
         failures.pop("keras", None)  # the target of its loss would be drawn for torch's output
     if len(failures) == 1 and (without := _without_training(file, backends, folder, failures)):
         return without
@@ -80,17 +86,18 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         result = CaseResult(case=file.case.name, verdict="error", reason=reason)
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
+        brief = _matched_by_summaries(folder) if summarises else None
+        if summarises and not brief:
+            answers = _recorded(file, backends, folder, prepared, summarises=False)
         traces = Trace(folder / "torch"), Trace(folder / "keras")
-        result = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
+        result = brief or judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
         result.undecided = prepared.undecided
         keras = survey.read(Path(place(folder, "keras")))
         explain_mode(result, keras)
         add_sources(result, keras, prepared.context)
-        torch = Path(prepared.context.survey)
-        result.not_compared += unnamed(survey.read(torch))
-        assert isinstance(file.case.model, Pair)
+        result.not_compared += unnamed(surveyed)
         if file.case.model.keeps_weights:
-            result.not_compared += hiding(TensorFile(torch / survey.WEIGHTS))
+            result.not_compared += hiding(TensorFile(Path(prepared.context.survey) / survey.WEIGHTS))
         variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
         variation = variation or later_batch(result, file)
         if variation:
@@ -100,6 +107,25 @@ def compared(file: PairFile, backends: Sequence[Worker], folder: Path, varied: b
         note_batch_sizes(result, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
+
+
+def _recorded(
+    file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, summarises: bool
+) -> dict[str, Answer]:
+    """Record both sides at the same time. Raises UsageError where there is no room for whole tensors."""
+    if not summarises:
+        resources.check(file.case, resources.of_pair(survey.read(Path(prepared.context.survey))), folder)
+    jobs = {side: _job(file, side.name, folder, prepared, RUNS[side.name]) for side in backends}
+    return both({side: msgspec.structs.replace(job, summarises=summarises) for side, job in jobs.items()})
+
+
+def _matched_by_summaries(folder: Path) -> CaseResult | None:
+    """Return the result on traces that hold summaries of large tensors; None if they do not simply match."""
+    torch = Trace(folder / "torch")
+    result = judged(torch, Trace(folder / "keras"))
+    number = count(sum(map(len, torch.manifest.summarised.values())), "tensor")
+    result.not_compared.append(f"{number} of more than {LARGE} elements are compared by summaries: {WHOLE}")
+    return result if result.verdict == "match" and not result.findings else None
 
 
 def _without_training(

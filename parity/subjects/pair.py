@@ -23,21 +23,24 @@ FollowUp = Callable[[PairFile, CaseResult, Sequence[Worker], Path], None]
 class UserPair(Subject):
     """A pair. `varied`: whether to compare it also on variations of its inputs.
 
-    `follow_up` is called with the result of the comparison, both sides, and the folder of the traces.
+    `whole`: whether to record large tensors whole at once, also those of a large model. `follow_up` is called with the
+    result of the comparison, both sides, and the folder of the traces.
     """
 
     keras_needs_torch = True
 
-    def __init__(self, file: PairFile, varied: bool = True, follow_up: FollowUp | None = None) -> None:
+    def __init__(
+        self, file: PairFile, varied: bool = True, follow_up: FollowUp | None = None, whole: bool = False
+    ) -> None:
         self.file, self.case, self.flags = file, file.case, file.flags
         self.again = " ".join(map(shlex.quote, file.flags))
-        self._varied, self._follow_up = varied, follow_up
+        self._varied, self._follow_up, self._whole = varied, follow_up, whole
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the pair."""
         folder = plan.folder / self.case.name
         try:
-            result = compared(self.file, sides, folder, self._varied)
+            result = compared(self.file, sides, folder, self._varied, self._whole or plan.kept)
         except UsageError as error:
             result = failed(self.case.name, error)
         if result.verdict != "error":

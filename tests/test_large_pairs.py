@@ -1,0 +1,92 @@
+"""Of a large model summaries are recorded first, and whole tensors only where these do not match."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity.asserts import Session
+from parity.pairs import compare
+from parity.pairs import file as files
+from parity.pairs.compare import compared
+from parity.results import CaseResult
+from parity.runtime import survey
+from parity.runtime.job import Job
+
+TORCH = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(48, 160), nn.LayerNorm(160), nn.ReLU(), nn.Linear(160, 48))
+"""
+KERAS = """
+from keras import Sequential, layers
+
+def build(epsilon):
+    norm = layers.LayerNormalization(epsilon=epsilon)
+    return Sequential([layers.Dense(160), norm, layers.ReLU(), layers.Dense(48)])
+"""
+PAIR = """
+[pair]
+name = "wide"
+torch = "wide_torch:build"
+keras = "wide_keras:build"
+keras_kwargs = {{ epsilon = {epsilon} }}
+[inputs.x]
+shape = [40, 48]
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    session = Session()
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def run(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`run(epsilon)`: the result for a port with that epsilon, and for each recording whether it is of summaries."""
+    monkeypatch.setattr(survey, "LARGE", 1_000)
+    recorded: list[bool] = []
+    both = compare.both
+
+    def watched(jobs: dict[Any, Job]) -> Any:
+        recorded.extend({job.summarises for job in jobs.values() if isinstance(job, Job)})
+        return both(jobs)
+
+    monkeypatch.setattr(compare, "both", watched)
+    for name, text in {"wide_torch.py": TORCH, "wide_keras.py": KERAS}.items():
+        (tmp_path / name).write_text(text)
+
+    def run(epsilon: float, **settings: Any) -> tuple[CaseResult, list[bool]]:
+        (tmp_path / "wide.toml").write_text(PAIR.format(epsilon=epsilon))
+        recorded.clear()
+        result = compared(files.load(tmp_path / "wide.toml"), session._backends, tmp_path / "traces", False, **settings)
+        return result, recorded
+
+    return run
+
+
+def by_summaries(result: CaseResult) -> bool:
+    return any("are compared by summaries: --record=full compares them whole" in line for line in result.not_compared)
+
+
+def test_a_match_is_one_by_summaries(run: Any) -> None:
+    result, recorded = run(1e-5)
+    assert (result.verdict, recorded) == ("match", [True])
+    assert by_summaries(result)
+
+
+def test_all_is_whole_where_that_is_asked_for(run: Any) -> None:
+    result, recorded = run(1e-5, whole=True)
+    assert (result.verdict, recorded) == ("match", [False])
+    assert not by_summaries(result)
+
+
+def test_another_verdict_is_one_by_whole_tensors(run: Any) -> None:
+    result, recorded = run(1e-3)
+    assert (result.verdict, recorded) == ("diverged", [True, False])
+    assert [cause.id for cause in result.causes] == ["layer_norm.epsilon"]
+    assert not by_summaries(result)
