@@ -1,11 +1,12 @@
-"""A pair of the size that people have, BERT-base: what a verdict takes, beside the two models by themselves.
+"""Pairs of the sizes that people have: what a verdict takes, beside the two models by themselves.
 
-    python benchmarks/real_sizes.py [--layers=12] [--train] [--epsilon]
+    python benchmarks/real_sizes.py [--model=bert] [--train] [--epsilon]
 
-Hugging Face's BertModel is compared with KerasHub's BertBackbone (needs the extra `public`), on 2 x 64 tokens: forward
-and backward, or with --train two steps of Adam. Bare are both models in float32 and in float64, one forward and one
-backward pass each. With --epsilon, one layer norm of the port has another epsilon. Memory is that of no file, by the
-kind of process; disk is what the temporary folder holds at most. Exits 1 if the verdict is another than known.
+Hugging Face's BERT-base, GPT-2 small, T5-small and ViT-B/16 are compared with KerasHub's, and its ResNet-50 with the
+one of keras.applications (needs the extra `public`): forward and backward, or with --train two steps of Adam. Bare are
+both models in float32 and in float64, one forward and one backward pass each. With --epsilon, a layer norm of BERT's
+port has another epsilon. Memory is that of no file, by the kind of process; disk is what the temporary folder holds at
+most. Exits 1 if the verdict is another than known.
 """
 
 import argparse
@@ -20,70 +21,136 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-PAIR = """
-[pair]
-name = "bert_base"
-torch = "bert_torch:build"
-keras = "bert_keras:build"
-kwargs = {{ layers = {layers} }}
-keras_kwargs = {{ epsilon = {epsilon} }}
-[outputs.hidden]
-torch = "last_hidden_state"
-keras = "sequence_output"
+
+class Model(NamedTuple):
+    """A pair: its verdict, what its two builders return, the inputs of its file, and the arguments of bare calls."""
+
+    verdict: str
+    torch: str
+    keras: str
+    inputs: str
+
+
+def ids(name: str, numbers: list[int], torch: str, keras: str, shape: tuple[int, ...] = (1, 64)) -> str:
+    """Return a section of inputs that are whole numbers."""
+    names = f'torch = "{torch}"\nkeras = "{keras}"\n'
+    return f'[inputs.{name}]\nshape = {list(shape)}\ndtype = "int32"\nrange = {numbers}\n{names}'
+
+
+IMAGE = """[inputs.image]
+shape = [1, 3, 224, 224]
+torch = "pixel_values"
+keras_layout = "n c h w -> n h w c"
 """
-INPUT = '[inputs.{}]\nshape = [2, 64]\ndtype = "int32"\nrange = {}\ntorch = "{}"\nkeras = "{}"\n'
-INPUTS = (
-    ("ids", [2, 30522], "input_ids", "token_ids"),
-    ("mask", [1, 2], "attention_mask", "padding_mask"),
-    ("segments", [0, 2], "token_type_ids", "segment_ids"),
-)
+HIDDEN = '[outputs.hidden]\ntorch = "last_hidden_state"\n'
+# TensorFlow's GELU has constants in float32; keras.applications' batch norms have an epsilon of 1.001e-5.
+MODELS = {
+    "bert": Model(
+        "subprecision",
+        "hf.BertModel(hf.BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, "
+        "hidden_act='gelu_pytorch_tanh'), add_pooling_layer=False)",
+        "with_epsilon(hub.BertBackbone(vocabulary_size=30522, num_layers=12, num_heads=12, hidden_dim=768, "
+        "intermediate_dim=3072, max_sequence_length=512, dropout=0.0), epsilon)",
+        ids("ids", [2, 30522], "input_ids", "token_ids", (2, 64))
+        + ids("mask", [1, 2], "attention_mask", "padding_mask", (2, 64))
+        + ids("segments", [0, 2], "token_type_ids", "segment_ids", (2, 64))
+        + HIDDEN
+        + 'keras = "sequence_output"\n',
+    ),
+    "gpt2": Model(
+        "subprecision",
+        "hf.GPT2Model(hf.GPT2Config(embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0, use_cache=False))",
+        "hub.GPT2Backbone(vocabulary_size=50257, num_layers=12, num_heads=12, hidden_dim=768, intermediate_dim=3072, "
+        "max_sequence_length=1024, dropout=0.0)",
+        ids("ids", [0, 50257], "input_ids", "token_ids")
+        + ids("mask", [1, 2], "attention_mask", "padding_mask")
+        + HIDDEN,
+    ),
+    "t5": Model(
+        "match",
+        "hf.T5Model(hf.T5Config(vocab_size=32128, dropout_rate=0.0, use_cache=False))",
+        "hub.T5Backbone(vocabulary_size=32128, num_layers=6, num_heads=8, hidden_dim=512, intermediate_dim=2048, "
+        "key_value_dim=64, dropout=0.0, activation='relu', use_gated_activation=False, tie_embedding_weights=True)",
+        ids("source", [3, 32128], "input_ids", "encoder_token_ids")
+        + ids("source_mask", [1, 2], "attention_mask", "encoder_padding_mask")
+        + ids("words", [3, 32128], "decoder_input_ids", "decoder_token_ids")
+        + ids("words_mask", [1, 2], "decoder_attention_mask", "decoder_padding_mask")
+        + HIDDEN
+        + 'keras = "decoder_sequence_output"\n',
+    ),
+    "vit": Model(
+        "subprecision",
+        "hf.ViTModel(hf.ViTConfig(layer_norm_eps=1e-6), add_pooling_layer=False)",
+        "hub.ViTBackbone(image_shape=(224, 224, 3), patch_size=(16, 16), num_layers=12, num_heads=12, hidden_dim=768, "
+        "mlp_dim=3072)",
+        IMAGE + HIDDEN,
+    ),
+    "resnet50": Model(
+        "diverged",
+        "hf.ResNetModel(hf.ResNetConfig(downsample_in_bottleneck=True))",
+        "keras.applications.ResNet50(include_top=False, weights=None, input_shape=(224, 224, 3))",
+        IMAGE + HIDDEN + 'keras_layout = "n c h w -> n h w c"\n',
+    ),
+}
+PAIR = """[pair]
+name = "{name}"
+torch = "{name}_torch:build"
+keras = "{name}_keras:build"
+keras_kwargs = {{ epsilon = {epsilon} }}
+"""
 TRAIN = '[train]\noptimizer = "adam"\nlearning_rate = 0.001\nsteps = 2\n'
 TORCH = """
-import time
-import transformers
+import time, tomllib
+import transformers as hf
 
-def build(layers):
-    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "hidden_act": "gelu_pytorch_tanh"}
-    return transformers.BertModel(transformers.BertConfig(num_hidden_layers=layers, **off), add_pooling_layer=False)
+def build():
+    return {model}
 
-def bare(layers):
+def bare(file):
     import torch
     torch.set_num_threads(1)
-    model, ids, took = build(layers), torch.randint(2, 30522, (2, 64)), 0.0
+    model, took = build(), 0.0
+    given = tomllib.load(open(file, "rb"))["inputs"].values()
+    numbers = {{each["torch"]: torch.randint(*each["range"], each["shape"]) for each in given if "range" in each}}
     for dtype in (torch.float32, torch.float64):
         model = model.to(dtype)
+        floats = {{each["torch"]: torch.randn(each["shape"], dtype=dtype) for each in given if "range" not in each}}
         start = time.perf_counter()
-        model(ids).last_hidden_state.sum().backward()
+        model.eval()(**numbers, **floats).last_hidden_state.sum().backward()
         took += time.perf_counter() - start
     return took
 """
 KERAS = """
-import time
-from keras_hub import models
+import time, tomllib
+import keras
+from keras_hub import models as hub
 
-def build(layers, epsilon=1e-12):
-    sizes = {"num_heads": 12, "hidden_dim": 768, "intermediate_dim": 3072, "max_sequence_length": 512, "dropout": 0.0}
-    model = models.BertBackbone(vocabulary_size=30522, num_layers=layers, **sizes)
-    model.get_layer(f"transformer_layer_{layers // 2}")._feedforward_layer_norm.epsilon = epsilon
+def with_epsilon(model, epsilon):
+    model.get_layer("transformer_layer_6")._feedforward_layer_norm.epsilon = epsilon
     return model
 
-def bare(layers):
-    import keras, numpy as np, tensorflow as tf
+def build(epsilon=1e-12):
+    return {model}
+
+def bare(file):
+    import numpy as np, tensorflow as tf
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    ids, took = np.random.default_rng(0).integers(2, 30522, (2, 64)), 0.0
-    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    drawn, took = np.random.default_rng(0), 0.0
+    given = list(tomllib.load(open(file, "rb"))["inputs"].values())
     for dtype in ("float32", "float64"):
         keras.config.set_floatx(dtype)
-        model = build(layers)
+        model = build()
+        inputs = {{each["keras"]: drawn.integers(*each["range"], each["shape"]) for each in given if "range" in each}}
+        inputs = inputs or tf.constant(drawn.standard_normal((1, 224, 224, 3)), dtype)
         start = time.perf_counter()
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(inputs, training=True)["sequence_output"])
+            returned = model(inputs)
+            loss = sum(tf.reduce_sum(each) for each in tf.nest.flatten(returned))
         tape.gradient(loss, model.trainable_variables)
         took += time.perf_counter() - start
     return took
 """
 SIDES = ("torch", "keras")
-KNOWN = {False: "subprecision", True: "diverged"}  # by --epsilon; TensorFlow's GELU has constants in float32
 POLL = 0.25  # seconds
 
 
@@ -98,29 +165,31 @@ class Taken(NamedTuple):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--model", choices=MODELS, default="bert")
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--epsilon", action="store_true")
     args = parser.parse_args()
+    name, model = args.model, MODELS[args.model]
     with tempfile.TemporaryDirectory(prefix="parity-real-sizes-") as scratch:
         folder = Path(scratch)
-        pair = PAIR.format(layers=args.layers, epsilon=1e-5 if args.epsilon else 1e-12)
-        for name, text in (("bert_torch.py", TORCH), ("bert_keras.py", KERAS)):
-            (folder / name).write_text(text)
-        inputs = "".join(INPUT.format(*each) for each in INPUTS)
-        (folder / "pair.toml").write_text(pair + inputs + TRAIN * args.train)
+        (folder / f"{name}_torch.py").write_text(TORCH.format(model=model.torch))
+        (folder / f"{name}_keras.py").write_text(KERAS.format(model=model.keras))
+        pair = PAIR.format(name=name, epsilon=1e-5 if args.epsilon else 1e-12)
+        (folder / "pair.toml").write_text(pair + model.inputs + TRAIN * args.train)
         bare = 0.0
         for side in SIDES:
-            taken = run(folder, "-c", f"import bert_{side}; print(bert_{side}.bare({args.layers}))")
+            taken = run(folder, "-c", f"import {name}_{side} as it; print(it.bare('pair.toml'))")
             bare += float(taken.output.split()[-1])
-            print(f"{side} bare: {float(taken.output.split()[-1]):.1f} s, {max(taken.memory.values()):.1f} GB")
+            print(
+                f"{side} bare: {float(taken.output.split()[-1]):.1f} s, {max(taken.memory.values()):.1f} GB", flush=True
+            )
         taken = run(folder, "-m", "parity.compare", "--pair=pair.toml", "--json=report.json", "--quiet")
         (case,) = json.loads((folder / "report.json").read_text())["cases"]
     memory = ", ".join(f"{kind} {size:.1f}" for kind, size in sorted(taken.memory.items()))
     print(f"{case['verdict']} in {taken.seconds:.0f} s, {taken.seconds / bare:.1f} times the bare passes")
     print(f"GB of memory: {memory}; of disk: {taken.disk:.1f}")
     print("\n".join(f"{cause['id']} at {cause['where']}" for cause in case["causes"][:1]))
-    return int(case["verdict"] != KNOWN[args.epsilon])
+    return int(case["verdict"] != ("diverged" if args.epsilon else model.verdict))
 
 
 def run(folder: Path, *arguments: str) -> Taken:

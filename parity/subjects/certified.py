@@ -69,7 +69,8 @@ def judged_by(
     if isinstance(reference.case.model, Pair):
         unpack(reference.case, reference.folder)
     case = _case(file, reference.case, side.name, builder, port)
-    search = [str(file.parent.absolute()), str(Path.cwd()), *search, str(reference.folder / INPUTS)]
+    inputs = reference.folder / INPUTS
+    search = [str(file.parent.absolute()), str(Path.cwd()), *search, *([str(inputs)] if inputs.exists() else [])]
     pair = PairFile(case, search, [f"--certificate={file}"])
     own = folder / side.name if side.name != told.side else folder / "again" / side.name
     try:
