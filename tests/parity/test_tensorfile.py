@@ -103,9 +103,9 @@ def test_tensors_start_on_a_cache_line_and_are_not_copied(tmp_path: Path) -> Non
 
 def test_a_header_that_outgrows_its_room_moves_the_tensors(tmp_path: Path) -> None:
     arrays = {f"activation/a.long.name.{i}": np.full(3, float(i)) for i in range(500)}
-    narrow = write(tmp_path / "narrow.safetensors", arrays, 8)
-    wide = write(tmp_path / "wide.safetensors", arrays, 1 << 17)
-    assert all(same(TensorFile(narrow)[key], TensorFile(wide)[key]) for key in arrays)
+    narrow = TensorFile(write(tmp_path / "narrow.safetensors", arrays, 8))
+    wide = TensorFile(write(tmp_path / "wide.safetensors", arrays, 1 << 17))
+    assert all(same(narrow[key], wide[key]) for key in arrays)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["narrow.safetensors", "wide.safetensors"]
 
 
