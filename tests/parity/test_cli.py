@@ -109,6 +109,7 @@ def copy(traces: Path, tmp_path: Path) -> Path:
 
 BLOCK = "--case=simple_block/single"
 OUT = "--out=/dev/null/out"
+ACCEPT = "--accept writes into a pair file"
 MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", ["--case=simple_blok/single"], ["no case matches", "did you mean 'simple_block/single'", "--list"]),
     ("compare", ["--stirct"], ["--stirct", "did you mean '--strict'"]),
@@ -128,6 +129,13 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", ["a", "b", "c"], ["received 3", "expected two"]),
     ("compare", ["a", "b", BLOCK], ["no flags that choose or change cases"]),
     ("compare", ["nowhere", "nowhere"], ["nowhere: holds no trace"]),
+    ("compare", ["--torch=a:b"], ["needs all of --torch, --keras and --input"]),
+    ("compare", ["--torch=a:b", "--keras=c:d"], ["needs all of --torch, --keras and --input"]),
+    ("compare", ["--mapping"], ["--mapping is for pairs only: it needs --pair=FILE.toml"]),
+    ("compare", ["--pair=none.toml"], ["none.toml: cannot be read: No such file or directory"]),
+    ("compare", ["--torch=a:b", "--keras=c:d", "--input=x=float32[4,6]", "--accept"], [ACCEPT]),
+    ("compare", ["--pair=none.toml", "--set", "train.steps=1", "--accept"], [ACCEPT]),
+    ("compare", ["--case=two_linear/single", "--accept"], [ACCEPT]),
     ("record", ["--backend=torch"], ["--out"]),
     ("record", ["--backend=jax", OUT], ["'jax'", "torch", "keras"]),
     ("record", ["--backend=torch", OUT, "--case=nothing"], ["no case matches 'nothing'"]),
