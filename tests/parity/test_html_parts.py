@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 from report_samples import HOSTILE, TWO
 
@@ -9,6 +10,7 @@ from parity.details import Compared, Counterpart, Details
 from parity.report.html import band, devices, losses, rows, svg
 from parity.report.html.comparison import matrix
 from parity.results import Against, CaseResult
+from parity.trace.layout import Layout
 
 
 def tensor(name: str, verdict: str = "match", kind: str = "activation", **fields: object) -> Compared:
@@ -101,6 +103,16 @@ def test_the_band_of_many_tensors_keeps_its_peaks() -> None:
     assert len(drawing) < 100_000
 
 
+@pytest.mark.parametrize("steps", [3, 12, 400])
+def test_the_names_of_steps_stand_apart(steps: int) -> None:
+    tensors = [msgspec.structs.replace(tensor("a", scale=1.0, noise=1e-7), step=step) for step in range(steps)]
+    drawing = str(band.plot(Details(needed=20, tensors=tensors), []))
+    names = [(float(x), name) for x, name in re.findall(r'<text x="([\d.]+)"[^>]*>(step \d+)<', drawing)]
+    assert drawing.count('class="step"') == steps and names[0][1] == "step 0" and len(names) > 2
+    ends = [x + band.CHARACTER * len(name) for x, name in names]
+    assert all(end <= x for end, (x, _) in zip(ends, names[1:], strict=False))
+
+
 def test_there_is_no_band_without_numbers() -> None:
     assert band.plot(Details(needed=20, tensors=[tensor("ids")]), [0]) == ""
     assert band.plot(Details(needed=20), []) == ""
@@ -124,6 +136,14 @@ def test_the_devices_and_what_moves_between_them() -> None:
         "activation 2.0 KiB", "all_reduce 800 B",
     ]  # fmt: skip
     assert drawing.count('class="head"') == 3  # one of the copy, two of the collective
+
+
+def test_a_long_text_of_an_arrow_stays_within_the_drawing() -> None:
+    one = Layout(devices=["CPU"], parameters={}, collectives={"all_reduce_of_everything_in_one_bucket_" * 3: 1})
+    drawing = str(devices.drawing("torch", one))
+    (width,) = map(float, re.findall(r'viewBox="0 0 ([\d.]+)', drawing))
+    (middle,) = map(float, re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="middle"', drawing))
+    assert width > 700 and middle == pytest.approx(width / 2, abs=1)
 
 
 def test_many_modules_are_counted_by_their_beginnings() -> None:
