@@ -30,6 +30,19 @@ def passes_strict(result: CaseResult) -> bool:
     return result.verdict == "match" and not result.findings
 
 
+def remembered(judge: Judge) -> Judge:
+    """Return the judge with a memory: what is asked for again is not recorded again."""
+    results: dict[str, CaseResult] = {}
+
+    def judged(*given: Any, **changes: Any) -> CaseResult:
+        pair = repr((given, changes))
+        if pair not in results:
+            results[pair] = judge(*given, **changes)
+        return results[pair]
+
+    return judged
+
+
 def judge_of(name: str, backends: Any, folders: pytest.TempPathFactory) -> Judge:
     """Return `judge(model, shape, the rest of the file, both={...}, keras arguments)`, which judges a pair of `name`.
 

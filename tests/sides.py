@@ -5,6 +5,7 @@ goes to a worker that has collected it. Without workers a process takes the test
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import shutil
@@ -76,6 +77,8 @@ def pytest_collection(session: pytest.Session) -> None:
         with _silenced():
             importlib.import_module(f"{own}_impl.__main__").imports()
             importlib.import_module(f"{own}_impl.record.run")
+        gc.collect()
+        gc.freeze()  # as a backend does: each run of a pair collects garbage, and a framework is a large heap
 
 
 @contextlib.contextmanager

@@ -260,12 +260,13 @@ def test_the_picture_of_the_house_is_true():
 def texts() -> str:
     """All texts of the sources, with "..." for what is filled in."""
     files = [path for package in ("parity", "torch_impl", "keras_impl") for path in (ROOT / package).rglob("*.py")]
-    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
-    whole = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    parts = [node.values for node in nodes if isinstance(node, ast.JoinedStr)]
-    filled = ["".join(getattr(part, "value", "") if isinstance(part, ast.Constant) else "..." for part in one)
-              for one in parts]  # fmt: skip
-    return "\n".join(whole + filled)
+    found = []
+    for node in itertools.chain.from_iterable(ast.walk(ast.parse(file.read_text())) for file in files):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            found.append("".join(part.value if isinstance(part, ast.Constant) else "..." for part in node.values))
+    return "\n".join(found)
 
 
 def messages() -> list[str]:

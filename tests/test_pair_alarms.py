@@ -44,6 +44,7 @@ def test_right_ports(row, judge):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("verdicts_only")
 @pytest.mark.parametrize("row", ROWS)
 def test_faults_much_like_them(row, judge):
     model, shape, more, fault = ROWS[row]
@@ -62,6 +63,7 @@ def test_slots_in_another_form(judge):
     assert result.verdict == "diverged" and result.assumptions == []
 
 
+@pytest.mark.usefixtures("verdicts_only")
 def test_a_slot_of_which_no_update_was_made_may_be_wrong(judge):
     result = judge("Plain", VECTORS, OWN.format("Adaptive", 1))
     assert result.verdict == "diverged" and result.first_divergence.kind == "optimizer_state"

@@ -179,12 +179,6 @@ def test_a_model_that_raises_is_an_error_with_its_line(torch, keras, said, pair,
     assert f"again: python -m parity.compare --pair={tmp_path}" in result.reason
 
 
-def test_flags_that_do_not_go_together_are_refused(tmp_path):
-    for flags in (["--torch=a:b"], ["--mapping"], ["--torch=a:b", "--keras=c:d"], ["--pair=none.toml"]):
-        found = ended(tmp_path, *flags)
-        assert found.returncode == 2 and len(found.stderr.splitlines()) == 1, found.stderr
-
-
 @pytest.mark.slow
 def test_accept_writes_into_the_file_and_then_it_matches(tmp_path):
     for name in ("lstm_torch.py", "lstm_keras.py", "lstm_trained.toml"):
@@ -200,14 +194,6 @@ def test_accept_writes_into_the_file_and_then_it_matches(tmp_path):
     second = ended(tmp_path, f"--pair={path}", "--accept", "--strict")
     assert second.returncode == 0 and "accepted: weights.sum at lstm.bias_hh_l0" in second.stdout, second.stderr
     assert path.read_text() == f"{before}\n{section}"
-
-
-def test_accept_wants_a_file_as_it_is(pair, tmp_path):
-    path = pair()
-    flags = ["--torch=sides_torch:build", "--keras=sides_keras:build", "--input=x=float32[4,6]"]
-    for arguments in (flags, [f"--pair={path}", "--set", "train.steps=1"], ["--case=two_linear/single"]):
-        refused = ended(tmp_path, *arguments, "--accept")
-        assert refused.returncode == 2 and "--accept writes into a pair file" in refused.stderr
 
 
 @pytest.mark.slow

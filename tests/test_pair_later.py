@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from judged import passes_strict
+from slow import sampled
 
 from parity.pairs import file
 from parity.pairs.compare import compared
@@ -133,7 +134,6 @@ OWN = {
     "adadelta": {("adadelta.rho", 0.9, 0.95), SPARSE},
     "rmsprop": {("rmsprop.epsilon_placement", OUTSIDE, INSIDE), SPARSE},
 }
-QUICK = ("padding", "uncorrected", "clipped each")  # the others are run by CI
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def judge(backends, tmp_path_factory) -> Judge:
     return judged
 
 
-@pytest.mark.parametrize("row", FAITHFUL)
+@pytest.mark.parametrize("row", sampled(FAITHFUL, "step", "loss", "optimizer", "groups"))
 def test_what_is_the_same_matches(row: str, judge: Judge):
     result = judge(FAITHFUL[row])
     assert passes_strict(result) and result.causes == [], result
@@ -170,9 +170,7 @@ def test_a_clipping_that_nothing_reached_is_told(judge: Judge):
     assert not any("which no gradient" in line for line in judge(optimizers("clipped_sgd", "rows_sgd")).not_compared)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
-)
+@pytest.mark.parametrize("name", sampled(ROWS, "padding", "uncorrected", "clipped each"))
 def test_the_cause_is_named(name: str, judge: Judge):
     row, result = ROWS[name], judge(ROWS[name].changes)
     assert result.verdict == "diverged"
@@ -181,9 +179,7 @@ def test_the_cause_is_named(name: str, judge: Judge):
     assert row.evidence in cause.evidence, cause.evidence
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=pytest.mark.slow) if each != "adagrad" else each for each in OWN]
-)
+@pytest.mark.parametrize("name", sampled(OWN, "adagrad"))
 def test_all_that_an_optimizer_of_the_frameworks_does_otherwise_is_named(name: str, judge: Judge):
     result = judge(optimizers(f"repeated_{name}", f"repeated_{name}") | {"train.steps": 3})
     assert {(cause.id, cause.torch, cause.keras) for cause in result.causes} == OWN[name]

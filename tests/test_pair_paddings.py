@@ -43,7 +43,8 @@ def test_the_same_padding_matches(judge: Compared, axes: int) -> None:
     assert judge("both", axes, "").verdict == "match"
 
 
-@pytest.mark.parametrize("size", [32, *(pytest.param(size, marks=pytest.mark.slow) for size in (16, 48, 64))])
+@pytest.mark.slow  # test_what_one_fault_hides_is_named_too has one size of it
+@pytest.mark.parametrize("size", [16, 32, 48, 64])
 def test_same_in_strided_convolutions_is_named_at_every_size(judge: Compared, size: int) -> None:
     result = judge("encoder", 2, "same", size)
     assert (result.verdict, ids(result)) == ("diverged", ["conv2d.padding"])
@@ -55,12 +56,13 @@ def test_same_is_named_on_other_axes(judge: Compared, axes: int) -> None:
     assert ids(judge("encoder", axes, "same")) == ["conv.padding"]
 
 
-@pytest.mark.parametrize("axes", [2, *(pytest.param(axes, marks=pytest.mark.slow) for axes in (1, 3))])
+@pytest.mark.slow  # test_what_one_fault_hides_is_named_too has two axes of it
+@pytest.mark.parametrize("axes", AXES)
 def test_where_a_transposed_convolution_is_cropped_is_named(judge: Compared, axes: int) -> None:
     assert ids(judge("decoder", axes, "same")) == ["conv_transpose.padding"]
 
 
-@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("axes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_zeros_that_count_in_a_maximum_are_named(judge: Compared, axes: int) -> None:
     assert ids(judge("pooled", axes, "")) == ["max_pool.padding"]
 

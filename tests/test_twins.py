@@ -7,6 +7,7 @@ compared (CALLED).
 """
 
 import ast
+import functools
 import shutil
 from pathlib import Path
 
@@ -215,10 +216,16 @@ def signature(function: ast.FunctionDef) -> tuple:
     return tuple(word for word in words if word not in KERAS_ONLY_ARGUMENTS)
 
 
+@functools.cache
+def statements(text: str) -> list[ast.stmt]:
+    """The statements of a source file; of most files each test reads the same text."""
+    return ast.parse(text).body
+
+
 def public(path: Path) -> dict[str, tuple]:
     """Public functions, classes and methods of a file with their signatures."""
     found = {}
-    for node in ast.parse(path.read_text()).body:
+    for node in statements(path.read_text()):
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             found[node.name] = signature(node)
         elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -236,7 +243,7 @@ def is_public(method: str) -> bool:
 def strategy(path: Path) -> dict[str, tuple]:
     """The interface of a strategy, as it is defined in its file or in the one that it is imported from."""
     found = {name: arguments for name, arguments in public(path).items() if name in INTERFACE}
-    for node in ast.parse(path.read_text()).body:
+    for node in statements(path.read_text()):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[2].startswith("strategies."):
             source = path.with_name(f"{node.module.rpartition('.')[2]}.py")
             named = {alias.name for alias in node.names} & set(INTERFACE)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from judged import remembered
 from slow import sampled
 
 from parity.pairs import file
@@ -71,7 +72,7 @@ def judge(backends, tmp_path_factory) -> Compared:
         loaded = file.load(path)
         return compared(loaded._replace(search=[*loaded.search, str(MODELS)]), backends, folder, varied)
 
-    return judged
+    return remembered(judged)
 
 
 @pytest.mark.parametrize("port", sampled((pytest.param(port, id=port.name) for port in PORTS), "clamped", "masked"))

@@ -32,7 +32,7 @@ USED = {
     "mask": lambda model, x: model.fc(x) * model.mask,
     "window": lambda model, x: model.fc(x * model.window),
     "foreign": lambda model, x: model.fc(x + ops.sin(model.inv_freq)),
-    "random": lambda model, x: model.fc(x * (2 * model.directions if model.wrong else model.directions)),
+    "random": lambda model, x: model.fc((2 if model.wrong else 1) * x * ops.sum(model.directions, 0)),
     "unused": lambda model, x: model.fc(x),
 }
 
@@ -48,7 +48,7 @@ class Held(keras.Model):
         self.fc.build(shape)
         for name, values in MADE[self.what](self.wrong).items():
             given = (
-                {"shape": (8,), "initializer": keras.initializers.RandomNormal(0.0, 1.0)}
+                {"shape": (9, 8), "initializer": keras.initializers.RandomNormal(0.0, 1.0)}
                 if values is None
                 else {"shape": values.shape}
             )

@@ -16,7 +16,7 @@ MADE = {
     "mask": lambda: {"mask": (torch.arange(8) % 3 != 0).float()},
     "window": lambda: {"window": torch.hann_window(8, periodic=False)},
     "foreign": lambda: {"class_freq": torch.rand(8)},
-    "random": lambda: {"directions": torch.randn(8)},
+    "random": lambda: {"directions": torch.randn(9, 8)},
     "unused": lambda: {"table": sinusoids()},
 }
 USED = {
@@ -27,7 +27,7 @@ USED = {
     "mask": lambda model, x: model.fc(x) * model.mask,
     "window": lambda model, x: model.fc(x * model.window),
     "foreign": lambda model, x: model.fc(x + torch.sin(8.0 / 10000.0 ** (torch.arange(8, dtype=x.dtype) / 8))),
-    "random": lambda model, x: model.fc(x * model.directions),
+    "random": lambda model, x: model.fc(x * model.directions.sum(0)),
     "unused": lambda model, x: model.fc(x),
 }
 

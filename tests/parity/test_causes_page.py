@@ -1,6 +1,7 @@
 """docs/causes.md lists the ids of all causes, and none besides."""
 
 import ast
+import functools
 import importlib
 import pkgutil
 import re
@@ -39,6 +40,7 @@ def traits(value: Any) -> Iterator[str]:
             yield from traits(each)
 
 
+@functools.cache
 def of_formulas() -> set[str]:
     """The causes of all traits of all formulas; their ids may be made of parts."""
     names = [module.name for module in pkgutil.walk_packages(diagnose.__path__, "parity.diagnose.")]
@@ -52,6 +54,7 @@ def of_roundings() -> set[str]:
     return {f"precision.{row[0]}" for table in tables for row in table if isinstance(row, tuple)}
 
 
+@functools.cache
 def in_the_source() -> set[str]:
     """All texts of the form of an id where causes are named."""
     folders = (ROOT / "parity" / name for name in ("diagnose", "pairs"))

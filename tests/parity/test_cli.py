@@ -109,6 +109,7 @@ def copy(traces: Path, tmp_path: Path) -> Path:
 
 BLOCK = "--case=simple_block/single"
 OUT = "--out=/dev/null/out"
+ACCEPT = "--accept writes into a pair file"
 MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", ["--case=simple_blok/single"], ["no case matches", "did you mean 'simple_block/single'", "--list"]),
     ("compare", ["--stirct"], ["--stirct", "did you mean '--strict'"]),
@@ -128,6 +129,13 @@ MISTAKES: list[tuple[str, list[str], list[str]]] = [
     ("compare", ["a", "b", "c"], ["received 3", "expected two"]),
     ("compare", ["a", "b", BLOCK], ["no flags that choose or change cases"]),
     ("compare", ["nowhere", "nowhere"], ["nowhere: holds no trace"]),
+    ("compare", ["--torch=a:b"], ["needs all of --torch, --keras and --input"]),
+    ("compare", ["--torch=a:b", "--keras=c:d"], ["needs all of --torch, --keras and --input"]),
+    ("compare", ["--mapping"], ["--mapping is for pairs only: it needs --pair=FILE.toml"]),
+    ("compare", ["--pair=none.toml"], ["none.toml: cannot be read: No such file or directory"]),
+    ("compare", ["--torch=a:b", "--keras=c:d", "--input=x=float32[4,6]", "--accept"], [ACCEPT]),
+    ("compare", ["--pair=none.toml", "--set", "train.steps=1", "--accept"], [ACCEPT]),
+    ("compare", ["--case=two_linear/single", "--accept"], [ACCEPT]),
     ("record", ["--backend=torch"], ["--out"]),
     ("record", ["--backend=jax", OUT], ["'jax'", "torch", "keras"]),
     ("record", ["--backend=torch", OUT, "--case=nothing"], ["no case matches 'nothing'"]),
@@ -183,10 +191,10 @@ def test_flags_that_recorded_traces_cannot_follow_are_refused(flag: str, traces:
 
 
 def test_a_truncated_trace(traces: Path, copy: Path) -> None:
-    assert process("compare", traces / "torch", copy, "--quiet") == (0, "", "")
+    assert compare(traces / "torch", copy, "--quiet") == (0, "", "")
     file = copy / "high/rank-0/step-000002.safetensors"
     os.truncate(file, file.stat().st_size - 1)
-    line = complaint(process("compare", traces / "torch", copy))
+    line = complaint(compare(traces / "torch", copy))
     assert str(file) in line and "truncated" in line
 
 
@@ -269,13 +277,13 @@ def test_a_report_that_cannot_be_written(place: str, traces: Path) -> None:
 
 @pytest.mark.parametrize("name", ["compare", "record"])
 def test_help_is_no_mistake(name: str) -> None:
-    ended = process(name, "--help")
+    ended = program(name, "--help")
     assert (ended.status, ended.err) == (0, "")
     assert f"usage: parity.{name}" in ended.out and "--case" in ended.out
 
 
 def test_list_prints_the_names() -> None:
-    ended = process("compare", "--list")
+    ended = compare("--list")
     assert (ended.status, ended.out.split("\n"), ended.err) == (0, [*cases.names(), ""], "")
 
 
@@ -319,7 +327,7 @@ def test_torch_is_the_reference_whichever_is_named_first(traces: Path) -> None:
 
 
 def test_json_on_stdout_sends_the_table_to_stderr(traces: Path) -> None:
-    ended = process("compare", traces / "torch", traces / "large", "--json=-")
+    ended = compare(traces / "torch", traces / "large", "--json=-")
     report = json.loads(ended.out)
     assert ended.status == 1
     assert report["summary"]["diverged"] == 1

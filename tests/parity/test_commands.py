@@ -1,22 +1,47 @@
 """`parity COMMAND`: the commands behind one name, each as it is by itself."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 import pytest
 from slow import WAIT
 
-from parity.__main__ import COMMANDS
+from parity.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 
 
-def parity(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "parity", *arguments]
+class Ended(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+def process(*arguments: str) -> Ended:
+    command = [sys.executable, "-m", *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=WAIT)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=WAIT)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def parity(*arguments: str) -> Ended:
+    """The same entry within this process, where starting one adds nothing."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", ["parity", *arguments]),
+        mock.patch("parity.core.process.end_at_once"),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
+    return Ended(int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def test_the_commands_are_all_that_can_be_run() -> None:
@@ -29,8 +54,8 @@ def test_the_commands_are_all_that_can_be_run() -> None:
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_has_a_line_for_each_command(flag: str) -> None:
     ended = parity(flag)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    lines = ended.stdout.splitlines()
+    assert (ended.status, ended.err) == (0, "")
+    lines = ended.out.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("  ")] == list(COMMANDS)
     assert max(map(len, lines)) <= 80
 
@@ -54,22 +79,20 @@ def test_help_has_a_line_for_each_command(flag: str) -> None:
 )
 def test_a_mistake_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
     ended = parity(*arguments)
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-    assert ended.stderr.startswith(said)
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert ended.err.startswith(said)
+
+
+@pytest.mark.parametrize("arguments", [["comprae"], ["compare", "--stirct"], ["selftest", "--fault=nothing"]])
+def test_it_is_the_same_in_a_process_of_its_own(arguments: list[str]) -> None:
+    assert process("parity", *arguments) == parity(*arguments)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_the_flags_that_it_has_by_itself(name: str) -> None:
     """And is called as it was started."""
-    ended = parity(name, "--help")
-    alone = subprocess.run(
-        [sys.executable, "-m", f"parity.{name}", "--help"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-    )
-    assert ended.returncode == alone.returncode == 0
-    assert ended.stdout.startswith(f"usage: parity {name} [-h]")
-    assert ended.stdout == alone.stdout.replace(f"usage: parity.{name} ", f"usage: parity {name} ")
+    ended, alone = process("parity", name, "--help"), process(f"parity.{name}", "--help")
+    assert ended.status == alone.status == 0
+    assert ended.out.startswith(f"usage: parity {name} [-h]")
+    assert ended.out == alone.out.replace(f"usage: parity.{name} ", f"usage: parity {name} ")

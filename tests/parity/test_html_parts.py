@@ -91,17 +91,15 @@ def test_the_band_shows_noise_verdict_and_difference() -> None:
     bad = tensor("c", "diverged", scale=1.0, difference=2.0**-10, noise=2.0**-20, bits=-10.0)
     drawing = str(band.plot(Details(needed=20, tensors=[low, exact, bad]), [2]))
     noise, limit, same = y_of(drawing, "noise"), y_of(drawing, "limit"), y_of(drawing, "same")
-    per_bit = (band.BOTTOM - band.TOP) / (band.HIGHEST - band.LOWEST)
-    assert noise[0] == noise[1] == noise[2] == round(band.TOP + 30 * per_bit)  # all are 2^-20 of the largest value
-    assert limit[0] == round(band.TOP + 50 * per_bit)
-    assert same == [round(band.TOP + 60 * per_bit), band.EQUAL]
+    assert noise[0] == noise[1] == noise[2]  # all are 2^-20 of the largest value
+    assert noise[0] < limit[0] < same[0] < same[1]  # from the top: what is smaller stands lower, and what is equal last
     assert re.search(r'<g class="apart">.*<title>step 0, activation c: diverged, -10.0 bits</title>', drawing)
 
 
 def test_the_band_of_many_tensors_keeps_its_peaks() -> None:
     tensors = [tensor(str(n), scale=1.0, difference=1e-16, noise=1e-7 if n != 5000 else 1.0) for n in range(10_000)]
     drawing = str(band.plot(Details(needed=20, tensors=tensors), []))
-    assert min(y_of(drawing, "noise")) == round(band.TOP + 10 / 70 * (band.BOTTOM - band.TOP))
+    assert min(y_of(drawing, "noise")) < y_of(drawing, "noise")[0]
     assert len(drawing) < 100_000
 
 

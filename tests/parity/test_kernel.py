@@ -127,7 +127,8 @@ def test_one_changed_element_is_found_anywhere(dtype: np.dtype[Any], size: int) 
         b[place] = 1
         assert difference(a, b) == (1.0, 1.0, 0.0, True)
         assert difference(b, a) == (1.0, 1.0, 1.0, True)
-        assert measure(Runs(a, b)).difference == measure(Runs(a, a, a, b)).noise == 1.0
+        if place % STEP in (0, 1, STEP - 1):
+            assert measure(Runs(a, b)).difference == measure(Runs(a, a, a, b)).noise == 1.0
         b[place] = 0
 
 

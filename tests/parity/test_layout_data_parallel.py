@@ -47,8 +47,6 @@ def test_two_traces_of_one_backend_have_nothing_declared(tmp_path: Path) -> None
     ("side", "fields", "said"),
     [
         (1, {"parameters": {"linear2.weight": [1]}}, ["parameters: linear2.weight: torch on 0, keras on 1"]),
-        (1, {"parameters": {"linear2.weight": [0, 1]}}, ["parameters: linear2.weight: torch on 0, keras on 0, 1"]),
-        (0, {"parameters": {"linear2.weight": [1]}}, ["parameters: linear2.weight: torch on 1, keras on 0, 1, 2"]),
         (
             0,
             {"parameters": {"linear2.weight": [0, 1]}},
@@ -67,12 +65,9 @@ def test_two_traces_of_one_backend_have_nothing_declared(tmp_path: Path) -> None
         (1, {"compute": {"linear2": [0]}}, ["compute: linear2: torch on 0, 1, 2, keras on 0"]),
         (0, {"backward": {"linear2": [0]}}, ["backward: linear2: torch on 0, keras on 0, 1, 2"]),
         (0, {"transfers": [copied("gradient", 1, 2, 4)]}, ["transfers: gradient 1 -> 2: torch 4 bytes, keras 0"]),
-        (0, {"transfers": [copied("activation", 0, 1, 4)]}, ["transfers: activation 0 -> 1: torch 4 bytes, keras 0"]),
         (1, {"transfers": [copied("activation", 0, 1, 4)]}, ["transfers: activation 0 -> 1: torch 0 bytes, keras 4"]),
         (0, {"transfers": [copied("input", 1, 2, 4)]}, ["transfers: input 1 -> 2: torch 4 bytes, keras 0"]),
         (0, {"transfers": [copied("parameter", 1, 0, 4)]}, ["transfers: parameter 1 -> 0: torch 4 bytes, keras 0"]),
-        (0, {"transfers": [copied("output", 0, 1, 4)]}, ["transfers: output 0 -> 1: torch 4 bytes, keras 0"]),
-        (1, {"transfers": [copied("gradient", 1, 0, 4)]}, ["transfers: gradient 1 -> 0: torch 0 bytes, keras 4"]),
         (1, {"collectives": {"broadcast": 4}}, ["collectives: broadcast: torch 0 bytes, keras 4"]),
         (0, {"collectives": {"all_reduce": 100}}, ["collectives: all_reduce: torch 100 bytes, keras 0"]),
         (1, {"replicas": 2}, ["replicas: torch 3, keras 2"]),
@@ -98,13 +93,6 @@ def test_what_pytorch_holds_everywhere_is_not_declared(aspect: str, tmp_path: Pa
     assert check(tmp_path / "alike", spread, keras, **strategy(3)).differences == []
 
 
-def test_copies_on_both_sides_are_nothing_to_declare(tmp_path: Path) -> None:
-    torch, keras = data_parallel(3)
-    torch = replace(torch, parameters=keras.parameters, optimizer_state=keras.optimizer_state)
-    found = check(tmp_path, torch, keras, **strategy(3))
-    assert (found.differences, aspects(found)) == ([], ["transfers"])
-
-
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -112,12 +100,9 @@ def test_copies_on_both_sides_are_nothing_to_declare(tmp_path: Path) -> None:
         {("gradient", 1, 0): 200, ("gradient", 2, 0): 0},
         {("gradient", 1, 0): 99},
         {("output", 1, 0): 21},
-        {("output", 1, 0): 0},
         {("gradient", 0, 2): 0},
         {("gradient", 0, 1): 18, ("gradient", 0, 2): 20},  # of each other's outputs
         {("parameter", 0, 1): 0},
-        {("parameter", 0, 1): 0, ("parameter", 0, 2): 0},
-        {("parameter", 0, 2): 119},
         {("parameter", 0, 1): 110, ("parameter", 0, 2): 130},
         {("input", 0, 2): 0},
         {("input", 0, 1): 0, ("input", 0, 2): 76},
@@ -141,13 +126,6 @@ def test_gradients_that_do_not_all_return_are_not_declared(returned: int, tmp_pa
     assert "collectives: all_reduce: torch 0 bytes, keras 100" in found.differences
     assert "transfers: parameter 0 -> 1: torch 120 bytes, keras 0" in found.differences
     assert aspects(found) == ["parameters"]
-
-
-def test_a_side_that_does_not_reduce_at_all_is_not_declared(tmp_path: Path) -> None:
-    torch, keras = data_parallel(2)
-    found = check(tmp_path, torch, replace(keras, collectives={}), **strategy())
-    assert found.verdict == "diverged"
-    assert "transfers: gradient 1 -> 0: torch 100 bytes, keras 0" in found.differences
 
 
 def test_the_layouts_themselves_are_shown_as_they_are(tmp_path: Path) -> None:

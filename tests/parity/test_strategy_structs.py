@@ -1,7 +1,8 @@
 """What strategies and models answer, the flat form of a case in files, and that nobody asks for a strategy by name."""
 
 import ast
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -46,9 +47,6 @@ RECORDED = (
     '"pipeline":"gpipe","stage_blocks":[],"local_buffers":false,"workers":false,"distribute_dataset":true,"fit":false,'
     '"graph":false,"steps":5,"every":1,"seed":0,"precision":"float32","weight_scale":{}}'
 )
-
-
-Search = Callable[[str], Iterator[int]]
 
 
 def chosen(strategy: str, devices: int = 4, **options: Any) -> strategies.Strategy:
@@ -271,13 +269,19 @@ def test_a_pair_trains_if_it_says_so() -> None:
     assert (plain.trains, trained.trains, plain.is_distributable, plain.batch_axis) == (False, True, False, 0)
 
 
+@functools.lru_cache(maxsize=1)
+def nodes(source: str) -> list[ast.AST]:
+    """Return all nodes of a source file, of which both searches are made in turn."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def by_name(source: str) -> Iterator[int]:
     """Yield the lines in which a strategy's name is compared with a word."""
 
     def is_strategy(node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and node.attr == "strategy"
 
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Match) and is_strategy(node.subject):
             yield node.lineno
         if isinstance(node, ast.Compare):
@@ -292,7 +296,7 @@ def flat_options(source: str) -> Iterator[int]:
 
     The number of micro-batches is left out: every training has it, whatever the strategy.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Attribute) and node.attr in strategies.OPTIONS.keys() - {"accumulate"}:
             owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
             if owner == "case":
@@ -300,11 +304,11 @@ def flat_options(source: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("package", ["parity", "torch_impl", "keras_impl", "benchmarks"])
-@pytest.mark.parametrize("search", [by_name, flat_options])
-def test_what_depends_on_the_strategy_is_asked_of_its_struct(search: Search, package: str) -> None:
+def test_what_depends_on_the_strategy_is_asked_of_its_struct(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
+    searches = (by_name, flat_options)
     assert files
-    assert [f"{file}:{line}" for file in files for line in search(file.read_text())] == []
+    assert [f"{file}:{line}" for file in files for search in searches for line in search(file.read_text())] == []
 
 
 @pytest.mark.parametrize(

@@ -116,16 +116,14 @@ def test_a_full_device_for_the_json_leaves_the_table(traces: str) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_leaves_early(unbuffered: str, traces: str, tmp_path: Path) -> None:
     command = f"parity {traces} --json={tmp_path / 'report'} | true; exit ${{PIPESTATUS[0]}}"
-    for _ in range(3):  # whether the reader has left already is a matter of time
-        ended = shell(command, PYTHONUNBUFFERED=unbuffered)
-        assert ended.status in (1, 141) and "Traceback" not in ended.err
-        closed = "parity.compare: the reader of the output closed it before all was written\n"
-        assert ended.err == ("" if ended.status == 1 else closed)
-        assert json.loads((tmp_path / "report").read_text())["summary"]["diverged"] == 1
+    ended = shell(command, PYTHONUNBUFFERED=unbuffered)  # has left, most likely, before the program has started
+    assert ended.status in (1, 141) and "Traceback" not in ended.err
+    closed = "parity.compare: the reader of the output closed it before all was written\n"
+    assert ended.err == ("" if ended.status == 1 else closed)
+    assert json.loads((tmp_path / "report").read_text())["summary"]["diverged"] == 1
 
 
-@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
-@pytest.mark.parametrize("flag", ["--help", "--list"])
+@pytest.mark.parametrize(("flag", "where"), [("--help", ">/dev/full"), ("--list", ">&-")])
 def test_help_that_nobody_can_read(flag: str, where: str) -> None:
     ended = shell(f"parity {flag} {where}")
     assert "Traceback" not in ended.err and "Exception ignored" not in ended.err

@@ -1,6 +1,5 @@
 """Tensor files: what is written is read, by other libraries too, and damage is told."""
 
-import contextlib
 import json
 import mmap
 import tracemalloc
@@ -103,9 +102,9 @@ def test_tensors_start_on_a_cache_line_and_are_not_copied(tmp_path: Path) -> Non
 
 def test_a_header_that_outgrows_its_room_moves_the_tensors(tmp_path: Path) -> None:
     arrays = {f"activation/a.long.name.{i}": np.full(3, float(i)) for i in range(500)}
-    narrow = write(tmp_path / "narrow.safetensors", arrays, 8)
-    wide = write(tmp_path / "wide.safetensors", arrays, 1 << 17)
-    assert all(same(TensorFile(narrow)[key], TensorFile(wide)[key]) for key in arrays)
+    narrow = TensorFile(write(tmp_path / "narrow.safetensors", arrays, 8))
+    wide = TensorFile(write(tmp_path / "wide.safetensors", arrays, 1 << 17))
+    assert all(same(narrow[key], wide[key]) for key in arrays)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["narrow.safetensors", "wide.safetensors"]
 
 
@@ -242,8 +241,11 @@ def test_flipped_bytes_in_the_header_are_told_or_harmless(tmp_path: Path, flips:
 def test_any_bytes_are_told_or_read(tmp_path: Path, content: bytes) -> None:
     for text in (content, len(content).to_bytes(8, "little") + content):
         (tmp_path / "a").write_bytes(text)
-        with contextlib.suppress(TraceError):
-            assert not opened(tmp_path / "a")  # the only files to be drawn by chance have no tensors
+        try:
+            arrays = opened(tmp_path / "a")
+        except TraceError:
+            continue
+        assert not arrays  # the only files to be drawn by chance have no tensors
 
 
 NUMBERS = st.one_of(st.integers(-9, 9), st.integers(-(2**70), 2**70), st.sampled_from([2**31, 2**32, 2**62, 2**63]))
@@ -264,6 +266,8 @@ def test_any_entries_are_told_or_fit_the_file(tmp_path: Path, entries: dict[str,
         size = int(np.prod([abs(axis) for axis in each["shape"]], dtype=object)) * 4
         each["data_offsets"], end, each["dtype"] = [end, end + size], end + size, "F32"
     raw(tmp_path / "a", entries, bytes(min(end, 1000)))
-    with contextlib.suppress(TraceError):
+    try:
         arrays = opened(tmp_path / "a")
-        assert sum(array.nbytes for array in arrays.values()) <= 1000
+    except TraceError:
+        return
+    assert sum(array.nbytes for array in arrays.values()) <= 1000

@@ -33,12 +33,7 @@ def test_the_table_is_large_and_its_names_are_its_own():
     assert {row.name for row in ROWS} >= SAMPLE
 
 
-@pytest.fixture(autouse=True)
-def verdicts_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the experiments, which name causes and change no verdict."""
-    monkeypatch.setattr(compare, "_ask", lambda *_: None)
-
-
+@pytest.mark.usefixtures("verdicts_only")
 @pytest.mark.parametrize(
     "row", [pytest.param(row, id=row.name, marks=[] if row.name in SAMPLE else pytest.mark.slow) for row in ROWS]
 )
