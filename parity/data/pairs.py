@@ -70,6 +70,13 @@ class PairData:
         """Return the weights of a step's samples; None if the pair has no such input."""
         return self._values(SAMPLE_WEIGHT, number) if SAMPLE_WEIGHT in self.pair.inputs else None
 
+    def part(self, index: int, of: int, switch: str) -> "PairData":
+        """Return the data with one of `of` equal parts of each batch, cut along the first axis.
+
+        Raises UsageError, which names the switch that cuts, where an array has no such parts.
+        """
+        return self if of == 1 else _Part(self, index, of, switch)
+
     def probe(self, number: int, shape: tuple[int, ...]) -> Floats:
         """Return random factors for an output's elements; without a loss, their weighted sum is differentiated."""
         return self._rounded(random.normal(self.case.seed, f"probe/{number}", shape))
@@ -94,6 +101,33 @@ class PairData:
 
     def _rounded(self, values: Floats) -> Floats:
         return np.asarray(random.representable(values, self.case.precision))  # NumPy makes 0-d arrays numbers
+
+
+class _Part(PairData):
+    """One of several equal parts of each batch of `whole`."""
+
+    def __init__(self, whole: PairData, index: int, of: int, switch: str) -> None:
+        vars(self).update(vars(whole))
+        self._whole, self._index, self._of, self._switch = whole, index, of, switch
+
+    def target(self, number: int, shape: tuple[int, ...], ids: bool) -> Array:
+        """Return the part's target; `shape` is that of the output for this part."""
+        if TARGET in self.pair.inputs:
+            return super().target(number, shape, ids)
+        return self._cut("the target", self._whole.target(number, (shape[0] * self._of, *shape[1:]), ids))
+
+    def _values(self, name: str, number: int) -> Array:
+        return self._cut(f"the input {name}", self._whole._values(name, number))
+
+    def _cut(self, what: str, array: Array) -> Array:
+        if array.ndim == 0 or array.shape[0] % self._of:
+            rows = f"has {array.shape[0]} rows along dim 0" if array.ndim else "is a single number"
+            raise UsageError(
+                f"{self._switch}: {what} {rows}, expected a multiple of {self._of}: a batch is cut along dim 0 into "
+                f"{self._of} equal parts; change the shape, or the number of parts"
+            )
+        size = array.shape[0] // self._of
+        return np.asarray(array[self._index * size : (self._index + 1) * size])
 
 
 def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Array:

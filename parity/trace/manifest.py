@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from parity.config.schema import Case
+from parity.config.sides import Side
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.trace import keys, validate
@@ -59,6 +60,13 @@ class ParameterGroup(msgspec.Struct, frozen=True):
         return all(isinstance(value, str) or math.isfinite(value) for value in self.settings.values())
 
 
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """By what a side's model was compiled, and where torch.compile broke its graph, in its own words."""
+
+    by: str
+    breaks: list[str] = []
+
+
 class Training(msgspec.Struct, frozen=True, kw_only=True):
     """How a side of a pair was trained.
 
@@ -69,7 +77,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`:
     the learning rate of the first of them before each step and after the last, None where it is no number.
     `is_scheduled`: whether a schedule sets it. `unreached`: the clipping that an optimizer does, if no gradient was so
-    large in these steps.
+    large in these steps. `compiled`: how a side was compiled.
     """
 
     own_step: bool = False
@@ -81,6 +89,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     rates: list[float | None] = []
     is_scheduled: bool = False
     unreached: str = ""
+    compiled: Compiled | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +107,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `training`
     tells how the model was trained; `mapping` and
-    `matching`, in Keras's trace only, tell how its tensors were renamed to torch's.
+    `matching`, in Keras's trace only, tell how its tensors were renamed to torch's. `side`: which of the sides in the
+    pair's file it is, where these are compared.
     """
 
     schema: int = SCHEMA
@@ -120,6 +130,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     training: Training = Training()
     mapping: Mapping | None = None
     matching: Matching | None = None
+    side: Side | None = None
 
     @property
     def runs(self) -> list[str]:

@@ -13,7 +13,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -49,8 +49,10 @@ class Masks:
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
         self.seed, self.replica, self.ordered = seed, replica, ordered
         self.step = 0
+        self.part = (0, 1)  # which of how many equal parts of the batch, along the first axis, is being run
         self.repeats = random.Repeats()
         self._calls: Counter[tuple[str, int]] = Counter()
+        self._is_replayed = False
         self._paths: dict[nn.Module, str] = {}
 
     @contextmanager
@@ -77,6 +79,23 @@ class Masks:
         """Draw the masks of this step again; called before its forward pass is repeated."""
         self._calls.clear()
 
+    def begin_part(self, index: int, of: int) -> None:
+        """Draw, from now on, the rows that this part of the batch has in the masks of the whole."""
+        self.part = index, of
+        self.restart()
+
+    def replaying(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Return the contexts of torch.utils.checkpoint: the second draws again what is drawn from now on."""
+        return nullcontext(), self._replayed(self._calls.copy())
+
+    @contextmanager
+    def _replayed(self, calls_before: Counter[tuple[str, int]]) -> Iterator[None]:
+        calls_so_far, self._calls, self._is_replayed = self._calls, calls_before, True
+        try:
+            yield
+        finally:
+            self._calls, self._is_replayed = calls_so_far, False
+
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
         """Return x after the dropout of the module that is being called.
 
@@ -84,19 +103,21 @@ class Masks:
         another one, and draw another mask.
         """
         name = calls.innermost(self._paths) or ""
-        if calls.is_backward():  # one more call draws other masks
+        if calls.is_backward() and not self._is_replayed:  # one more call draws other masks
             raise UsageError(
                 f"torch: {name or MODEL}: activations are recomputed in the backward pass (torch.utils.checkpoint), a "
                 "dropout among them, and shared masks are drawn once; build the model without checkpointing, which "
                 "changes no value"
             )
-        place, name = name, random.mask_name(x.numel()) if self.ordered else name
+        part, of = self.part
+        place, name = name, random.mask_name(x.numel() * of) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
         draw = self.step, self._calls[name, replica]
         self._calls[name, replica] += 1
         if self.ordered:
             draw = self.repeats.first((name, _drawn_from(x.device)), draw, place or MODEL)
-        return dropout(x, number(x), rate, Key(random.mask_key(self.seed, name, replica), *draw))
+        numbers = number(x) + part * x.numel() if part else number(x)
+        return dropout(x, numbers, rate, Key(random.mask_key(self.seed, name, replica), *draw))
 
     def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
         """Return replacements of the functions of nn.functional that drop, by name."""

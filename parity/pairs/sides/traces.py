@@ -1,0 +1,106 @@
+"""The comparison of the traces of two sides: what both have recorded by design, and what the result says of them."""
+
+from collections.abc import Iterator
+
+from parity.core.wording import count
+from parity.details import BATCHES
+from parity.pairs import hidden
+from parity.pairs.sides.of_file import described
+from parity.results import CaseResult, Cause, Finding
+from parity.trace import keys
+from parity.trace.manifest import Trace
+from parity.verdict.traces import side_names
+
+NOT_VARIED = "sides are compared on the inputs of the file alone"
+STATISTICS = "batch_norm"
+FORWARD = ("activation", "input")
+
+
+def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
+    """Return the traces of two sides without what one of them does not record, for what it is.
+
+    Of a compiled model that is what modules are given and return. Where batches are cut, or a step is the user's own,
+    it is each forward tensor that is not, whole, on both sides.
+    """
+    traces = reference, candidate
+    without_inner = any(_is_compiled(trace) for trace in traces)
+    in_parts = any(_is_in_parts(trace) for trace in traces)
+    hiding: dict[str, set[str]] = {}
+    for stem in reference.stems(hidden.HIGH):
+        names = hiding.setdefault(stem, set())
+        if without_inner:
+            names |= {key for trace in traces for run in trace.manifest.runs for key in hidden.inner(trace, run, stem)}
+        if in_parts:
+            names |= _without_counterpart(traces, stem)
+    if any(hiding.values()):
+        reference, candidate = hidden.Hiding(reference, hiding), hidden.Hiding(candidate, hiding)
+    if not all(map(_has_loss, traces)):
+        return hidden.without_losses(reference), hidden.without_losses(candidate)
+    return reference, candidate
+
+
+def _has_loss(trace: Trace) -> bool:
+    """Return whether a trace has the loss of the whole batch; a step of the user's own need not return it."""
+    return trace.manifest.training.returns_loss
+
+
+def _without_counterpart(traces: tuple[Trace, Trace], stem: str) -> set[str]:
+    """Return the keys of what is passed forward in a step and has no counterpart of the same shape."""
+    shapes = [
+        {key: array.shape for key, array in trace.open(hidden.HIGH, stem).items() if keys.split(key)[0] in FORWARD}
+        for trace in traces
+        if stem in trace.stems(hidden.HIGH)
+    ]
+    return {key for key in set().union(*shapes) if len({of_side.get(key) for of_side in shapes}) > 1}
+
+
+def _is_compiled(trace: Trace) -> bool:
+    return trace.manifest.side is not None and trace.manifest.side.is_compiled
+
+
+def _is_in_parts(trace: Trace) -> bool:
+    side = trace.manifest.side
+    return side is not None and (side.parts > 1 or bool(side.step))
+
+
+def describe(result: CaseResult, reference: Trace, candidate: Trace) -> None:
+    """Complete the result with the two sides, what was not compared of them, and what makes them differ."""
+    sides = dict(zip(side_names(reference, candidate), (reference, candidate), strict=True))
+    names = {key: trace.manifest.side.name for key, trace in sides.items() if trace.manifest.side}
+    result.sides = {key: trace.manifest.side for key, trace in sides.items() if trace.manifest.side}
+    result.case += f"@{','.join(names.values())}"
+    if result.extent:
+        result.extent.not_run[BATCHES] = NOT_VARIED
+    for key, trace in sides.items():
+        result.not_compared += _left_out(names[key], trace)
+        compiled = trace.manifest.training.compiled
+        for broken in compiled.breaks if compiled else ():
+            message = f"torch.compile breaks the graph here: {broken.splitlines()[0]}"
+            result.findings.append(Finding(id="compile.graph_break", side=key, where=keys.MODEL, message=message))
+    if result.verdict in ("diverged", "subprecision"):
+        result.causes += _switched(result, sides)
+
+
+def _left_out(name: str, trace: Trace) -> Iterator[str]:
+    """Yield what was not compared because of how a side runs."""
+    if compiled := trace.manifest.training.compiled:
+        breaks = f" with {count(len(compiled.breaks), 'graph break')}" if compiled.breaks else ""
+        yield f"{name} is compiled by {compiled.by}{breaks}: what its inner modules return was not compared"
+    if not _has_loss(trace):
+        yield f"{name} runs a training step that returns no loss: no loss is compared"
+    if trace.manifest.side and trace.manifest.side.parts > 1:
+        yield f"{name} runs each batch in {trace.manifest.side.parts} parts: their tensors were joined along dim 0"
+
+
+def _switched(result: CaseResult, sides: dict[str, Trace]) -> Iterator[Cause]:
+    """Yield the cause that the sides' switches are: nothing else differs between two sides of one framework."""
+    first = result.first_divergence
+    (one, reference), (other, candidate) = sides.items()
+    if first is None or reference.backend != candidate.backend:
+        return
+    values = {key: described(trace.manifest.side) for key, trace in sides.items() if trace.manifest.side}
+    evidence = "the two sides differ in nothing else: one model, weights, data and masks"
+    if any(_is_in_parts(trace) for trace in sides.values()):
+        if reference.manifest.modules.get(first.name) == STATISTICS:
+            evidence = "in training it normalises by the statistics of its batch, which are those of a part of it here"
+    yield Cause(id="sides.switch", where=first.name, evidence=evidence, **{one: values[one], other: values[other]})
