@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src import backend
 from keras.src.random.seed_generator import draw_seed
@@ -119,15 +120,17 @@ class Masks:
 
 
 class OrderedMasks:
-    """Draws the dropout masks of a user's model, which runs eagerly.
+    """Draws the dropout masks of a user's model, which runs eagerly, or is `traced` once and executed often.
 
     A mask is identified by the number of its draw within the step, counted among tensors with the same number of
     elements. `axes(shape)` returns, for a tensor in the layer that is being called, its axes in PyTorch's order, or
     None if they are in it already.
     """
 
-    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None]):
+    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], traced: bool = False):
         self.seed, self.axes, self.step = seed, axes, 0
+        self.part = (0, 1)  # which of how many equal parts of the batch, along the first axis, is being run
+        self._step = tf.Variable(np.int64(0), trainable=False) if traced else None
         self.repeats = random.Repeats()
         self._calls: Counter[str] = Counter()
 
@@ -153,11 +156,18 @@ class OrderedMasks:
     def on_step(self) -> None:
         """Move on to the next step, which draws other masks; called after each update."""
         self.step += 1
+        if self._step is not None:
+            self._step.assign(self.step)
         self.restart()
 
     def restart(self) -> None:
         """Draw the masks of this step again; called before its forward pass is repeated."""
         self._calls.clear()
+
+    def begin_part(self, index: int, of: int) -> None:
+        """Draw, from now on, the rows that this part of the batch has in the masks of the whole."""
+        self.part = index, of
+        self.restart()
 
     def _of_keras(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape = None, seed: Any = None) -> Any:
         """Replace Keras's dropout, whose masks a whole number as seed makes the same in every call."""
@@ -199,16 +209,19 @@ class OrderedMasks:
         `ones` has the noise shape, if there is one.
         """
         masked = x if ones is None else ones
-        name = random.mask_name(masked.shape.num_elements())
+        (part, of), size = self.part, masked.shape.num_elements()
+        name = random.mask_name(size * of)
         words = tf.constant(random.mask_key(self.seed, name, 0), tf.int64)
         draw, place = (self.step, self._calls[name]), calls.innermost() or MODEL
         self._calls[name] += 1
         if state is not None:
             draw = self.repeats.first((name, state), draw, place)
         key = Key(words, *(tf.constant(number, tf.int64) for number in draw))
+        if self._step is not None and not tf.executing_eagerly():
+            key = key._replace(step=tf.identity(self._step))
         axes = self.axes(tuple(x.shape))
         order = axes if axes and len(axes) == x.shape.rank else None
-        kept = dropout(masked, number(masked, order), rate, key)
+        kept = dropout(masked, number(masked, order) + part * size, rate, key)
         return kept if ones is None else x * kept
 
 

@@ -32,6 +32,7 @@ from parity.runtime import survey
 from parity.runtime.job import SurveyJob
 from parity.runtime.runner import Worker, begun, ended
 from parity.runtime.survey import Survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Entry, MappedError, Mapping, Match, Matching, PairContext, UnmappedError
 
 Surveyed = tuple[Survey, dict[str, Array]]
@@ -99,12 +100,17 @@ def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
     """
     own = place(folder, "keras")
     _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search)))
-    surveyed = survey.read(Path(own))
+    surveyed, values = survey.read(Path(own)), survey.activations(Path(own))
+    floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
+    trained = next((each for each in floats if not each.module or each.module == MODEL), None)
+    weights = [msgspec.structs.replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights]
+    rehearsal = msgspec.structs.replace(surveyed.rehearsal, trained=trained)
+    survey.write(Path(own), msgspec.structs.replace(surveyed, rehearsal=rehearsal, weights=weights))
     entries = [Entry(torch=[each.name], keras=[each.name], by="name") for each in surveyed.weights]
     matches = [
         Match(torch=each.key, keras=each.key, axes=list(range(len(each.shape))), by="weights")
         for each in surveyed.outputs
-        if each.module
+        if each.module not in ("", MODEL)
     ]
     return PairContext(
         search=file.search, survey=own, mapping=Mapping(entries=entries), matching=Matching(matches=matches)

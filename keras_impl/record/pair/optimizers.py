@@ -38,10 +38,12 @@ from parity.core.program import load
 from parity.trace.manifest import ParameterGroup
 
 
-def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
+def made(
+    case: Case, parameters: Sequence[Any], search: list[str], prepare: Callable[[Optimizer], None] = lambda _: None
+) -> Optimizer:
     """Return a new optimizer of these variables: the built-in one, or the one that the user's function makes.
 
-    Raises UsageError if that function returns something else.
+    `prepare` is called with it before it is built. Raises UsageError if that function returns something else.
     """
     text = case.model.train.keras_optimizer
     if not text:
@@ -54,6 +56,7 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
             raise UsageError(
                 f"train.keras_optimizer={text}: expected a keras.optimizers.Optimizer, received {received}"
             )
+    prepare(optimizer)
     optimizer.build(list(parameters))
     return optimizer
 

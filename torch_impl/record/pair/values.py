@@ -83,10 +83,8 @@ def started(model: nn.Module, case: Case) -> Iterator[tuple[str, np.ndarray]]:
     for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
         values = array(tensor)
         is_kept = case.model.keeps_weights or any(fnmatch.fnmatch(name, glob) for glob in case.model.ignore.torch)
-        if not is_kept and values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all():
-            first = float(values.flat[0])
-            noise = random.normal(case.seed, f"start/{name}", values.shape)
-            values = first + (abs(first) / 8 * noise if first else noise / 64)
+        if not is_kept:
+            values = random.spread(case.seed, f"start/{name}", values)
         if not case.model.keeps_weights:
             values = values.astype(dtype(case.precision), copy=False)
         narrow = values.astype(np.float32, copy=False)
