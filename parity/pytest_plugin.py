@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -67,14 +67,27 @@ class Parity:
         file = _usable(_asserts().files.load, Path(path))
         return self._compare(file, _asserts().command(file), vary)
 
+    def assert_equivalent(self, path: str | Path, sides: Sequence[str]) -> list[CaseResult]:
+        """Do the same as `parity.assert_equivalent`; modules are also searched for in the test file's folder."""
+        file = self._searched(_usable(_asserts().files.load, Path(path), sides=sides))
+        results: list[CaseResult] = _usable(_session(self._node.config).equivalent, file)
+        for result in results:
+            self._node.user_properties.extend(_properties(result))
+        if any(result.verdict not in _asserts().PASSED for result in results):
+            pytest.fail(_asserts().unequal_text(results, _asserts().command(file)), pytrace=False)
+        return results
+
+    def _searched(self, file: PairFile) -> PairFile:
+        return file._replace(search=[*file.search, str(self._node.path.parent)])
+
     def _compare(self, file: PairFile, again: str, vary: bool) -> CaseResult:
-        file = file._replace(search=[*file.search, str(self._node.path.parent)])
+        file = self._searched(file)
         try:
             result = _session(self._node.config).compared(file, vary)
         except (UsageError, MissingError) as error:
             self._node.user_properties.extend([(FIRST, _short(file)), ("verdict", "error")])
             raise pytest.fail.Exception(str(error), pytrace=False) from None  # else it is printed twice
-        self._node.user_properties.extend(_properties(file, result))
+        self._node.user_properties.extend(_properties(result))
         if result.verdict not in _asserts().PASSED:
             again = again or f"pytest {shlex.quote(self._node.nodeid)}"
             pytest.fail(_asserts().failure_text(result, again), pytrace=False)
@@ -85,7 +98,7 @@ def _usable(function: Any, *arguments: Any, **named: Any) -> Any:
     """Return what a function returns; turn its UsageError into a test failure without a traceback."""
     try:
         return function(*arguments, **named)
-    except UsageError as error:
+    except (UsageError, MissingError) as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
@@ -93,8 +106,8 @@ def _short(file: PairFile) -> str:
     return file.case.name.removeprefix("pair/")
 
 
-def _properties(file: PairFile, result: CaseResult) -> Iterator[tuple[str, str]]:
-    yield FIRST, _short(file)
+def _properties(result: CaseResult) -> Iterator[tuple[str, str]]:
+    yield FIRST, result.case.removeprefix("pair/")
     yield "verdict", result.verdict
     if (bits := _asserts().worst_bits(result)) is not None:
         yield "worst_bits", f"{max(bits, 0.0):z.1f}"
@@ -120,7 +133,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def parity(request: pytest.FixtureRequest) -> Parity:
     """Compare two models: `parity.assert_match(torch=..., keras=..., inputs=...)` or `parity.assert_pair("FILE.toml")`.
 
-    Both fail the test if the models are not the same computation.
+    Sides of a file: `parity.assert_equivalent("FILE.toml", sides=["torch", "accumulated"])`. All fail the test if what
+    they compare is not the same computation.
     """
     return Parity(request.node)
 

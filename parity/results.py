@@ -192,7 +192,8 @@ class CaseResult(Result):
     `error`: for the verdict "error", whether the user's input ("usage") or a backend ("backend") was at fault.
     `command`: compares this case again. `resolved`, `data`: the case with all its settings, and digests of its data.
     `extent`: how much was compared. `details`: what the HTML report draws, if --html is given.
-    `sides`: the two sides of the pair's file, where these are compared. `expected`: differences that the pair file accepts. `not_compared`: sentences on what was left out.
+    `sides`: the two sides of the pair's file, where these are compared.
+    `expected`: differences that the pair file accepts. `not_compared`: sentences on what was left out.
     `lifted`: float32 computations that were promoted to float64 in the high runs. `reproduced`: what the scripts of
     --reproduce have printed.
     """

@@ -137,9 +137,7 @@ def unknown(name: str, table: Mapping[str, Any]) -> str:
         return f"a side is named by letters, digits, _, - and dots, received {name!r}"
     if framework not in KINDS:
         return f'framework is {framework!r}, expected "torch" (the default) or "keras"'
-    known = {
-        side: [field for field in kind.__struct_fields__ if field != "name"] for side, kind in KINDS.items()
-    }
+    known = {side: [field for field in kind.__struct_fields__ if field != "name"] for side, kind in KINDS.items()}
     for key in table:
         if key == "framework" or key in known[framework]:
             continue

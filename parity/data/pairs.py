@@ -77,6 +77,10 @@ class PairData:
         """
         return self if of == 1 else _Part(self, index, of, switch)
 
+    def part_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that an output of this shape, for the whole batch, has for this data."""
+        return shape
+
     def probe(self, number: int, shape: tuple[int, ...]) -> Floats:
         """Return random factors for an output's elements; without a loss, their weighted sum is differentiated."""
         return self._rounded(random.normal(self.case.seed, f"probe/{number}", shape))
@@ -115,6 +119,10 @@ class _Part(PairData):
         if TARGET in self.pair.inputs:
             return super().target(number, shape, ids)
         return self._cut("the target", self._whole.target(number, (shape[0] * self._of, *shape[1:]), ids))
+
+    def part_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that an output of this shape, for the whole batch, has for this part."""
+        return (shape[0] // self._of, *shape[1:]) if shape else ()
 
     def _values(self, name: str, number: int) -> Array:
         return self._cut(f"the input {name}", self._whole._values(name, number))

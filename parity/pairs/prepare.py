@@ -103,7 +103,9 @@ def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
     surveyed, values = survey.read(Path(own)), survey.activations(Path(own))
     floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
     trained = next((each for each in floats if not each.module or each.module == MODEL), None)
-    weights = [msgspec.structs.replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights]
+    weights = [
+        msgspec.structs.replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights
+    ]
     rehearsal = msgspec.structs.replace(surveyed.rehearsal, trained=trained)
     survey.write(Path(own), msgspec.structs.replace(surveyed, rehearsal=rehearsal, weights=weights))
     entries = [Entry(torch=[each.name], keras=[each.name], by="name") for each in surveyed.weights]

@@ -1,8 +1,8 @@
 """The recording of a training whose batches are cut into parts: micro-batches, and the ranks that train together.
 
 What the forward passes of a step record is kept until all parts have run, and joined along the first axis, so that it
-can be compared with that of the whole batch. Of several ranks the first records; of the others only what should be equal
-on all ranks and is not.
+can be compared with that of the whole batch. Of several ranks the first one records, and the others only what should be
+equal on all ranks and is not.
 """
 
 import hashlib
@@ -29,13 +29,13 @@ class Parts(Recorder):
     def __init__(self, recorder: Recorder, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
         self._recorder, self._rank, self._gather = recorder, rank, gather
         self._parts: list[Tensors] = []
-        self._repeats: Counter[tuple[str, str]] = Counter()
+        self._called: Counter[tuple[str, str]] = Counter()
         self._shared: dict[tuple[str, str], Array] = {}
 
     def begin(self) -> None:
         """Begin the forward pass of the next part of a batch."""
         self._parts.append({})
-        self._repeats.clear()
+        self._called.clear()
 
     def join(self) -> None:
         """Store what the forward passes of all parts, on all ranks, have recorded; the batch is whole again."""
@@ -57,8 +57,8 @@ class Parts(Recorder):
         if not self.wants(kind):
             return None
         if self._parts and kind in FORWARD:
-            self._parts[-1][kind, name, self._repeats[kind, name]] = np.array(array)
-            self._repeats[kind, name] += 1
+            self._parts[-1][kind, name, self._called[kind, name]] = np.array(array)
+            self._called[kind, name] += 1
             return None
         if kind in ON_ALL:
             self._shared[kind, name] = np.array(array)

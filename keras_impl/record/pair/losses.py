@@ -117,15 +117,15 @@ class FirstOutput:
         return tf.reshape(value, ())
 
 
-def target(pair: Pair, data: PairData, step: int, torch: Survey, parts: int = 1) -> np.ndarray:
+def target(pair: Pair, data: PairData, step: int, torch: Survey) -> np.ndarray:
     """Return a step's target in canonical axis order; one that is not given is drawn for torch's output.
 
-    `data` may be one of several parts of each batch. Raises UsageError if torch's model has no output that could be trained.
+    Raises UsageError if torch's model has no output that could be trained.
     """
     trained = torch.rehearsal.trained
     if trained is None and TARGET not in pair.inputs:
         raise UsageError(f"keras={pair.keras}: torch's model returns nothing that a target could be drawn for")
-    shape = (trained.shape[0] // parts, *trained.shape[1:]) if trained and parts > 1 else trained.shape if trained else ()
+    shape = data.part_of(trained.shape) if trained else ()
     return data.target(step, shape, pair.train.loss == "cross_entropy")
 
 

@@ -159,7 +159,7 @@ class Training:
 
     def _batch(self, number: int, data: PairData) -> Batch:
         inputs = build.tensors(self.pair, data.step(number))
-        array = losses.target(self.pair, data, number, self._torch, self._setup.side.parts if data is not self._data else 1)
+        array = losses.target(self.pair, data, number, self._torch)
         target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
         weight = data.sample_weight(number)
         if self.pair.train.class_weight:

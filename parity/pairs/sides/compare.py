@@ -62,7 +62,8 @@ class SidesOfPair:
                 result = CaseResult(case=self.case(candidate), verdict="error", reason=reason)
                 result.error = error_kind(failures.values())
             else:
-                result = pairs.judged(*(Trace(self.folder / side.name) for side in sides))
+                first, second = (Trace(self.folder / side.name) for side in sides)
+                result = pairs.judged(first, second)
         except (UsageError, BackendError) as error:
             return failed(self.case(candidate), error)
         result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}

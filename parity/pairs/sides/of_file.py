@@ -80,7 +80,7 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
 
 def described(side: Side) -> str:
     """Return a side's switches in words, as they are written in the file."""
-    return ", ".join(f"{key} = {_toml(value)}" for key, value in side.changes.items()) or "no switch"
+    return ", ".join(f"{key} = {_toml(value)}" for key, value in side.changes.items()) or "plain run"
 
 
 def _toml(value: Any) -> str:

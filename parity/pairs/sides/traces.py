@@ -1,7 +1,9 @@
 """The comparison of the traces of two sides: what both have recorded by design, and what the result says of them."""
 
 from collections.abc import Iterator
+from typing import Any
 
+from parity.config.pair import UNNAMED
 from parity.core.wording import count
 from parity.details import BATCHES
 from parity.pairs import hidden
@@ -14,6 +16,7 @@ from parity.verdict.traces import side_names
 NOT_VARIED = "sides are compared on the inputs of the file alone"
 STATISTICS = "batch_norm"
 FORWARD = ("activation", "input")
+RANK = "@rank"  # ends the name of what a rank holds otherwise than the first (parity.trace.parts)
 
 
 def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
@@ -77,8 +80,9 @@ def describe(result: CaseResult, reference: Trace, candidate: Trace) -> None:
         for broken in compiled.breaks if compiled else ():
             message = f"torch.compile breaks the graph here: {broken.splitlines()[0]}"
             result.findings.append(Finding(id="compile.graph_break", side=key, where=keys.MODEL, message=message))
-    if result.verdict in ("diverged", "subprecision"):
-        result.causes += _switched(result, sides)
+    if result.verdict in ("diverged", "subprecision") and reference.backend == candidate.backend:
+        result.causes = [cause for cause in result.causes if cause.id not in UNNAMED and RANK not in cause.where]
+        result.causes += [*_unequal_ranks(sides), *_switched(result, sides)]
 
 
 def _left_out(name: str, trace: Trace) -> Iterator[str]:
@@ -92,15 +96,29 @@ def _left_out(name: str, trace: Trace) -> Iterator[str]:
         yield f"{name} runs each batch in {trace.manifest.side.parts} parts: their tensors were joined along dim 0"
 
 
+def _unequal_ranks(sides: dict[str, Trace]) -> Iterator[Cause]:
+    """Yield what ranks that train together hold otherwise than the first one, where all should hold the same."""
+    for key, trace in sides.items():
+        for file, listed in sorted(trace.manifest.files.items()):
+            for kind, name in (keys.split(each) for each in listed if RANK in each and file.startswith(hidden.HIGH)):
+                plain, _, rank = name.partition(RANK)
+                evidence = f"rank {rank} holds another {kind} than rank 0, first in {file.rpartition('/')[2]}"
+                value: dict[str, Any] = {key: f"differs on rank {rank}"}
+                yield Cause(id="sides.ranks", where=plain, evidence=evidence, **value)
+                return
+
+
 def _switched(result: CaseResult, sides: dict[str, Trace]) -> Iterator[Cause]:
-    """Yield the cause that the sides' switches are: nothing else differs between two sides of one framework."""
-    first = result.first_divergence
-    (one, reference), (other, candidate) = sides.items()
-    if first is None or reference.backend != candidate.backend:
+    """Yield the cause that the switches of two sides of one framework are: nothing else differs between them."""
+    first, modules = result.first_divergence, next(iter(sides.values())).manifest.modules
+    if first is None:
         return
-    values = {key: described(trace.manifest.side) for key, trace in sides.items() if trace.manifest.side}
+    switches = {key: trace.manifest.side for key, trace in sides.items() if trace.manifest.side}
     evidence = "the two sides differ in nothing else: one model, weights, data and masks"
-    if any(_is_in_parts(trace) for trace in sides.values()):
-        if reference.manifest.modules.get(first.name) == STATISTICS:
-            evidence = "in training it normalises by the statistics of its batch, which are those of a part of it here"
-    yield Cause(id="sides.switch", where=first.name, evidence=evidence, **{one: values[one], other: values[other]})
+    module = first.name if first.kind == "activation" else first.name.rpartition(".")[0]
+    if modules.get(module) == STATISTICS and any(map(_is_in_parts, sides.values())):
+        evidence = "in training it normalises by the statistics of its batch, which are those of a part of it here"
+    elif modules.get(module) == STATISTICS and first.kind == "buffer":
+        evidence = "its forward pass runs again in the backward pass, and updates the statistics a second time"
+    values: dict[str, Any] = {key: described(side) for key, side in switches.items()}
+    yield Cause(id="sides.switch", where=first.name, evidence=evidence, **values)

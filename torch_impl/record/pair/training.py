@@ -191,5 +191,5 @@ class Training:
         seen = survey.read(Path(self._folder)).rehearsal.trained
         shape, data, is_ids = seen.shape if seen else (), self._data, self.pair.train.loss == "cross_entropy"
         if part and self._setup.rank.of > 1:
-            data, shape = self._setup.parts(data)[0], (shape[0] // self._setup.rank.of, *shape[1:])
-        return tensor(data.target(batch.number, shape, is_ids), self.device)
+            data = self._setup.parts(data)[0]
+        return tensor(data.target(batch.number, data.part_of(shape), is_ids), self.device)
