@@ -63,13 +63,16 @@ def load(path: Path, overrides: Sequence[str] = (), sides: Sequence[str] = (), *
         raise UsageError(f"{path}: is not TOML: {error}") from None
     table = functools.reduce(cases.merge, map(cases.override, overrides), table)
     try:
-        chosen = of_file.chosen(path, table.pop("sides", {}), sides)
+        declared = table.pop("sides", {})
+        chosen = of_file.chosen(path, declared, sides)
         case = _file_case(path, of_file.completed(table, chosen), fields)
         of_file.check(path, chosen, case)
     except of_file.NoSideError:
         raise
     except UsageError as error:
-        raise PairError(f"pair/{_pair_name(path, table)}", str(error)) from None
+        is_half = declared and not sides and "missing required field" in str(error)
+        hint = "; to compare sides of this file, add --sides=A,B" if is_half else ""
+        raise PairError(f"pair/{_pair_name(path, table)}", f"{error}{hint}") from None
     search = [str(path.parent.absolute()), str(Path.cwd())]
     flags = [f"--pair={path}", *([f"--sides={','.join(sides)}"] if sides else [])]
     return PairFile(case, search, flags, path, chosen)

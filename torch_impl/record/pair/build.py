@@ -69,14 +69,14 @@ def ready(
         return model.to(device)
 
 
-def call(model: nn.Module, pair: Pair, inputs: Inputs, wrapped: nn.Module | None = None) -> Any:
-    """Return what the model returns for these inputs; it is called through what it is `wrapped` in, if anything.
+def call(model: nn.Module, pair: Pair, inputs: Inputs) -> Any:
+    """Return what the model returns for these inputs.
 
     Raises UsageError if forward does not take them or returns None, and BackendError if it raises.
     """
     args, kwargs = _arguments(model, pair, inputs)
     with user_errors(f"torch={pair.torch}: forward fails"):
-        outputs = (wrapped or model)(*args, **kwargs)
+        outputs = model(*args, **kwargs)
     if outputs is None:
         raise UsageError(f"torch={pair.torch}: forward returned None, expected a tensor, or a tuple or dict of tensors")
     return outputs

@@ -81,6 +81,7 @@ class Setup:
             self._compile(model, at, promotions)
         if self.rank.of > 1:
             self.called = DistributedDataParallel(model)
+            self.called.forward = functools.wraps(model.forward)(self.called.forward)  # its arguments go by their names
 
     def parts(self, data: PairData) -> list[PairData]:
         """Return the parts of each batch that this rank runs one after another."""

@@ -159,7 +159,7 @@ class Training:
         copies = {name: each.clone() for name, each in batch.inputs.items()}
         with self._mixed:
             with self._observed(list(copies.values())):
-                outputs = call(self.model, self.pair, copies, self._setup.called)
+                outputs = call(self._setup.called or self.model, self.pair, copies)
             self._on_return(outputs)
             return losses.training(self.pair, outputs, data, batch.number, self._search)
 
