@@ -6,7 +6,7 @@ within a step are counted while it is traced. Each replica is traced separately.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -168,6 +168,18 @@ class OrderedMasks:
         """Draw, from now on, the rows that this part of the batch has in the masks of the whole."""
         self.part = index, of
         self.restart()
+
+    def replaying(self) -> AbstractContextManager[None]:
+        """Return a context in which is drawn again what is drawn from now on."""
+        return self._replayed(self._calls.copy())
+
+    @contextmanager
+    def _replayed(self, calls_before: Counter[str]) -> Iterator[None]:
+        calls_so_far, self._calls = self._calls, calls_before
+        try:
+            yield
+        finally:
+            self._calls = calls_so_far
 
     def _of_keras(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape = None, seed: Any = None) -> Any:
         """Replace Keras's dropout, whose masks a whole number as seed makes the same in every call."""

@@ -4,14 +4,15 @@ A side is the plain run of its framework with some switches. The structs are fro
 switch that a framework does not have is no field of its struct.
 """
 
+import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from parity.config.base import Frozen, Positive
-from parity.core.errors import nearest
+from parity.core.errors import UsageError, nearest
 
 NAME = re.compile(r"\w[\w.-]*")  # a folder of traces is named by the side
 KEPT = ("python", "env")  # where a side runs: they change no step of the training
@@ -23,6 +24,7 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
     Attributes:
         name: the side's name in the pair's file.
         accumulate: cut each batch into so many micro-batches, and update once for all of them.
+        checkpointing: a glob of modules that torch.utils.checkpoint, or keras.remat, runs again in the backward pass.
         step: "module:function" that runs a training step in the place of the pair's own.
         env: further environment variables of the side's process.
         python: the interpreter that runs the side; "" for that of its framework.
@@ -30,6 +32,7 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
 
     name: str = ""
     accumulate: Positive = 1
+    checkpointing: str = ""
     step: str = ""
     env: dict[str, str] = {}
     python: str = ""
@@ -74,13 +77,11 @@ class TorchSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
 
     Attributes:
         compile: compile the model by torch.compile; true takes inductor, or aot_eager without a C++ compiler.
-        checkpointing: a glob of modules that torch.utils.checkpoint runs again in the backward pass.
         strategy: "ddp" trains in `devices` processes with torch.nn.parallel.DistributedDataParallel.
         devices: the number of these processes.
     """
 
     compile: bool | Literal["inductor", "aot_eager", "eager"] = False
-    checkpointing: str = ""
     strategy: Literal["single", "ddp"] = "single"
     devices: Positive = 1
 
@@ -119,6 +120,9 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
         super().__post_init__()
         if self.graph and self.xla:
             raise ValueError("graph and xla exclude each other: XLA compiles a graph")
+        if self.is_compiled and (self.accumulate > 1 or self.checkpointing):
+            names = "xla" if self.xla else "graph", "checkpointing" if self.checkpointing else "accumulate"
+            raise ValueError(f"{' and '.join(names)} exclude each other; give each a side of its own")
 
     @property
     def is_compiled(self) -> bool:
@@ -128,6 +132,21 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
 Side = TorchSide | KerasSide
 KINDS: dict[str, type[TorchSide] | type[KerasSide]] = {"torch": TorchSide, "keras": KerasSide}
 PLAIN = {name: kind(name=name) for name, kind in KINDS.items()}  # what needs no table in a pair's file
+
+
+def outermost(pattern: str, paths: Iterable[str], separator: str) -> list[str]:
+    """Return the modules that `checkpointing` names, without those within another one of them.
+
+    Raises UsageError if there are none.
+    """
+    known = list(paths)
+    chosen = [path for path in known if fnmatch.fnmatchcase(path, pattern)]
+    if not chosen:
+        raise UsageError(
+            f"checkpointing = {pattern!r}: the model has no such module{nearest(pattern, known)}; expected a glob of "
+            f"its modules, such as {', '.join(known[:4])}"
+        )
+    return [path for path in chosen if not any(path.startswith(outer + separator) for outer in chosen)]
 
 
 def unknown(name: str, table: Mapping[str, Any]) -> str:

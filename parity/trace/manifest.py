@@ -60,13 +60,6 @@ class ParameterGroup(msgspec.Struct, frozen=True):
         return all(isinstance(value, str) or math.isfinite(value) for value in self.settings.values())
 
 
-class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """By what a side's model was compiled, and where torch.compile broke its graph, in its own words."""
-
-    by: str
-    breaks: list[str] = []
-
-
 class Training(msgspec.Struct, frozen=True, kw_only=True):
     """How a side of a pair was trained.
 
@@ -77,7 +70,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`:
     the learning rate of the first of them before each step and after the last, None where it is no number.
     `is_scheduled`: whether a schedule sets it. `unreached`: the clipping that an optimizer does, if no gradient was so
-    large in these steps. `compiled`: how a side was compiled.
+    large in these steps. `compiled`: by what a side was compiled, and `breaks` where torch.compile broke its graph.
     """
 
     own_step: bool = False
@@ -89,7 +82,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     rates: list[float | None] = []
     is_scheduled: bool = False
     unreached: str = ""
-    compiled: Compiled | None = None
+    compiled: str = ""
+    breaks: list[str] = []
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

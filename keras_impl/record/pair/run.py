@@ -55,11 +55,12 @@ def run(run: Run) -> Account:
         weights.load()
         replica = Replica(run.recorders[0], model, None, weights)
         probe = Probe({0: replica}, run.case, LayoutRecorder(1), Counterparts(run, model, torch))
+        setup.wrap(model)
         if not setup.side.is_compiled:
             probe.attach()
         course = _Course(run, model, weights, probe, torch, setup)
         course.run()
-        training = replace(course.training, compiled=setup.compiled)
+        training = setup.told(course.training)
         if course.traced and run.at == HIGH and halves.side is None:
             training = replace(training, fitted=fitted.compare(run, course.traced, course.changed))
     parameters = {name: [0] for name in weights.canonical_trained()}

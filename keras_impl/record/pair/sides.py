@@ -4,19 +4,23 @@ A side that is compiled is traced by tf.function, without the wrappers of the la
 graph as further outputs, so that nothing is added that runs within it.
 """
 
+import functools
+import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import keras
 import tensorflow as tf
 from msgspec.structs import replace
 
+from keras_impl.record import calls, tree
 from keras_impl.record.masks import OrderedMasks
 from parity.config.schema import Case
-from parity.config.sides import KerasSide
+from parity.config.sides import KerasSide, outermost
 from parity.core.errors import UsageError
 from parity.data.pairs import PairData
-from parity.trace.manifest import Compiled
+from parity.trace.manifest import Training
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
 
@@ -50,6 +54,13 @@ class Setup:
         """Return what draws the masks; `axes` returns a tensor's axes in torch's order."""
         self.masks = OrderedMasks(self._seed, axes, traced=self.side.is_compiled)
         return self.masks
+
+    def wrap(self, model: Any) -> None:
+        """Let the model be called as the side does. Raises UsageError if it has no layer to run again."""
+        if pattern := self.side.checkpointing:
+            named = {path: layer for path, layer in tree.named(model).items() if path and hasattr(layer, "call")}
+            for path in outermost(pattern, named, "/"):
+                named[path].call = self._checkpointed(named[path].call)
 
     def parts(self, data: PairData) -> list[PairData]:
         """Return the parts of each batch that are run one after another."""
@@ -89,7 +100,21 @@ class Setup:
 
         return tf.function(traced, autograph=False, jit_compile=self.side.xla or None)
 
-    @property
-    def compiled(self) -> Compiled | None:
-        """Return by what the model was compiled; None if it was not."""
-        return Compiled(by="XLA" if self.side.xla else "tf.function") if self.side.is_compiled else None
+    def told(self, training: Training) -> Training:
+        """Return how a side was trained, with by what its model was compiled."""
+        return replace(training, compiled="XLA" if self.side.xla else "tf.function" if self.side.graph else "")
+
+    def _checkpointed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            passes, again = itertools.count(), self.masks.replaying() if self.masks else nullcontext()
+
+            def run(*tensors: Any) -> Any:
+                if next(passes) == 0:
+                    return call(*tensors, **kwargs)
+                with again, calls.unobserved():  # in the backward pass
+                    return call(*tensors, **kwargs)
+
+            return keras.remat(run)(*args)
+
+        return called

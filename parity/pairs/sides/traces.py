@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from parity.config.pair import UNNAMED
-from parity.core.wording import count
 from parity.details import BATCHES
 from parity.pairs import hidden
 from parity.pairs.sides.of_file import described
@@ -76,8 +75,7 @@ def describe(result: CaseResult, reference: Trace, candidate: Trace) -> None:
         result.extent.not_run[BATCHES] = NOT_VARIED
     for key, trace in sides.items():
         result.not_compared += _left_out(names[key], trace)
-        compiled = trace.manifest.training.compiled
-        for broken in compiled.breaks if compiled else ():
+        for broken in trace.manifest.training.breaks:
             message = f"torch.compile breaks the graph here: {broken.splitlines()[0]}"
             result.findings.append(Finding(id="compile.graph_break", side=key, where=keys.MODEL, message=message))
     if result.verdict in ("diverged", "subprecision") and reference.backend == candidate.backend:
@@ -87,9 +85,8 @@ def describe(result: CaseResult, reference: Trace, candidate: Trace) -> None:
 
 def _left_out(name: str, trace: Trace) -> Iterator[str]:
     """Yield what was not compared because of how a side runs."""
-    if compiled := trace.manifest.training.compiled:
-        breaks = f" with {count(len(compiled.breaks), 'graph break')}" if compiled.breaks else ""
-        yield f"{name} is compiled by {compiled.by}{breaks}: what its inner modules return was not compared"
+    if by := trace.manifest.training.compiled:
+        yield f"{name} is compiled by {by}: what its inner modules return was not compared"
     if not _has_loss(trace):
         yield f"{name} runs a training step that returns no loss: no loss is compared"
     if trace.manifest.side and trace.manifest.side.parts > 1:

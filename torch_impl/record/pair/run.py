@@ -99,7 +99,7 @@ class _Course:
             self._forward(tensors(self.data.step(0), self.device))
         else:
             self._differentiate()
-        self.training = replace(self.training, compiled=self.setup.compiled)
+        self.training = self.setup.told(self.training)
         self.recorder.next_step()
 
     def _train(self) -> None:

@@ -4,7 +4,6 @@ A compiled model is called without hooks and modes, which the compiler would tra
 masks in an op of its own. Where ranks train together, the first one records for all.
 """
 
-import fnmatch
 import functools
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,12 +19,11 @@ from torch.overrides import _pop_mode_temporarily
 from torch.utils.checkpoint import checkpoint
 
 from parity.config.schema import Case
-from parity.config.sides import TorchSide
-from parity.core.errors import UsageError, nearest
+from parity.config.sides import TorchSide, outermost
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
 from parity.runtime.drive import Rank
-from parity.trace.manifest import Compiled
+from parity.trace.manifest import Training
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
 from torch_impl.instruments import devices
@@ -75,8 +73,10 @@ class Setup:
     def wrap(self, model: nn.Module, at: str, promotions: list[str]) -> None:
         """Let the model be called as the side does. Raises UsageError if it has no module to checkpoint."""
         self.called = model
-        for module in _chosen(model, self.side.checkpointing) if self.side.checkpointing else ():
-            module.forward = _checkpointed(module.forward, self.masks)
+        if pattern := self.side.checkpointing:
+            named = {path: module for path, module in tree.named(model).items() if path}
+            for path in outermost(pattern, named, "."):
+                named[path].forward = _checkpointed(named[path].forward, self.masks)
         if self.side.compile:
             self._compile(model, at, promotions)
         if self.rank.of > 1:
@@ -110,10 +110,9 @@ class Setup:
         """Draw the masks of whole batches again."""
         self.masks.begin_part(0, 1)
 
-    @property
-    def compiled(self) -> Compiled | None:
-        """Return by what the model was compiled, and where that broke its graph; None if it was not."""
-        return Compiled(by=self._by, breaks=list(dict.fromkeys(self._breaks))) if self.side.compile else None
+    def told(self, training: Training) -> Training:
+        """Return how a side was trained, with by what its model was compiled, and where that broke its graph."""
+        return replace(training, compiled=self._by, breaks=list(dict.fromkeys(self._breaks)))
 
     @property
     def _cutting(self) -> str:
@@ -167,18 +166,6 @@ def _without_modes() -> Iterator[None]:
             yield
     else:
         yield
-
-
-def _chosen(model: nn.Module, pattern: str) -> list[nn.Module]:
-    """Return the modules that a glob names, without those within another one. Raises UsageError if there are none."""
-    named = {path: module for path, module in tree.named(model).items() if path}
-    paths = [path for path in named if fnmatch.fnmatchcase(path, pattern)]
-    if not paths:
-        raise UsageError(
-            f"checkpointing = {pattern!r}: the model has no such module{nearest(pattern, named)}; expected a glob of "
-            f"its modules, such as {', '.join(list(named)[:4])}"
-        )
-    return [named[path] for path in paths if not any(path.startswith(f"{outer}.") for outer in paths)]
 
 
 def _checkpointed(forward: Callable[..., Any], masks: Masks) -> Callable[..., Any]:
