@@ -42,7 +42,7 @@ class Session:
         self.folder = Path(self._scratch.name)
         kind = available(dict.fromkeys(PACKAGES, "")).kind
         self._backends = [Backend(name, "", self.folder, kind) for name in PACKAGES]
-        self._runner = Runner(self._backends)
+        self._runner: Runner | None = None
 
     def compared(self, file: PairFile, vary: bool = True) -> CaseResult:
         """Return the result of comparing a pair, with `vary` also on variations of its inputs.
@@ -54,13 +54,15 @@ class Session:
 
     def equivalent(self, file: PairFile) -> list[CaseResult]:
         """Return the results of comparing each of the file's sides with its first one. Raises MissingError."""
+        self._runner = self._runner or Runner(self._backends)
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             sides = SidesOfPair(file, self._runner.worker, Path(folder))
             return [sides.compared(candidate) for candidate in file.sides[1:]]
 
     def close(self) -> None:
         """End the processes, and delete the files that they wrote."""
-        self._runner.__exit__()
+        for closable in (*self._backends, *([self._runner] if self._runner else [])):
+            closable.close()
         self._scratch.cleanup()
 
 

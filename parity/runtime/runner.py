@@ -154,6 +154,10 @@ class Runner:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes, and refuse the jobs that wait."""
         self._turns.close()
         for side in (*self.sides, *self._further.values()):
             for backend in list(side.backends):

@@ -202,9 +202,7 @@ class StepObserver:
         """Run a tape's backward pass; note what it differentiates by the model's variables, and the result."""
         variables = tf.nest.flatten(sources)
         if self._is_backward or not any(id(variable) in self._known for variable in variables):
-            return gradient(
-                tape, target, sources, *args, **kwargs
-            )  # in a backward pass: of what keras.remat runs again
+            return gradient(tape, target, sources, *args, **kwargs)  # within a backward pass: keras.remat's own
         parts = tf.nest.flatten(target)
         total = parts[0] if len(parts) == 1 else tf.add_n([tf.reduce_sum(part) for part in parts])
         _, loss, scale = self._scaled.get(id(total), (total, total, None))

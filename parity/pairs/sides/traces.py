@@ -1,5 +1,6 @@
 """The comparison of the traces of two sides: what both have recorded by design, and what the result says of them."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from parity.verdict.traces import side_names
 NOT_VARIED = "sides are compared on the inputs of the file alone"
 STATISTICS = "batch_norm"
 FORWARD = ("activation", "input")
+LAST = re.compile(r"[./][^./]*$")  # the name of a weight in its module
 RANK = "@rank"  # ends the name of what a rank holds otherwise than the first (parity.trace.parts)
 
 
@@ -112,7 +114,7 @@ def _switched(result: CaseResult, sides: dict[str, Trace]) -> Iterator[Cause]:
         return
     switches = {key: trace.manifest.side for key, trace in sides.items() if trace.manifest.side}
     evidence = "the two sides differ in nothing else: one model, weights, data and masks"
-    module = first.name if first.kind == "activation" else first.name.rpartition(".")[0]
+    module = first.name if first.kind == "activation" else LAST.sub("", first.name)
     if modules.get(module) == STATISTICS and any(map(_is_in_parts, sides.values())):
         evidence = "in training it normalises by the statistics of its batch, which are those of a part of it here"
     elif modules.get(module) == STATISTICS and first.kind == "buffer":
