@@ -81,7 +81,7 @@ class Setup:
             self._compile(model, at, promotions)
         if self.rank.of > 1:
             self.called = DistributedDataParallel(model)
-            self.called.forward = functools.wraps(model.forward)(self.called.forward)  # its arguments go by their names
+            self.called.forward = _named_as(model.forward, self.called.forward)
 
     def parts(self, data: PairData) -> list[PairData]:
         """Return the parts of each batch that this rank runs one after another."""
@@ -168,12 +168,18 @@ def _without_modes() -> Iterator[None]:
         yield
 
 
-def _checkpointed(forward: Callable[..., Any], masks: Masks) -> Callable[..., Any]:
+def _named_as(forward: Callable[..., Any], wrapping: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `wrapping` with the signature of `forward`, by which the inputs find their arguments."""
+
     @functools.wraps(forward)
     def called(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, context_fn=masks.replaying, **kwargs)
+        return wrapping(*args, **kwargs)
 
     return called
+
+
+def _checkpointed(forward: Callable[..., Any], masks: Masks) -> Callable[..., Any]:
+    return _named_as(forward, functools.partial(checkpoint, forward, use_reentrant=False, context_fn=masks.replaying))
 
 
 class _CompiledMasks(Masks):
