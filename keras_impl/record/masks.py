@@ -23,6 +23,7 @@ from keras_impl.record.canonical import module_path
 from keras_impl.strategies.tensor_parallel import SplitDropout
 from parity.core import random
 from parity.core.errors import UsageError
+from parity.data.pairs import Rows
 from parity.trace.keys import MODEL
 
 SUPPORTED = (
@@ -129,7 +130,7 @@ class OrderedMasks:
 
     def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], traced: bool = False):
         self.seed, self.axes, self.step = seed, axes, 0
-        self.part = (0, 1)  # which of how many equal parts of the batch, along the first axis, is being run
+        self.rows: Rows | None = None  # those of the batch that are being run, where these are not all
         self._step = tf.Variable(np.int64(0), trainable=False) if traced else None
         self.repeats = random.Repeats()
         self._calls: Counter[str] = Counter()
@@ -164,9 +165,9 @@ class OrderedMasks:
         """Draw the masks of this step again; called before its forward pass is repeated."""
         self._calls.clear()
 
-    def begin_part(self, index: int, of: int) -> None:
-        """Draw, from now on, the rows that this part of the batch has in the masks of the whole."""
-        self.part = index, of
+    def begin_part(self, rows: Rows | None) -> None:
+        """Draw, from now on, the rows that a part of the batch has in the masks of the whole; None stands for all."""
+        self.rows = rows
         self.restart()
 
     def replaying(self) -> AbstractContextManager[None]:
@@ -221,8 +222,10 @@ class OrderedMasks:
         `ones` has the noise shape, if there is one.
         """
         masked = x if ones is None else ones
-        (part, of), size = self.part, masked.shape.num_elements()
-        name = random.mask_name(size * of)
+        start, size = 0, masked.shape.num_elements()
+        if self.rows is not None:
+            start, size = self.rows.within(size, calls.innermost() or MODEL)
+        name = random.mask_name(size)
         words = tf.constant(random.mask_key(self.seed, name, 0), tf.int64)
         draw, place = (self.step, self._calls[name]), calls.innermost() or MODEL
         self._calls[name] += 1
@@ -233,7 +236,7 @@ class OrderedMasks:
             key = key._replace(step=tf.identity(self._step))
         axes = self.axes(tuple(x.shape))
         order = axes if axes and len(axes) == x.shape.rank else None
-        kept = dropout(masked, number(masked, order) + part * size, rate, key)
+        kept = dropout(masked, number(masked, order) + start, rate, key)
         return kept if ones is None else x * kept
 
 

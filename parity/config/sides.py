@@ -120,8 +120,9 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
         super().__post_init__()
         if self.graph and self.xla:
             raise ValueError("graph and xla exclude each other: XLA compiles a graph")
-        if self.is_compiled and (self.accumulate > 1 or self.checkpointing):
-            names = "xla" if self.xla else "graph", "checkpointing" if self.checkpointing else "accumulate"
+        others = [key for key in ("accumulate", "checkpointing", "step") if key in self.changes]
+        if self.is_compiled and others:
+            names = "xla" if self.xla else "graph", others[0]
             raise ValueError(f"{' and '.join(names)} exclude each other; give each a side of its own")
 
     @property

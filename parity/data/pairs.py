@@ -2,8 +2,9 @@
 
 import hashlib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,38 @@ from parity.config.schema import Case
 from parity.core import random
 from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError, nearest
+
+
+class Rows(NamedTuple):
+    """Consecutive rows of a batch of `whole` rows."""
+
+    first: int
+    number: int
+    whole: int
+
+    def within(self, size: int, where: str) -> tuple[int, int]:
+        """Return the place of a tensor of `size` elements of these rows in that of the whole batch, and its size.
+
+        Raises UsageError if it has no equal rows.
+        """
+        if size % self.number:
+            raise UsageError(
+                f"{where}: a dropout mask of {size} elements has no {self.number} rows of samples along dim 0, so that "
+                "it is no part of the whole batch's mask; leave the dropout out to compare these sides"
+            )
+        return size // self.number * self.first, size // self.number * self.whole
+
+
+def rows_of(given: Iterable[Array], batch: Iterable[Array]) -> Rows | None:
+    """Return which rows of a batch's inputs a model is given; None for all of them, or others."""
+    for whole in batch:
+        for array in given:
+            number, total = len(array) if array.ndim else 0, len(whole) if whole.ndim else 0
+            if 0 < number < total and array.shape[1:] == whole.shape[1:]:
+                for first in range(total - number + 1):
+                    if np.array_equal(array, whole[first : first + number]):
+                        return Rows(first, number, total)
+    return None
 
 
 class PairData:

@@ -25,6 +25,7 @@ from torch.nn import functional
 from parity.core import random
 from parity.core.errors import UsageError
 from parity.core.patches import applied
+from parity.data.pairs import Rows
 from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number
 from torch_impl.record import calls, tree
@@ -49,7 +50,7 @@ class Masks:
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
         self.seed, self.replica, self.ordered = seed, replica, ordered
         self.step = 0
-        self.part = (0, 1)  # which of how many equal parts of the batch, along the first axis, is being run
+        self.rows: Rows | None = None  # those of the batch that are being run, where these are not all
         self.repeats = random.Repeats()
         self._calls: Counter[tuple[str, int]] = Counter()
         self._is_replayed = False
@@ -79,9 +80,9 @@ class Masks:
         """Draw the masks of this step again; called before its forward pass is repeated."""
         self._calls.clear()
 
-    def begin_part(self, index: int, of: int) -> None:
-        """Draw, from now on, the rows that this part of the batch has in the masks of the whole."""
-        self.part = index, of
+    def begin_part(self, rows: Rows | None) -> None:
+        """Draw, from now on, the rows that a part of the batch has in the masks of the whole; None stands for all."""
+        self.rows = rows
         self.restart()
 
     def replaying(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -109,15 +110,16 @@ class Masks:
                 "dropout among them, and shared masks are drawn once; build the model without checkpointing, which "
                 "changes no value"
             )
-        part, of = self.part
-        place, name = name, random.mask_name(x.numel() * of) if self.ordered else name
+        start, size = (0, x.numel()) if self.rows is None else self.rows.within(x.numel(), name or MODEL)
+        place, name = name, random.mask_name(size) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
         draw = self.step, self._calls[name, replica]
         self._calls[name, replica] += 1
         if self.ordered:
             draw = self.repeats.first((name, _drawn_from(x.device)), draw, place or MODEL)
-        numbers = number(x) + part * x.numel() if part else number(x)
-        return dropout(x, numbers, rate, Key(random.mask_key(self.seed, name, replica), *draw))
+        return dropout(
+            x, number(x) + start if start else number(x), rate, Key(random.mask_key(self.seed, name, replica), *draw)
+        )
 
     def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
         """Return replacements of the functions of nn.functional that drop, by name."""

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from keras_impl.record.masks import OrderedMasks
 from parity.config.schema import Case
 from parity.config.sides import KerasSide, outermost
 from parity.core.errors import UsageError
-from parity.data.pairs import PairData
+from parity.data.pairs import PairData, Rows, rows_of
 from parity.trace.manifest import Training
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
@@ -33,12 +34,14 @@ class Setup:
     Attributes:
         side: the switches.
         masks: draws the dropout masks; none is drawn before `draw`.
+        batch: the inputs of a step of the user's own; none for a plain step.
     """
 
     def __init__(self, case: Case, side: KerasSide | None = None) -> None:
-        self.side = side or KerasSide()
+        self.side, self.is_plain = side or KerasSide(), side is None
         self._seed = case.seed
         self.masks: OrderedMasks | None = None
+        self.batch: list[np.ndarray] = []
 
     def case(self, case: Case) -> Case:
         """Return the pair's case, with the side's own training step in the place of the pair's."""
@@ -70,12 +73,18 @@ class Setup:
     def begin_part(self, number: int) -> None:
         """Let the masks be those of one of the parts."""
         if self.masks and self.side.parts > 1:
-            self.masks.begin_part(number, self.side.parts)
+            self.masks.begin_part(Rows(number, 1, self.side.parts))
+
+    def begin_call(self, given: list[tf.Tensor]) -> None:
+        """Let the masks be those of the rows of the batch with which a step of the user's own calls the model."""
+        if self.masks and self.batch and (rows := rows_of((each.numpy() for each in given), self.batch)):
+            self.masks.begin_part(rows)
 
     def end(self) -> None:
         """Draw the masks of whole batches again."""
+        self.batch = []
         if self.masks:
-            self.masks.begin_part(0, 1)
+            self.masks.begin_part(None)
 
     def accumulate(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Let an optimizer that is not built yet update once for all parts. Raises UsageError if it does by itself."""

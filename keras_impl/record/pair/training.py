@@ -178,6 +178,8 @@ class Training:
             record(Step(*step, *self._said))
             return
         steps = []
+        if self.pair.train.keras_step and not self._setup.is_plain:
+            self._setup.batch = [tensor.numpy() for tensor in self.batch(number).inputs.values()]
         for part, batch in enumerate(self.parts(number)):
             self._setup.begin_part(part)
             steps.append(self._step(batch))
@@ -263,7 +265,12 @@ class Training:
     def _observed(self) -> ExitStack:
         """Report the calls of the whole model; those of a tf.Module are reported by the loop."""
         root = {"": self.model} if isinstance(self.model, keras.Layer) else {}
-        return calls.observed(root, lambda _: self._on_call(), lambda _, outputs: self._on_return(outputs))
+
+        def on_call(call: calls.Call) -> None:
+            self._setup.begin_call(call.tensors)
+            self._on_call()
+
+        return calls.observed(root, on_call, lambda _, outputs: self._on_return(outputs))
 
     def _looped(self, batch: Batch) -> None:
         """Run a step of the guide's loop."""

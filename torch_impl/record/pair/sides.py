@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from msgspec.structs import replace
@@ -21,14 +22,16 @@ from torch.utils.checkpoint import checkpoint
 from parity.config.schema import Case
 from parity.config.sides import TorchSide, outermost
 from parity.core.precision import HIGH
-from parity.data.pairs import PairData
+from parity.data.pairs import PairData, Rows, rows_of
 from parity.runtime.drive import Rank
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Training
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
 from torch_impl.instruments import devices
-from torch_impl.record import calls, tree
+from torch_impl.record import calls, tree, weights
 from torch_impl.record.masks import Masks
+from torch_impl.record.pair.outputs import flat
 from torch_impl.record.precision import promote_graph
 
 
@@ -40,14 +43,16 @@ class Setup:
         called: what the training calls: the model, or what it is wrapped in; set by `wrap`.
         masks: draws the dropout masks.
         rank: that of this process, among those that train together.
+        batch: the inputs of a step of the user's own, on all ranks; none for a plain step.
         on_outputs: is called with what a compiled model returns, which has no hooks.
     """
 
     def __init__(self, case: Case, side: TorchSide | None = None) -> None:
-        self.side = side or TorchSide()
+        self.side, self.is_plain = side or TorchSide(), side is None
         self.rank = devices.rank() if self.side.ranks > 1 else Rank(0, 1)
         self.masks = (_CompiledMasks if self.side.compile else Masks)(case.seed, 0, ordered=True)
         self.called: nn.Module | None = None
+        self.batch: list[np.ndarray] = []
         self.on_outputs: Callable[[Any], object] = lambda _: None
         self._breaks: list[str] = []
         self._by = ""
@@ -91,7 +96,18 @@ class Setup:
     def begin_part(self, number: int) -> None:
         """Let the masks be those of one of this rank's parts."""
         if self.side.parts > 1:
-            self.masks.begin_part(self.rank.number * self.side.accumulate + number, self.side.parts)
+            self.masks.begin_part(Rows(self.rank.number * self.side.accumulate + number, 1, self.side.parts))
+
+    def begin_call(self, given: Any) -> None:
+        """Let the masks be those of the rows of the batch with which a step of the user's own calls the model."""
+        if rows := rows_of(map(weights.array, flat(given)), self.batch):
+            self.masks.begin_part(rows)
+
+    def observed(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """Return a context in which each call of the model by a step of the user's own begins its part of the batch."""
+        if self.is_plain or self.side.compile:  # which is called without hooks
+            return nullcontext()
+        return calls.observed({MODEL: model}, lambda call: self.begin_call((call.args, call.kwargs)), lambda *_: None)
 
     def unsynchronised(self, number: int) -> AbstractContextManager[None]:
         """Return a context without exchange of gradients for all parts but a rank's last one, as DDP's guide has it."""
@@ -108,7 +124,8 @@ class Setup:
 
     def end(self) -> None:
         """Draw the masks of whole batches again."""
-        self.masks.begin_part(0, 1)
+        self.batch = []
+        self.masks.begin_part(None)
 
     def told(self, training: Training) -> Training:
         """Return how a side was trained, with by what its model was compiled, and where that broke its graph."""
@@ -143,6 +160,7 @@ class Setup:
         counted.clear()
 
         def called(*args: Any, **kwargs: Any) -> Any:
+            self.begin_call((args, kwargs))
             with calls.untracked(), _without_modes():
                 outputs = compiled(*args, **kwargs)
             self._breaks += counted

@@ -165,7 +165,8 @@ class Training:
 
     def _own_step(self, batch: Batch) -> Step:
         seen = StepObserver(self.trained)
-        with seen.watched(), self._observed(list(batch.inputs.values())):
+        self._setup.batch = list(self._data.step(batch.number).values())
+        with seen.watched(), self._setup.observed(self.model), self._observed(list(batch.inputs.values())):
             returned = self._run(batch)
         if (own := losses.number(returned)) is not None:
             return Step([self._setup.mean(own)], self._target(batch), seen.gradients, updates=seen.is_applied)
