@@ -55,12 +55,23 @@ def island():
     return nn.Sequential(nn.Linear(8, 8), Island(), nn.Linear(8, 3))
 
 
+def small():
+    return nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Dropout(0.25), nn.Linear(8, 3))
+
+
+def ungraphed():
+    model = small()
+    model.forward = torch.compiler.disable(model.forward)
+    return model
+
+
 def decomposed():
     """A model one of whose ops is decomposed wrongly by inductor."""
     from torch._inductor import decomposition
 
-    decomposition.decompositions[torch.ops.aten.softplus.default] = lambda x, *_: torch.log1p(torch.exp(1.001 * x))
-    return nn.Sequential(nn.Linear(8, 8), nn.Softplus(), nn.Linear(8, 3))
+    elu = torch.ops.aten.elu.default
+    decomposition.decompositions[elu] = lambda x, *_: torch.where(x > 0, x, 1.001 * torch.expm1(x))
+    return small()
 
 
 def loss_of(model, batch):
@@ -222,7 +233,7 @@ SAME = [
     ("layers", "torch,accumulated,checkpointed,ddp,both", ""),
     pytest.param("layers", "torch,compiled,elsewhere", "", marks=pytest.mark.slow),
     ("batches", "torch,compiled", ""),
-    pytest.param("batches", "torch,inductor", "", marks=pytest.mark.slow),
+    pytest.param("small", "torch,inductor", "", marks=pytest.mark.slow),
     pytest.param("island", "torch,compiled,checkpointed", "", marks=pytest.mark.slow),
     ("layers", "torch,reduced,halves", OWN),
     ("layers", "keras,graph,keras_accumulated,keras_checkpointed", ""),
@@ -285,6 +296,13 @@ def test_a_failing_assertion_has_the_table(session: Session, folder: Path, monke
         ["pair/batches@torch,accumulated", "diverged"],
     ]
     assert lines[-1] == f"  again: python -m parity.compare --pair={path} --sides=torch,plain,accumulated"
+
+
+@pytest.mark.slow
+def test_a_model_of_which_nothing_is_compiled_is_an_error(session: Session, folder: Path) -> None:
+    (result,) = compared(session, folder, "ungraphed", "torch,compiled")
+    assert result.verdict == "error"
+    assert "torch.compile has made no graph of the model" in result.reason
 
 
 @pytest.mark.parametrize(

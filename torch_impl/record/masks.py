@@ -13,7 +13,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -85,9 +85,9 @@ class Masks:
         self.rows = rows
         self.restart()
 
-    def replaying(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Return the contexts of torch.utils.checkpoint: the second draws again what is drawn from now on."""
-        return nullcontext(), self._replayed(self._calls.copy())
+    def replaying(self) -> AbstractContextManager[None]:
+        """Return a context in which is drawn again what is drawn from now on."""
+        return self._replayed(self._calls.copy())
 
     @contextmanager
     def _replayed(self, calls_before: Counter[tuple[str, int]]) -> Iterator[None]:

@@ -7,7 +7,7 @@ masks in an op of its own. Where ranks train together, the first one records for
 import functools
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,14 @@ import torch.distributed as dist
 from msgspec.structs import replace
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.overrides import _pop_mode_temporarily
+from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
 from torch.utils.checkpoint import checkpoint
 
 from parity.config.schema import Case
 from parity.config.sides import TorchSide, outermost
+from parity.core.errors import BackendError
 from parity.core.precision import HIGH
+from parity.core.wording import count
 from parity.data.pairs import PairData, Rows, rows_of
 from parity.runtime.drive import Rank
 from parity.trace.keys import MODEL
@@ -55,7 +57,7 @@ class Setup:
         self.batch: list[np.ndarray] = []
         self.on_outputs: Callable[[Any], object] = lambda _: None
         self._breaks: list[str] = []
-        self._by = ""
+        self._by, self._graphs = "", 0
 
     def case(self, case: Case) -> Case:
         """Return the pair's case, with the side's own training step in the place of the pair's."""
@@ -128,8 +130,16 @@ class Setup:
         self.masks.begin_part(None)
 
     def told(self, training: Training) -> Training:
-        """Return how a side was trained, with by what its model was compiled, and where that broke its graph."""
-        return replace(training, compiled=self._by, breaks=list(dict.fromkeys(self._breaks)))
+        """Return how a side was trained, with by what its model was compiled, and where that broke its graph.
+
+        Raises BackendError if nothing was compiled.
+        """
+        if not self.side.compile:
+            return training
+        if not self._graphs:
+            raise BackendError("torch.compile has made no graph of the model, which has run op by op")
+        by = f"{self._by} ({count(self._graphs, 'graph')})"
+        return replace(training, compiled=by, breaks=list(dict.fromkeys(self._breaks)))
 
     @property
     def _cutting(self) -> str:
@@ -151,11 +161,13 @@ class Setup:
         compile_graph = dynamo.lookup_backend(self._by)
 
         def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+            self._graphs += 1
             if at == HIGH:
                 promote_graph(graph, promotions)
             return compile_graph(graph, inputs)
 
-        compiled = torch.compile(model._call_impl, backend=backend)
+        # By itself dynamo skips what stands in torch's files, so that a model of torch's own modules would run as it is.
+        compiled = torch.compile(dynamo.external_utils.wrap_inline(model._call_impl), backend=backend)
         counted = dynamo.utils.counters["graph_break"]
         counted.clear()
 
@@ -196,8 +208,21 @@ def _named_as(forward: Callable[..., Any], wrapping: Callable[..., Any]) -> Call
     return called
 
 
+@contextmanager
+def _entered(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
 def _checkpointed(forward: Callable[..., Any], masks: Masks) -> Callable[..., Any]:
-    return _named_as(forward, functools.partial(checkpoint, forward, use_reentrant=False, context_fn=masks.replaying))
+    """Return a function that torch.utils.checkpoint runs again, with the masks and the modes of the first time."""
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), _entered(masks.replaying(), *_get_current_function_mode_stack())
+
+    return _named_as(forward, functools.partial(checkpoint, forward, use_reentrant=False, context_fn=contexts))
 
 
 class _CompiledMasks(Masks):
