@@ -61,8 +61,10 @@ class Session:
 
     def close(self) -> None:
         """End the processes, and delete the files that they wrote."""
-        for closable in (*self._backends, *([self._runner] if self._runner else [])):
-            closable.close()
+        if self._runner:
+            self._runner.close()
+        for backend in self._backends:
+            backend.close()
         self._scratch.cleanup()
 
 

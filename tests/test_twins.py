@@ -118,6 +118,7 @@ EXCEPTIONS = {
         "innermost": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
         "is_backward": "torch.utils.checkpoint calls modules in the backward pass",
         "tracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
+        "unobserved": "torch tells of itself that a backward pass is running, in which modules are called again",
         "untracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
     },
     "record/masks.py": {

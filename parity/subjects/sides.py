@@ -29,8 +29,9 @@ class SidePair(Subject):
     def __init__(self, sides: SidesOfPair, candidate: Side) -> None:
         self._sides, self._candidate = sides, candidate
         file = sides.file
-        self.case, self.flags = replace(file.case, name=sides.case(candidate)), file.flags
-        self.again = " ".join(map(shlex.quote, file.flags))
+        self.case = replace(file.case, name=sides.case(candidate))
+        self.flags = [*file.flags[:-1], f"--sides={file.sides[0].name},{candidate.name}"]
+        self.again = " ".join(map(shlex.quote, self.flags))
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record what is not recorded yet, and compare."""

@@ -67,10 +67,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     `returns_loss`: whether a step of the user's own returns its loss; else what it differentiates was recorded.
     `waiting`: the steps of a training with a step of the user's own in which no optimizer updated anything. `repeated`:
     the modules whose dropout masks repeat earlier ones, because of a seed of the user's. `fitted`: how `fit` trains the
-    model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`:
-    the learning rate of the first of them before each step and after the last, None where it is no number.
-    `is_scheduled`: whether a schedule sets it. `unreached`: the clipping that an optimizer does, if no gradient was so
-    large in these steps. `compiled`: by what a side was compiled, and `breaks` where torch.compile broke its graph.
+    model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`: the learning rate of the
+    first of them before each step and after the last, None where it is no number. `is_scheduled`: whether a schedule
+    sets it. `unreached`: the clipping that an optimizer does, if no gradient was so large in these steps. `compiled`:
+    by what; `breaks`: where torch.compile broke the graph.
     """
 
     own_step: bool = False
@@ -99,10 +99,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     digest (tensorfile.Writer). `moved`: the keys whose tensors changed when the high run was repeated unchanged,
     with the largest difference.
 
-    For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `training`
-    tells how the model was trained; `mapping` and
-    `matching`, in Keras's trace only, tell how its tensors were renamed to torch's. `side`: which of the sides in the
-    pair's file it is, where these are compared.
+    For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `training` tells
+    how the model was trained; `mapping` and `matching`, in Keras's trace only, tell how its tensors were renamed to
+    torch's. `side`: a side of the pair's file.
     """
 
     schema: int = SCHEMA

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LINES, FILES, LONGEST = 66_600, 459, 312  # of all source; the goal is 48,000 lines in 330 files of at most 300
+# Of all source; the goal is 48,000 lines in 330 files of at most 300. Of these, 1,600 lines in nine files are the sides
+# of a pair's file: twelve switches, their recording in both frameworks, and what is joined of micro-batches and ranks.
+LINES, FILES, LONGEST = 68_200, 468, 314
 
 
 def sizes(*packages: str) -> dict[str, int]:

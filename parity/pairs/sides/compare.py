@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from parity.config.sides import Side
-from parity.core.errors import BackendError, UsageError
+from parity.core.errors import BackendError, MissingError, UsageError
 from parity.pairs import compare as pairs
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import prepare, prepare_alone, survey_torch
@@ -66,6 +66,10 @@ class SidesOfPair:
                 result = pairs.judged(first, second)
         except (UsageError, BackendError) as error:
             return failed(self.case(candidate), error)
+        except MissingError as error:
+            if not any(side.python for side in sides):
+                raise
+            return failed(self.case(candidate), BackendError(str(error)))  # of this side's interpreter alone
         result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
         return result
 

@@ -78,7 +78,7 @@ def describe(result: CaseResult, reference: Trace, candidate: Trace) -> None:
     for key, trace in sides.items():
         result.not_compared += _left_out(names[key], trace)
         for broken in trace.manifest.training.breaks:
-            message = f"torch.compile breaks the graph here: {broken.splitlines()[0]}"
+            message = f"torch.compile breaks the graph here: {broken}"
             result.findings.append(Finding(id="compile.graph_break", side=key, where=keys.MODEL, message=message))
     if result.verdict in ("diverged", "subprecision") and reference.backend == candidate.backend:
         result.causes = [cause for cause in result.causes if cause.id not in UNNAMED and RANK not in cause.where]

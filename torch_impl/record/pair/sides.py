@@ -166,7 +166,7 @@ class Setup:
                 promote_graph(graph, promotions)
             return compile_graph(graph, inputs)
 
-        # By itself dynamo skips what stands in torch's files, so that a model of torch's own modules would run as it is.
+        # By itself dynamo skips what stands in torch's files, so that a model of torch's modules would run op by op.
         compiled = torch.compile(dynamo.external_utils.wrap_inline(model._call_impl), backend=backend)
         counted = dynamo.utils.counters["graph_break"]
         counted.clear()
@@ -175,7 +175,7 @@ class Setup:
             self.begin_call((args, kwargs))
             with calls.untracked(), _without_modes():
                 outputs = compiled(*args, **kwargs)
-            self._breaks += counted
+            self._breaks += [reason.partition("\n")[0].strip() for reason in counted]  # further lines are advice
             self.on_outputs(outputs)
             return outputs
 
