@@ -144,6 +144,15 @@ def batches():
 
 def kinked():
     return tower(of.Dense(8), Kinked())
+
+
+def halves(model, optimizer, batch):
+    sums = [tf.zeros_like(variable) for variable in model.trainable_variables]
+    for x, target in zip(tf.split(batch["x"], 2), tf.split(batch["target"], 2)):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - target) ** 2) / 2
+        sums = [a + b for a, b in zip(sums, tape.gradient(loss, model.trainable_variables))]
+    optimizer.apply(sums, model.trainable_variables)
 '''
 PAIR = """
 [pair]
@@ -193,6 +202,9 @@ xla = true
 [sides.keras_accumulated]
 framework = "keras"
 accumulate = 4
+[sides.keras_halves]
+framework = "keras"
+step = "sides_keras:halves"
 [sides.keras_checkpointed]
 framework = "keras"
 checkpointing = "blocks"
@@ -237,7 +249,7 @@ SAME = [
     pytest.param("island", "torch,compiled,checkpointed", "", marks=pytest.mark.slow),
     ("layers", "torch,reduced,halves", OWN),
     ("layers", "keras,graph,keras_accumulated,keras_checkpointed", ""),
-    pytest.param("layers", "keras,xla", "", marks=pytest.mark.slow),
+    pytest.param("layers", "keras,xla,keras_halves", "", marks=pytest.mark.slow),
     pytest.param("batches", "graph,xla,keras", "", marks=pytest.mark.slow),
     pytest.param("layers", "accumulated,graph,keras_accumulated", "", marks=pytest.mark.slow),
 ]

@@ -37,8 +37,9 @@ class Rows(NamedTuple):
 
 def rows_of(given: Iterable[Array], batch: Iterable[Array]) -> Rows | None:
     """Return which rows of a batch's inputs a model is given; None for all of them, or others."""
+    arrays = list(given)
     for whole in batch:
-        for array in given:
+        for array in arrays:
             number, total = len(array) if array.ndim else 0, len(whole) if whole.ndim else 0
             if 0 < number < total and array.shape[1:] == whole.shape[1:]:
                 for first in range(total - number + 1):

@@ -79,6 +79,10 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, tables: str, sides: str
 def test_a_switch_of_a_training_needs_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"accumulate changes a training, and this pair has none; add a section \[tr"):
         loaded(tmp_path, "[sides.a]\naccumulate = 2\n", "torch,a", PAIR.replace("[train]\n", ""))
+    with pytest.raises(
+        UsageError, match="accumulate cuts the batches of a plain step, and torch_step is one of your own"
+    ):
+        loaded(tmp_path, 'torch_step = "a:c"\n[sides.a]\naccumulate = 2\n', "torch,a")
     path = tmp_path / "pair.toml"
     path.write_text(PAIR + "[sides.a]\n")
     with pytest.raises(UsageError, match="to compare sides of this file, add --sides=A,B"):

@@ -76,6 +76,11 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
                 f"{path}: [sides.{side.name}]: {side.needs_training[0]} changes a training, and this pair has none; "
                 "add a section [train]"
             )
+        if side.accumulate > 1 and case.model.train and getattr(case.model.train, f"{side.framework}_step"):
+            raise UsageError(
+                f"{path}: [sides.{side.name}]: accumulate cuts the batches of a plain step, and {side.framework}_step "
+                'is one of your own; give the side a step that accumulates, as step = "module:function"'
+            )
 
 
 def described(side: Side) -> str:
