@@ -9,13 +9,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from parity.config.sides import KINDS
 from parity.results import SCHEMA, CaseResult, Cause, Check, LayoutCheck, Report
 
+SPARSE = [kind.__name__ for kind in (Cause, *KINDS.values())]
 PAGE = Path(__file__).with_name("report.schema.json")
 
 
 def schema() -> dict[str, Any]:
-    """Return the schema of a whole report. It holds every field, but of a cause those that say something."""
+    """Return the schema of a whole report. It holds every field, but of a cause or a side those that say something."""
     case = _with(CaseResult, checks=dict[str, Any])  # msgspec has no schema for a union of plain structs
     whole = _with(Report, cases=list[case], schema=Literal[SCHEMA])
     (report, *checks), parts = msgspec.json.schema_components(
@@ -23,8 +25,8 @@ def schema() -> dict[str, Any]:
     )
     parts["CaseResult"]["properties"]["checks"]["additionalProperties"] = {"anyOf": checks}
     for name, part in parts.items():
-        if name != Cause.__name__:
-            part["required"] = list(part["properties"])
+        if name not in SPARSE:
+            part["required"] = [field for field in part["properties"] if field != "sides" or name != case.__name__]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **report, "$defs": parts}
 
 

@@ -131,7 +131,7 @@ class Adam(PyTorchClipping, keras.optimizers.Adam):
 
         In float64 whatever the precision, as in PyTorch, because the difference cancels at small t.
         """
-        step = tf.cast(self.iterations.value + 1, tf.float64)
+        step = tf.cast(tf.convert_to_tensor(self.iterations) + 1, tf.float64)
         return 1 - tf.pow(tf.constant(beta, tf.float64), step)
 
     def get_config(self) -> dict:

@@ -9,7 +9,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = ["assert_certified", "assert_match", "assert_pair"]
+__all__ = ["assert_certified", "assert_equivalent", "assert_match", "assert_pair"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`assert_match`, `assert_pair` and `assert_certified`: assert that two models are the same computation.
+"""`assert_match`, `assert_pair`, `assert_certified`, `assert_equivalent`: assert that models are the same computation.
 
 The AssertionError says where the models differ and, if known, why. The first call starts one process for each
 framework; later calls use the same processes, which end with the interpreter.
@@ -21,10 +21,12 @@ from parity.core.errors import UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
+from parity.pairs.sides.compare import SidesOfPair
 from parity.report import terminal
 from parity.results import CaseResult, Check
 from parity.runtime.backend import PACKAGES, Backend
 from parity.runtime.resources import available
+from parity.runtime.runner import Runner
 from parity.subjects.certified import judged_by
 
 # An input of a pair: a description such as "float32[8,16]", an array of its values, or the fields of a PairInput.
@@ -41,6 +43,7 @@ class Session:
         self.folder = Path(self._scratch.name)
         kind = available(dict.fromkeys(PACKAGES, "")).kind
         self._backends = [Backend(name, "", self.folder, kind) for name in PACKAGES]
+        self._runner: Runner | None = None
 
     def compared(self, file: PairFile, vary: bool = True) -> CaseResult:
         """Return the result of comparing a pair, with `vary` also on variations of its inputs.
@@ -59,8 +62,17 @@ class Session:
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             return judged_by(file, side, Path(folder), builder, search=search)
 
+    def equivalent(self, file: PairFile) -> list[CaseResult]:
+        """Return the results of comparing each of the file's sides with its first one. Raises MissingError."""
+        self._runner = self._runner or Runner(self._backends)
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            sides = SidesOfPair(file, self._runner.worker, Path(folder))
+            return [sides.compared(candidate) for candidate in file.sides[1:]]
+
     def close(self) -> None:
         """End the processes, and delete the files that they wrote."""
+        if self._runner:
+            self._runner.close()
         for backend in self._backends:
             backend.close()
         self._scratch.cleanup()
@@ -107,6 +119,20 @@ def again_certified(builder: str, certificate: str | Path, framework: str) -> st
     """Return the command that judges a builder's model by a certificate."""
     flags = [f"--certificate={certificate}", f"--{framework}={builder}"]
     return f"python -m parity.compare {' '.join(map(shlex.quote, flags))}"
+
+
+def assert_equivalent(path: str | Path, sides: Sequence[str]) -> list[CaseResult]:
+    """Assert that the sides of a pair file are the same computation as the first of them.
+
+    `sides` are names as in `--sides`, e.g. ["plain", "accumulated"]. Returns a result for each side but the first.
+    Raises AssertionError if one of them differs or cannot be run, UsageError if the file cannot be used, and
+    MissingError where a framework is not installed.
+    """
+    file = files.load(Path(path), sides=sides)
+    results = _session().equivalent(file)
+    if any(result.verdict not in PASSED for result in results):
+        raise AssertionError(unequal_text(results, command(file)))
+    return results
 
 
 def _asserted(session: Session, file: PairFile, again: str, vary: bool) -> CaseResult:
@@ -173,6 +199,13 @@ def failure_text(result: CaseResult, again: str = "") -> str:
     """Return why a pair failed (where, which cause, how many bits) and the command that runs it again."""
     text = terminal.text(result)
     return text if not again or again in text else f"{text}\n  again: {again}"
+
+
+def unequal_text(results: Sequence[CaseResult], again: str) -> str:
+    """Return the table of several sides, why those that differ do, and the command that runs them again."""
+    table = terminal.table(results)
+    told = [terminal.text(result) for result in results if result.verdict not in PASSED]
+    return "\n".join([table, *told, f"  again: {again}"])
 
 
 def worst_bits(result: CaseResult) -> float | None:

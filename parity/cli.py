@@ -86,6 +86,18 @@ def add_pythons(parser: argparse.ArgumentParser) -> None:
     add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
 
 
+def add_sides(parser: argparse.ArgumentParser) -> None:
+    """Add `--sides`, which compares sides of a pair's file in the place of the two frameworks."""
+    parser.add_argument(
+        "--sides",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="A,B[,C...]",
+        help="compare these sides of the pair file, each with the first: plain runs of a framework ('torch', 'keras') "
+        "or what the file declares as [sides.NAME], e.g. accumulate = 4",
+    )
+
+
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """Add `--timeout`, the time after which a process that makes no progress counts as hung."""
     parser.add_argument(
@@ -124,7 +136,7 @@ def pair_files(args: argparse.Namespace, on: Devices) -> tuple[list[PairFile], l
     errors: list[PairError] = []
     for path in args.pair:
         try:
-            files.append(pairs.load(path, args.set, **fields))
+            files.append(pairs.load(path, args.set, getattr(args, "sides", []), **fields))
         except PairError as error:  # reported as this pair's result; the other pairs are still compared
             errors.append(error)
     if getattr(args, "torch", ""):

@@ -27,6 +27,7 @@ from parity.config.schema import Case
 from parity.core import inputs
 from parity.core.errors import UsageError
 from parity.pairs.accepting.suggest import accept
+from parity.pairs.sides.compare import SidesOfPair
 from parity.repair import flags
 from parity.report import ci, markdown, output, terminal
 from parity.report.console import progress
@@ -39,6 +40,7 @@ from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.pair import UserPair
+from parity.subjects.sides import subjects as sides_of
 from parity.subjects.subject import Subject, compared_folders
 
 S = TypeVar("S", bound=Subject)
@@ -116,6 +118,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     cli.add_training_flags(parser)
     cli.add_pythons(parser)
     cli.add_timeout(parser)
+    cli.add_sides(parser)
     add("--torch", default="", metavar="MODULE:FN", help="pair without a file: function that returns a torch.nn.Module")
     add("--keras", default="", metavar="MODULE:FN", help="pair without a file: function that returns a keras.Model")
     add(
@@ -172,6 +175,11 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
         parser.error(
             "--accept writes into a pair file: it needs --pair=FILE.toml, and takes neither --set nor --golden"
         )
+    if args.sides and (args.golden or args.accept or args.mapping or args.repair or args.reproduce or not args.pair):
+        parser.error(
+            "--sides compares sides of a pair file: it needs --pair=FILE.toml, and takes none of --golden, --accept, "
+            "--mapping, --repair and --reproduce"
+        )
     if args.mapping and not (args.pair or args.torch or args.certificate):
         parser.error("--mapping is for pairs only: it needs --pair=FILE.toml, or --torch, --keras and --input")
 
@@ -196,10 +204,14 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)
     builtin = [BuiltIn(case, cli.training_flags(args)) for case in chosen]
-    whole = args.record == "full"
-    own = [UserPair(file, args.vary, flags.follow_up(args, scratch), whole) for file in pairs]
     backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons.items()]
     with Runner(backends) as runner:
+        own: list[Subject] = []
+        for file in pairs:
+            if file.sides:
+                own += sides_of(SidesOfPair(file, runner.worker, plan.folder / f"{file.case.name}@sides"))
+            else:
+                own.append(UserPair(file, args.vary, flags.follow_up(args, scratch), args.record == "full"))
         if args.golden:
             yield from (*not_run.values(), *wrong)
             runnable = [subject for subject in builtin if subject.case.name not in not_run]
@@ -220,7 +232,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
             yield from wrong
             # A pair's traces may be large: no more of them at the same time than can be worked on.
             for subject, result in in_order(own, compared, runner.at_once):
-                if args.accept:
+                if args.accept and isinstance(subject, UserPair):
                     _accept(subject, result)
                 yield result
                 advance()

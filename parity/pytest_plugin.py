@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -75,8 +75,21 @@ class Parity:
         judge = partial(session.certified, builder, Path(certificate), framework, [folder])
         return self._judged(Path(certificate).stem, again, judge)
 
+    def assert_equivalent(self, path: str | Path, sides: Sequence[str]) -> list[CaseResult]:
+        """Do the same as `parity.assert_equivalent`; modules are also searched for in the test file's folder."""
+        file = self._searched(_usable(_asserts().files.load, Path(path), sides=sides))
+        results: list[CaseResult] = _usable(_session(self._node.config).equivalent, file)
+        for result in results:
+            self._node.user_properties.extend(_properties(result.case, result))
+        if any(result.verdict not in _asserts().PASSED for result in results):
+            pytest.fail(_asserts().unequal_text(results, _asserts().command(file)), pytrace=False)
+        return results
+
+    def _searched(self, file: PairFile) -> PairFile:
+        return file._replace(search=[*file.search, str(self._node.path.parent)])
+
     def _compare(self, file: PairFile, again: str, vary: bool) -> CaseResult:
-        file = file._replace(search=[*file.search, str(self._node.path.parent)])
+        file = self._searched(file)
         name = file.case.name.removeprefix("pair/")
         return self._judged(name, again, partial(_session(self._node.config).compared, file, vary))
 
@@ -97,12 +110,12 @@ def _usable(function: Any, *arguments: Any, **named: Any) -> Any:
     """Return what a function returns; turn its UsageError into a test failure without a traceback."""
     try:
         return function(*arguments, **named)
-    except UsageError as error:
+    except (UsageError, MissingError) as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _properties(name: str, result: CaseResult) -> Iterator[tuple[str, str]]:
-    yield FIRST, name
+    yield FIRST, name.removeprefix("pair/")
     yield "verdict", result.verdict
     if (bits := _asserts().worst_bits(result)) is not None:
         yield "worst_bits", f"{max(bits, 0.0):z.1f}"
@@ -128,8 +141,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def parity(request: pytest.FixtureRequest) -> Parity:
     """Compare two models: `parity.assert_match(torch=..., keras=..., inputs=...)` or `parity.assert_pair("FILE.toml")`.
 
-    Or judge one by what was recorded of the other: `parity.assert_certified("module:build", "FILE.parity")`. Each fails
-    the test if the models are not the same computation.
+    One by what was recorded of the other: `parity.assert_certified("module:build", "FILE.parity")`. Sides of a file:
+    `parity.assert_equivalent("FILE.toml", sides=["torch", "accumulated"])`. Each fails the test if what it compares is
+    not the same computation.
     """
     return Parity(request.node)
 

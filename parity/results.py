@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from parity.config.sides import Side as PairSide
 from parity.core.errors import BackendError, UsageError
 from parity.details import Cause as Cause
 from parity.details import Changed as Changed
@@ -191,6 +192,7 @@ class CaseResult(Result):
     `error`: for the verdict "error", whether the user's input ("usage") or a backend ("backend") was at fault.
     `command`: compares this case again. `resolved`, `data`: the case with all its settings, and digests of its data.
     `extent`: how much was compared. `details`: what the HTML report draws, if --html is given.
+    `sides`: the two sides of the pair's file, where these are compared.
     `expected`: differences that the pair file accepts. `not_compared`: sentences on what was left out.
     `lifted`: float32 computations that were promoted to float64 in the high runs. `reproduced`: what the scripts of
     --reproduce have printed.
@@ -226,6 +228,7 @@ class CaseResult(Result):
     data: dict[str, str] = msgspec.field(default_factory=dict)
     extent: Extent | None = None
     details: Details | None = None
+    sides: dict[str, PairSide] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def alone(self) -> str:

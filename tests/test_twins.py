@@ -70,6 +70,7 @@ EXCEPTIONS = {
         "Scalar": "torch's loss is a line of the plain loop",
     },
     "record/pair/optimizers.py": {
+        "made": "a Keras optimizer that accumulates gradients is told so before it is built",
         "unwrapped": "torch's GradScaler is no optimizer",
         "StepObserver": "torch's hooks see what an optimizer applies; Keras's optimizers and tapes are wrapped",
     },
@@ -86,12 +87,14 @@ EXCEPTIONS = {
         "without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
     },
     "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
+    "record/pair/sides.py": {
+        "Setup": "torch wraps the model, and ranks exchange numbers; Keras traces functions and tells the optimizer",
+    },
     "record/pair/sources.py": {
         "Sources.layers": "a torch module that is not called is part of the model all the same",
         "noted_at_creation": "torch keeps modules in the order of their definition, and runs their code in each call",
     },
     "record/pair/values.py": {
-        "started": "both sides start from torch's own values",
         "constants": "both sides start from torch's own values",
         "load": "torch's names are the canonical ones",
         "Weights": "Keras's variables are converted by the mapping of the weights",
@@ -116,6 +119,8 @@ EXCEPTIONS = {
         "innermost": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
         "is_backward": "torch.utils.checkpoint calls modules in the backward pass",
         "tracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
+        "unobserved": "torch tells of itself that a backward pass is running, in which modules are called again",
+        "untracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
     },
     "record/masks.py": {
         "Masks": "torch's functions are replaced while it trains; Keras's layers drop in a graph that is traced once",
@@ -126,6 +131,7 @@ EXCEPTIONS = {
         "eagerly": "torch runs op by op",
         "cast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
         "autocast": "torch.autocast wraps calls; Keras's policy is a property of the layers",
+        "promote_graph": "torch.compile runs its graphs where no mode is active; Keras's are traced in promoted code",
         "promote_weights": "torch's modules may hold float32; Keras's variables are promoted as they are made",
     },
     "record/probe.py": {

@@ -38,6 +38,7 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.running: list[_Running] = []
+        self.is_unobserved = False
 
 
 _thread = _Thread()
@@ -63,6 +64,16 @@ def entered(path: str, module: Any = None) -> Iterator[None]:
         running().pop()
 
 
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Report no calls within the block."""
+    _thread.is_unobserved = True
+    try:
+        yield
+    finally:
+        _thread.is_unobserved = False
+
+
 def observed(
     modules: Mapping[str, Any],
     on_call: Callable[[Call], None],
@@ -85,6 +96,9 @@ def _observed(
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
+        if _thread.is_unobserved:
+            with entered(path, module):
+                return function(*args, **kwargs)
         tensors = list(flat(list(signature.bind(*args, **kwargs).arguments.values())))
         call = Call(path, module, args, kwargs, tensors)
         on_call(call)

@@ -147,6 +147,14 @@ def one_ulp_away(values: Floats, seed: int, name: str) -> Floats:
     return moved.reshape(values.shape)
 
 
+def spread(seed: int, name: str, values: Floats) -> Floats:
+    """Return the values, or if all of them are equal others around them, by which they can be told apart."""
+    if not (values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all()):
+        return values
+    first, noise = float(values.flat[0]), normal(seed, name, values.shape)
+    return first + (abs(first) / 8 * noise if first else noise / 64)
+
+
 def representable(values: Floats, at: str) -> Floats:
     """Return the values rounded to the precision named `at`, as float64."""
     return values.astype(precision.dtype(at)).astype(np.float64)

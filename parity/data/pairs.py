@@ -2,8 +2,9 @@
 
 import hashlib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,39 @@ from parity.config.schema import Case
 from parity.core import random
 from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError, nearest
+
+
+class Rows(NamedTuple):
+    """Consecutive rows of a batch of `whole` rows."""
+
+    first: int
+    number: int
+    whole: int
+
+    def within(self, size: int, where: str) -> tuple[int, int]:
+        """Return the place of a tensor of `size` elements of these rows in that of the whole batch, and its size.
+
+        Raises UsageError if it has no equal rows.
+        """
+        if size % self.number:
+            raise UsageError(
+                f"{where}: a dropout mask of {size} elements has no {self.number} rows of samples along dim 0, so that "
+                "it is no part of the whole batch's mask; leave the dropout out to compare these sides"
+            )
+        return size // self.number * self.first, size // self.number * self.whole
+
+
+def rows_of(given: Iterable[Array], batch: Iterable[Array]) -> Rows | None:
+    """Return which rows of a batch's inputs a model is given; None for all of them, or others."""
+    arrays = list(given)
+    for whole in batch:
+        for array in arrays:
+            number, total = len(array) if array.ndim else 0, len(whole) if whole.ndim else 0
+            if 0 < number < total and array.shape[1:] == whole.shape[1:]:
+                for first in range(total - number + 1):
+                    if np.array_equal(array, whole[first : first + number]):
+                        return Rows(first, number, total)
+    return None
 
 
 class PairData:
@@ -70,6 +104,17 @@ class PairData:
         """Return the weights of a step's samples; None if the pair has no such input."""
         return self._values(SAMPLE_WEIGHT, number) if SAMPLE_WEIGHT in self.pair.inputs else None
 
+    def part(self, index: int, of: int, switch: str) -> "PairData":
+        """Return the data with one of `of` equal parts of each batch, cut along the first axis.
+
+        Raises UsageError, which names the switch that cuts, where an array has no such parts.
+        """
+        return self if of == 1 else _Part(self, index, of, switch)
+
+    def part_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that an output of this shape, for the whole batch, has for this data."""
+        return shape
+
     def probe(self, number: int, shape: tuple[int, ...]) -> Floats:
         """Return random factors for an output's elements; without a loss, their weighted sum is differentiated."""
         return self._rounded(random.normal(self.case.seed, f"probe/{number}", shape))
@@ -94,6 +139,37 @@ class PairData:
 
     def _rounded(self, values: Floats) -> Floats:
         return np.asarray(random.representable(values, self.case.precision))  # NumPy makes 0-d arrays numbers
+
+
+class _Part(PairData):
+    """One of several equal parts of each batch of `whole`."""
+
+    def __init__(self, whole: PairData, index: int, of: int, switch: str) -> None:
+        vars(self).update(vars(whole))
+        self._whole, self._index, self._of, self._switch = whole, index, of, switch
+
+    def target(self, number: int, shape: tuple[int, ...], ids: bool) -> Array:
+        """Return the part's target; `shape` is that of the output for this part."""
+        if TARGET in self.pair.inputs:
+            return super().target(number, shape, ids)
+        return self._cut("the target", self._whole.target(number, (shape[0] * self._of, *shape[1:]), ids))
+
+    def part_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that an output of this shape, for the whole batch, has for this part."""
+        return (shape[0] // self._of, *shape[1:]) if shape else ()
+
+    def _values(self, name: str, number: int) -> Array:
+        return self._cut(f"the input {name}", self._whole._values(name, number))
+
+    def _cut(self, what: str, array: Array) -> Array:
+        if array.ndim == 0 or array.shape[0] % self._of:
+            rows = f"has {array.shape[0]} rows along dim 0" if array.ndim else "is a single number"
+            raise UsageError(
+                f"{self._switch}: {what} {rows}, expected a multiple of {self._of}: a batch is cut along dim 0 into "
+                f"{self._of} equal parts; change the shape, or the number of parts"
+            )
+        size = array.shape[0] // self._of
+        return np.asarray(array[self._index * size : (self._index + 1) * size])
 
 
 def file_of(name: str, given: PairInput, search: Sequence[str]) -> Path:

@@ -37,6 +37,7 @@ from parity.pairs.extent import (
 )
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, draw_torch, place, prepare, prepare_keras, survey_torch
+from parity.pairs.sides.traces import describe, recorded_by_both
 from parity.pairs.vary.compare import vary
 from parity.pairs.vary.outcome import later_batch, pair_on, take_causes
 from parity.results import CaseResult, Divergence, Verdict, error_kind, failed
@@ -162,6 +163,14 @@ def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = N
 
     `experiment` names causes that the traces do not tell, where the models can still be called.
     """
+    if reference.manifest.side is None or candidate.manifest.side is None:
+        return _judged(reference, candidate, experiment)
+    result = _judged(*recorded_by_both(reference, candidate))
+    describe(result, reference, candidate)
+    return result
+
+
+def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = None) -> CaseResult:
     pair, mapping = reference.case.model, candidate.manifest.mapping
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result

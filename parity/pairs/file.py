@@ -11,9 +11,11 @@ import msgspec
 
 from parity.config import cases, schema
 from parity.config.pair import Pair, PairInput, PairOutput, Train
+from parity.config.sides import Side
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
 from parity.core.wording import count
+from parity.pairs.sides import of_file
 from parity.pairs.weights.patterns import split_sides
 
 Table = dict[str, Any]
@@ -24,13 +26,14 @@ class PairFile(NamedTuple):
     """A pair as a case, and where its modules and data files are looked for.
 
     `search` lists the folders to look in, `flags` the command-line flags that name this pair again. `path` is the
-    TOML file; None for a pair given by flags.
+    TOML file; None for a pair given by flags. `sides` are those that are compared in the place of the two frameworks'.
     """
 
     case: schema.Case
     search: list[str]
     flags: list[str]
     path: Path | None = None
+    sides: tuple[Side, ...] = ()
 
     def without_training(self, **changed: Any) -> "PairFile":
         """Return the pair without [train] and the inputs of its loss, and with other values of these fields."""
@@ -42,11 +45,12 @@ class PairFile(NamedTuple):
         return self._replace(case=msgspec.structs.replace(self.case, model=model, steps=NO_STEPS))
 
 
-def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
+def load(path: Path, overrides: Sequence[str] = (), sides: Sequence[str] = (), **fields: Any) -> PairFile:
     """Read a pair from its TOML file.
 
-    `overrides` are "a.b=value" texts, applied to the table before it is checked. `fields` are fields of the case
-    (steps, seed, precision, ...); None keeps what the file says.
+    `overrides` are "a.b=value" texts, applied to the table before it is checked. `sides` name those of the file's sides
+    that are compared, the reference first. `fields` are fields of the case (steps, seed, precision, ...); None keeps
+    what the file says.
 
     Raises UsageError, one line that names the file, if it cannot be read or is not TOML; and PairError, which also
     names the pair, if it is TOML but not a valid pair.
@@ -59,11 +63,19 @@ def load(path: Path, overrides: Sequence[str] = (), **fields: Any) -> PairFile:
         raise UsageError(f"{path}: is not TOML: {error}") from None
     table = functools.reduce(cases.merge, map(cases.override, overrides), table)
     try:
-        case = _file_case(path, table, fields)
+        declared = table.pop("sides", {})
+        chosen = of_file.chosen(path, declared, sides)
+        case = _file_case(path, of_file.completed(table, chosen), fields)
+        of_file.check(path, chosen, case)
+    except of_file.NoSideError:
+        raise
     except UsageError as error:
-        raise PairError(f"pair/{_pair_name(path, table)}", str(error)) from None
+        is_half = declared and not sides and "missing required field" in str(error)
+        hint = "; to compare sides of this file, add --sides=A,B" if is_half else ""
+        raise PairError(f"pair/{_pair_name(path, table)}", f"{error}{hint}") from None
     search = [str(path.parent.absolute()), str(Path.cwd())]
-    return PairFile(case, search, [f"--pair={path}"], path)
+    flags = [f"--pair={path}", *([f"--sides={','.join(sides)}"] if sides else [])]
+    return PairFile(case, search, flags, path, chosen)
 
 
 def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> PairFile:

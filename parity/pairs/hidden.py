@@ -81,7 +81,7 @@ def without_one_sided(
         hidden[stem] |= _other_calls(traces, stem) | _waiting(traces, stem)
     candidate = _without_parameters(candidate, untrained)
     if any(hidden.values()):
-        reference, candidate = _Hiding(reference, hidden), _Hiding(candidate, hidden)
+        reference, candidate = Hiding(reference, hidden), Hiding(candidate, hidden)
     listed = {side: list(names) for side, names in alone.items() if names}
     return ComparedTraces(reference, candidate, listed, list(_notes(traces, slots, other_form, untrained)))
 
@@ -145,7 +145,7 @@ def without_losses(trace: Trace) -> Trace:
     files = trace.manifest.files
     losses = {key for listed in files.values() for key in listed if keys.split(key)[0] == "loss"}
     stems = {name.rpartition("/")[2] for name in files}
-    changed: Trace = _Hiding(trace, dict.fromkeys(stems, losses))
+    changed: Trace = Hiding(trace, dict.fromkeys(stems, losses))
     kept = {name: [key for key in listed if key not in losses] for name, listed in files.items()}
     changed.manifest = replace(trace.manifest, files=kept)
     return changed
@@ -155,8 +155,8 @@ def _one_sided(
     reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
     """Yield side and key of the modules' tensors in a step that are not in every run of both sides."""
-    reference_keys = [set(filter(is_comparable, _inner(reference, run, stem))) for run in (HIGH, LOW)]
-    candidate_keys = [set(_inner(candidate, run, stem)) for run in (HIGH, LOW)]
+    reference_keys = [set(filter(is_comparable, inner(reference, run, stem))) for run in (HIGH, LOW)]
+    candidate_keys = [set(inner(candidate, run, stem)) for run in (HIGH, LOW)]
     for key in sorted(
         reference_keys[0].union(*reference_keys, *candidate_keys)
         - reference_keys[0].intersection(*reference_keys, *candidate_keys)
@@ -164,7 +164,7 @@ def _one_sided(
         yield (reference if any(key in keys_of_run for keys_of_run in reference_keys) else candidate).backend, key
 
 
-class _Hiding(Trace):
+class Hiding(Trace):
     """A trace without some of its tensors; `hidden` are their keys, by the stem of the step."""
 
     def __init__(self, trace: Trace, hidden: dict[str, set[str]]) -> None:
@@ -184,7 +184,7 @@ def _listed(trace: Trace, run: str, stem: str) -> list[str]:
     return trace.manifest.files.get(f"{run}/rank-0/{stem}", [])
 
 
-def _inner(trace: Trace, run: str, stem: str) -> Iterator[str]:
+def inner(trace: Trace, run: str, stem: str) -> Iterator[str]:
     """Yield the keys of what modules were given and returned."""
     for key in _listed(trace, run, stem):
         kind, name = keys.split(key)

@@ -32,7 +32,8 @@ from parity.runtime import survey
 from parity.runtime.job import SurveyJob
 from parity.runtime.runner import Worker, begun, ended
 from parity.runtime.survey import Survey
-from parity.trace.mapping import MappedError, Mapping, Matching, PairContext, UnmappedError
+from parity.trace.keys import MODEL
+from parity.trace.mapping import Entry, MappedError, Mapping, Match, Matching, PairContext, UnmappedError
 
 Surveyed = tuple[Survey, dict[str, Array]]
 OUTSIDE: Final = (
@@ -90,6 +91,32 @@ def survey_torch(file: PairFile, backend: Worker, folder: Path, redraws: bool = 
     own = place(folder, "torch")
     _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search), redraws=redraws))
     return PairContext(search=file.search, survey=own)
+
+
+def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
+    """Survey Keras's model, of which several sides are compared, and return the context of their recording jobs.
+
+    Each weight and each tensor is its own counterpart. Raises UsageError and BackendError.
+    """
+    own = place(folder, "keras")
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search)))
+    surveyed, values = survey.read(Path(own)), survey.activations(Path(own))
+    floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
+    trained = next((each for each in floats if not each.module or each.module == MODEL), None)
+    weights = [
+        msgspec.structs.replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights
+    ]
+    rehearsal = msgspec.structs.replace(surveyed.rehearsal, trained=trained)
+    survey.write(Path(own), msgspec.structs.replace(surveyed, rehearsal=rehearsal, weights=weights))
+    entries = [Entry(torch=[each.name], keras=[each.name], by="name") for each in surveyed.weights]
+    matches = [
+        Match(torch=each.key, keras=each.key, axes=list(range(len(each.shape))), by="weights")
+        for each in surveyed.outputs
+        if each.module not in ("", MODEL)
+    ]
+    return PairContext(
+        search=file.search, survey=own, mapping=Mapping(entries=entries), matching=Matching(matches=matches)
+    )
 
 
 def prepare_keras(

@@ -146,6 +146,16 @@ def _excused(report: Report) -> Iterator[str]:
         )
 
 
+def table(cases: Sequence[CaseResult]) -> str:
+    """Return the table of some cases, for a failing test that compares several."""
+    file = io.StringIO()
+    printed = Printed(file)
+    printed.names = [case.case for case in cases]
+    for case in cases:
+        printed.add(case)
+    return file.getvalue().strip("\n")
+
+
 def text(case: CaseResult) -> str:
     """Return the text for a failing test: where the case differs, why, and what to add to a pair file to accept it."""
     file = io.StringIO()

@@ -30,7 +30,7 @@ class Backend:
 
     `python`: the interpreter to use, "" for the running one. `folder`: for logs and temporary files.
     `kind`: the kind of its devices. `patience`: seconds without progress after which a job counts as hung.
-    `threads`: the number of threads of each process.
+    `threads`: the number of threads of each process. `variables`: further variables of their environment.
     """
 
     def __init__(
@@ -42,13 +42,14 @@ class Backend:
         patience: float = PATIENCE,
         threads: int = THREADS,
         servers: Mapping[bool, ForkServer] | None = None,
+        variables: Mapping[str, str] = {},
     ) -> None:
         self.name = name
         self.python = python or sys.executable
         self.folder = folder
         self.kind = kind
         self.patience, self.start = patience, max(patience, START)
-        self.threads = threads
+        self.threads, self.variables = threads, dict(variables)
         command = [self.python, "-m", PACKAGES[name]]
         self._servers = servers or {shares: ForkServer(name, command) for shares in (True, False)}
         self._groups: dict[Group, list[Child]] = {}
@@ -101,7 +102,7 @@ class Backend:
             for other in list(self._groups):
                 if other.devices != group.devices or min(other.ranks, group.ranks) > 1:
                     self._stop(other)  # later jobs are unlikely to need it
-            shared = environment(self.folder, self.kind, self.threads, self.python)
+            shared = environment(self.folder, self.kind, self.threads, self.python) | self.variables
             shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
             shares = may_share(self.name, self.kind, group.ranks)
             shared["PARITY_SHARES"] = "yes" if shares else ""
@@ -114,11 +115,16 @@ class Backend:
             list(answers(self._groups[group], self.start, "ready"))
         return self._groups[group]
 
-    def another(self, number: int) -> "Backend":
-        """Return the backend of the same side and settings with that number, which has processes of its own."""
-        folder = self.folder / f"{self.name}-{number}"
+    def another(self, label: str, python: str = "", variables: Mapping[str, str] = {}) -> "Backend":
+        """Return a backend of the same settings, which has processes of its own.
+
+        `label` tells its folder apart. With another interpreter, or further variables, it imports the framework anew.
+        """
+        folder = self.folder / f"{self.name}-{label}"
         folder.mkdir()
-        return Backend(self.name, self.python, folder, self.kind, self.patience, self.threads, self._servers)
+        servers = None if python or variables else self._servers
+        given = self.kind, self.patience, self.threads, servers, {**self.variables, **variables}
+        return Backend(self.name, python or self.python, folder, *given)
 
     def close(self) -> None:
         """End all processes, and refuse further jobs, which another thread may still want to run."""

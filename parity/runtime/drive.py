@@ -121,16 +121,23 @@ def record(job: Job, side: Side) -> None:
         versions=side.versions(),
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
         layout=layout.merge([part.layout for part in parts], job.case.distribution.is_staged),
-        replicas=replicas(job.case, rank.of),
+        replicas=_holding(replicas(job.case, rank.of), by_file["files"]),
         modules=_merged(part.modules for part in parts),
         classes=_merged(part.classes for part in parts),
         mapping=job.pair.mapping if job.pair else None,
         matching=job.pair.matching if job.pair else None,
+        side=job.pair.side if job.pair else None,
         lifted=[computation for part in parts for computation in part.lifted],
         training=part.training,
         **by_file,
     )
     manifest.write(folder, facts)
+
+
+def _holding(held: list[list[int]], files: Mapping[str, Any]) -> list[list[int]]:
+    """Return the replicas without those ranks of a pair's side that have recorded nothing of their own."""
+    recorded = {name.split("/")[1] for name in files}
+    return [[rank for rank in ranks if f"rank-{rank}" in recorded] for ranks in held]
 
 
 def _merged(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:

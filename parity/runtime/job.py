@@ -66,6 +66,11 @@ class Job(_CaseJob, frozen=True, kw_only=True, tag="record"):
     summarises: bool = False
     pair: PairContext | None = None
 
+    def group(self, backend: str) -> Group:
+        """Return the processes in which the backend runs the job; a side of a pair may have several ranks."""
+        ranks = self.pair.side.ranks if self.pair and self.pair.side else 1
+        return super().group(backend) if ranks == 1 else Group(ranks, 0)
+
 
 class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     """A job that observes some steps of a program, and writes the evidence of each rank into a folder.

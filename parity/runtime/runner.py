@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+from parity.config.sides import Side as PairSide
 from parity.core.errors import BackendError, MissingError
 from parity.runtime.backend import Backend
 from parity.runtime.child import ENDING
@@ -125,7 +126,7 @@ class Side:
     def take(self, job: Work) -> Backend:
         """Return a process, busy from now on: an idle one that serves the job as it is, or a further one, or any."""
         if not self.serves(job) and len(self.backends) < self._most:
-            self.backends.append(self.backends[0].another(len(self.backends) + 1))
+            self.backends.append(self.backends[0].another(str(len(self.backends) + 1)))
             return self.backends[-1]
         self.idle.sort(key=lambda backend: not backend.serves(job))
         return self.idle.pop(0)
@@ -142,19 +143,40 @@ class Runner:
     """
 
     def __init__(self, backends: Sequence[Backend]) -> None:
-        processors = len(os.sched_getaffinity(0))
-        self.at_once = max(processors, len(backends))
+        self._processors = len(os.sched_getaffinity(0))
+        self.at_once = max(self._processors, len(backends))
         self._turns = _Turns(self.at_once)
-        self.sides = [Side(backend, self._turns, _most(backend, processors)) for backend in backends]
+        self.sides = [self._side(backend) for backend in backends]
+        self._further: dict[str, Side] = {}  # by the switches of the first side of a pair's file that needs it
+        self._adding = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes, and refuse the jobs that wait."""
         self._turns.close()
-        for side in self.sides:
+        for side in (*self.sides, *self._further.values()):
             for backend in list(side.backends):
                 backend.close()
+
+    def worker(self, side: PairSide) -> Worker:
+        """Return what runs a side of a pair's file; one with its own interpreter or environment has own processes."""
+        first = next(each for each in self.sides if each.name == side.framework)
+        if not (side.python or side.env):
+            return first
+        key = repr((side.framework, side.python, sorted(side.env.items())))
+        with self._adding:
+            if key not in self._further:
+                backend = first.backends[0].another(f"side-{len(self._further)}", side.python, side.env)
+                self._further[key] = self._side(backend)
+            return self._further[key]
+
+    def _side(self, backend: Backend) -> Side:
+        return Side(backend, self._turns, _most(backend, self._processors))
 
     def doing(self) -> dict[str, str]:
         """Return the names of the cases that each side is running."""

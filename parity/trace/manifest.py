@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from parity.config.schema import Case
+from parity.config.sides import Side
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.trace import keys, validate
@@ -67,10 +68,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     `returns_loss`: whether a step of the user's own returns its loss; else what it differentiates was recorded.
     `waiting`: the steps of a training with a step of the user's own in which no optimizer updated anything. `repeated`:
     the modules whose dropout masks repeat earlier ones, because of a seed of the user's. `fitted`: how `fit` trains the
-    model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`:
-    the learning rate of the first of them before each step and after the last, None where it is no number.
-    `is_scheduled`: whether a schedule sets it. `unreached`: the clipping that an optimizer does, if no gradient was so
-    large in these steps.
+    model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`: the learning rate of the
+    first of them before each step and after the last, None where it is no number. `is_scheduled`: whether a schedule
+    sets it. `unreached`: the clipping that an optimizer does, if no gradient was so large in these steps. `compiled`:
+    by what; `breaks`: where torch.compile broke the graph.
     """
 
     own_step: bool = False
@@ -82,6 +83,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     rates: list[float | None] = []
     is_scheduled: bool = False
     unreached: str = ""
+    compiled: str = ""
+    breaks: list[str] = []
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     For a pair: `lifted` names the float32 computations that were promoted to float64 in the high run; `training` tells
     how the model was trained; `mapping` and `matching`, in Keras's trace only, how its tensors were renamed to torch's.
+    `side`: a side of the pair's file.
     """
 
     schema: int = SCHEMA
@@ -121,6 +125,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     training: Training = Training()
     mapping: Mapping | None = None
     matching: Matching | None = None
+    side: Side | None = None
 
     @property
     def runs(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from parity.config.pair import WeightRule
+from parity.config.sides import Side
 from parity.core.errors import BackendError, UsageError
 from parity.trace import keys
 
@@ -171,13 +172,15 @@ class PairContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend needs to record its model of a pair.
 
     `search`: the folders in which the user's Python modules are searched for; `survey`: the folder of torch's survey.
-    `mapping` and `matching` are None in torch's jobs, because torch is the reference and its names are kept.
+    `mapping` and `matching` are None in torch's jobs, because torch is the reference and its names are kept. `side`:
+    what is done otherwise than in the plain run, where sides of the pair's file are compared.
     """
 
     search: list[str]
     survey: str = ""
     mapping: Mapping | None = None
     matching: Matching | None = None
+    side: Side | None = None
 
 
 def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:

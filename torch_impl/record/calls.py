@@ -95,6 +95,26 @@ def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None]
             _hooks.close()
 
 
+@contextmanager
+def untracked() -> Iterator[None]:
+    """Take the hooks of all modules away within the block, for a compiler, which would trace them."""
+    held = [dict(hooks) for hooks in _GLOBAL]
+    for hooks in _GLOBAL:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, before in zip(_GLOBAL, held, strict=True):
+            hooks.update(before)
+
+
+_GLOBAL = (
+    global_hooks._global_forward_pre_hooks,
+    global_hooks._global_forward_hooks,
+    global_hooks._global_forward_hooks_always_called,
+)
+
+
 def observed(
     modules: Mapping[str, nn.Module],
     on_call: Callable[[Call], None],

@@ -66,6 +66,7 @@ ASKING = {"float": torch.float64, "cfloat": torch.complex128}  # methods whose n
 # These do not produce float32: they reinterpret bits, or answer questions about dtypes.
 BITS = {"view", "can_cast", "promote_types", "result_type"}
 BUILDING = "build"
+COMPILED = "CompiledFunctionBackward"
 
 
 @contextmanager
@@ -77,6 +78,22 @@ def promoted(at: str) -> Iterator[list[str]]:
     promotions: list[str] = []
     with _promoting(promotions) if at == "float64" else nullcontext():
         yield promotions
+
+
+def promote_graph(graph: torch.fx.GraphModule, promotions: list[str]) -> None:
+    """Replace float32 by float64 in what a graph asks for, as the mode does where no compiler traces; note it once."""
+    for part in graph.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            if node.op == "call_method" and node.target in ASKING:
+                node.target, node.args = "to", (node.args[0], ASKING[node.target])
+            elif node.op in ("call_function", "call_method") and any(map(_wanted, _flat(node.args, node.kwargs))):
+                node.args, node.kwargs = tree_map(_promoted_argument, (node.args, node.kwargs))
+            else:
+                continue
+            if (note := f"{MODEL}: compiled {node.name}") not in promotions:
+                promotions.append(note)
+        if isinstance(part, torch.fx.GraphModule):
+            part.recompile()
 
 
 def promote_weights(model: nn.Module, at: str) -> list[str]:
@@ -133,6 +150,8 @@ def _promoting(promotions: list[str]) -> Iterator[None]:
             mode.__exit__(None, None, None)
 
     def backward(apply: Callable[..., Any], *args: Any) -> Any:
+        if type(args[0]).__name__ == COMPILED:  # a graph of torch.compile's, which was promoted before it was compiled
+            return apply(*args)
         with mode:
             return apply(*args)
 

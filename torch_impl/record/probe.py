@@ -47,6 +47,7 @@ class Probe:
         self.classes = {path: type(module).__name__ for path, module in tree.named(model).items()}
         self._leaves = tree.leaves(model)
         self._is_pair = run.pair is not None
+        self._is_compiled = bool(run.pair and run.pair.side and run.pair.side.is_compiled)
         self._backwards: Counter[str] = Counter()
         self._order: dict[str, None] = {}
         self._stored: dict[int, _Stored] = {}  # by id(tensor)
@@ -64,13 +65,15 @@ class Probe:
         """Record the model's inputs and, within the block, what its modules are given and return.
 
         With `on_outputs`, the block is a whole training step: what each call of the model returns is passed on.
-        Activations that a checkpoint recomputes in a backward pass are not recorded.
+        Activations that a checkpoint recomputes in a backward pass are not recorded, nor those within a model that is
+        compiled: the compiler would trace the hooks.
         """
         self._stored.clear()
         self._tensors("input", "input", inputs)
         with ExitStack() as stack:
-            stack.enter_context(calls.observed(tree.inner(self.model), self._on_call, self._on_return))
-            if on_outputs:
+            if not self._is_compiled:
+                stack.enter_context(calls.observed(tree.inner(self.model), self._on_call, self._on_return))
+            if on_outputs and not self._is_compiled:
                 root = {MODEL: self.model}
                 stack.enter_context(calls.observed(root, lambda _: None, lambda _, outputs: on_outputs(outputs)))
             yield

@@ -125,7 +125,8 @@ def target(pair: Pair, data: PairData, step: int, torch: Survey) -> np.ndarray:
     trained = torch.rehearsal.trained
     if trained is None and TARGET not in pair.inputs:
         raise UsageError(f"keras={pair.keras}: torch's model returns nothing that a target could be drawn for")
-    return data.target(step, trained.shape if trained else (), pair.train.loss == "cross_entropy")
+    shape = data.part_of(trained.shape) if trained else ()
+    return data.target(step, shape, pair.train.loss == "cross_entropy")
 
 
 def layout(pair: Pair, torch: Survey, layouts: Mapping[str, str]) -> str:

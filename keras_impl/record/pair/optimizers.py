@@ -38,10 +38,12 @@ from parity.core.program import load
 from parity.trace.manifest import ParameterGroup
 
 
-def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
+def made(
+    case: Case, parameters: Sequence[Any], search: list[str], prepare: Callable[[Optimizer], None] = lambda _: None
+) -> Optimizer:
     """Return a new optimizer of these variables: the built-in one, or the one that the user's function makes.
 
-    Raises UsageError if that function returns something else.
+    `prepare` is called with it before it is built. Raises UsageError if that function returns something else.
     """
     text = case.model.train.keras_optimizer
     if not text:
@@ -54,6 +56,7 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
             raise UsageError(
                 f"train.keras_optimizer={text}: expected a keras.optimizers.Optimizer, received {received}"
             )
+    prepare(optimizer)
     optimizer.build(list(parameters))
     return optimizer
 
@@ -175,7 +178,7 @@ class StepObserver:
         self.losses: list[tf.Tensor] = []
         self.gradients: Gradients = {}
         self._known = {id(of): id(variable) for variable in variables for of in (variable, _plain(variable))}
-        self._is_applied = False
+        self._is_applied = self._is_backward = False
         self.updates = not pair.train.has_own_step
         self.applied: Gradients = {}
         self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
@@ -198,15 +201,19 @@ class StepObserver:
     ) -> Any:
         """Run a tape's backward pass; note what it differentiates by the model's variables, and the result."""
         variables = tf.nest.flatten(sources)
-        if not any(id(variable) in self._known for variable in variables):
-            return gradient(tape, target, sources, *args, **kwargs)
+        if self._is_backward or not any(id(variable) in self._known for variable in variables):
+            return gradient(tape, target, sources, *args, **kwargs)  # within a backward pass: keras.remat's own
         parts = tf.nest.flatten(target)
         total = parts[0] if len(parts) == 1 else tf.add_n([tf.reduce_sum(part) for part in parts])
         _, loss, scale = self._scaled.get(id(total), (total, total, None))
         self.losses.append(loss)
         self.on_loss(loss)
-        with build.user_errors(f"keras={self.pair.keras}: backward fails"):
-            result = gradient(tape, target, sources, *args, **kwargs)
+        self._is_backward = True
+        try:
+            with build.user_errors(f"keras={self.pair.keras}: backward fails"):
+                result = gradient(tape, target, sources, *args, **kwargs)
+        finally:
+            self._is_backward = False
         self.gradients |= self._by_id(variables, [_divided(each, scale) for each in tf.nest.flatten(result)])
         return result
 

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from keras_impl.instruments import devices
 from keras_impl.record import calls, precision, tree
 from keras_impl.record.canonical import Replica
-from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import Counterparts
 from keras_impl.record.pair.optimizers import groups, is_scheduled, rate, unwrapped
 from keras_impl.record.pair.outputs import laid_out, ordered
+from keras_impl.record.pair.sides import Setup
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training
 from keras_impl.record.pair.values import Weights
 from keras_impl.record.precision import promoted
@@ -38,12 +38,14 @@ from parity.trace import manifest
 from parity.trace.keys import APPLIED, CLIPPED, MODEL, SQUARES
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
+from parity.trace.parts import Parts
 
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
-    halves = run.pair
+    halves, setup = run.pair, Setup(run.case, run.pair.side if run.pair else None)
     assert halves and halves.mapping
+    run = run._replace(case=setup.case(run.case), recorders={0: setup.recorder(run.recorders[0])})
     keras.utils.clear_session()
     with precision.policy(run.at), promoted(run.at) as promotions:
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))
@@ -53,11 +55,13 @@ def run(run: Run) -> Account:
         weights.load()
         replica = Replica(run.recorders[0], model, None, weights)
         probe = Probe({0: replica}, run.case, LayoutRecorder(1), Counterparts(run, model, torch))
-        probe.attach()
-        course = _Course(run, model, weights, probe, torch)
+        setup.wrap(model)
+        if not setup.side.is_compiled:
+            probe.attach()
+        course = _Course(run, model, weights, probe, torch, setup)
         course.run()
-        training = course.training
-        if course.traced and run.at == HIGH:
+        training = setup.told(course.training)
+        if course.traced and run.at == HIGH and halves.side is None:
             training = replace(training, fitted=fitted.compare(run, course.traced, course.changed))
     parameters = {name: [0] for name in weights.canonical_trained()}
     layout = Layout(devices=devices.physical(1), parameters=parameters)
@@ -67,13 +71,13 @@ def run(run: Run) -> Account:
 class _Course:
     """The sequence of passes and updates that one run consists of."""
 
-    def __init__(self, run: Run, model: Any, weights: Weights, probe: Probe, torch: survey.Survey):
+    def __init__(self, run: Run, model: Any, weights: Weights, probe: Probe, torch: survey.Survey, setup: Setup):
         self.model, self.weights, self.probe = model, weights, probe
         self.case, self.pair, self.data = run.case, run.case.model, run.dataset
         self.search, self.recorder = run.pair.search, run.recorders[0]
         self.torch = torch
         self.training = manifest.Training()
-        self.masks = OrderedMasks(run.case.seed, probe.counterparts.axes)
+        self.setup, self.masks = setup, setup.draw(probe.counterparts.axes)
         self.is_clipped = False
         self.changed: list[str] = []  # what the training has changed in Python
         self.traced: Training | None = None  # the training, if `fit` would trace Python code of the user's in it
@@ -102,8 +106,9 @@ class _Course:
             self._record_outputs(outputs, training=True)
 
         training = Training(
-            case, self.model, self.data, self.search, self.torch, self.layouts, probe.begin_forward, on_return
-        )
+            case, self.model, self.data, self.search, self.torch, self.layouts, self._begin_forward, on_return,
+            self.setup,
+        )  # fmt: skip
         self.weights.optimizer = unwrapped(training.optimizer)
         if self.pair.train.keras_optimizer:
             self.training = replace(self.training, groups=groups(self.weights.optimizer, self.weights.by_name()))
@@ -113,7 +118,7 @@ class _Course:
             batch = training.batch(number)
             self._record_inputs(batch.inputs, number)
             with self.masks.drawn(tree.named(self.model).items()):
-                training.step(batch, functools.partial(self._record_step, batch))
+                training.step(number, functools.partial(self._record_step, batch))
             probe.on_step()
             self.masks.on_step()
             states.append(fitted.state(training))
@@ -131,7 +136,14 @@ class _Course:
         self.traced = training if self.changed or fitted.may_differ(training) else None
         training.finish()
 
+    def _begin_forward(self) -> None:
+        self.probe.begin_forward()
+        if isinstance(self.recorder, Parts):
+            self.recorder.begin()
+
     def _record_step(self, batch: Batch, step: Step) -> None:
+        if isinstance(self.recorder, Parts):
+            self.recorder.join()
         for number, loss in enumerate(step.losses):
             self.probe.loss(loss, None if number else batch.canonical)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, self.masks.step]
@@ -143,13 +155,19 @@ class _Course:
         inputs = build.tensors(self.pair, self.data.step(0))
         floats = {name: tensor for name, tensor in inputs.items() if tensor.dtype.is_floating}
         self._record_inputs(inputs, 0)
-        with tf.GradientTape() as tape:
-            tape.watch(list(floats.values()))
-            scalar = losses.probe(self._forward(inputs), self.data)
-        self.probe.loss(scalar, None)
         variables = [held.variable for held in self.weights.trained()]
-        with build.user_errors(f"keras={self.pair.keras}: backward fails"):
-            gradients, of_inputs = tape.gradient(scalar, (variables, floats))
+
+        def differentiated(floats: dict[str, tf.Tensor]) -> tuple[Any, tf.Tensor, Any]:
+            with tf.GradientTape() as tape:
+                tape.watch(list(floats.values()))
+                outputs = self._called(inputs | floats)
+                scalar = losses.probe(self._record_outputs(outputs, training=False, is_recorded=False), self.data)
+            with build.user_errors(f"keras={self.pair.keras}: backward fails"):
+                return outputs, scalar, tape.gradient(scalar, (variables, floats))
+
+        outputs, scalar, (gradients, of_inputs) = self.setup.compile(differentiated)(floats)
+        self._record_outputs(outputs, training=False)
+        self.probe.loss(scalar, None)
         self._record_gradients(dict(zip(map(id, variables), gradients, strict=True)), of_inputs, inputs)
 
     def _record_inputs(self, inputs: dict[str, tf.Tensor], number: int) -> None:
@@ -160,14 +178,18 @@ class _Course:
 
     def _forward(self, inputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
         """Call the model in inference mode, and return its outputs in canonical form."""
-        with self.masks.drawn(tree.named(self.model).items(), training=False), calls.entered(MODEL):
-            outputs = build.call(self.model, self.pair, inputs)
-        return self._record_outputs(outputs, training=False)
+        self.setup.end()
+        return self._record_outputs(self.setup.compile(self._called)(inputs), training=False)
 
-    def _record_outputs(self, outputs: Any, training: bool) -> list[tf.Tensor]:
+    def _called(self, inputs: dict[str, tf.Tensor]) -> Any:
+        with self.masks.drawn(tree.named(self.model).items(), training=False), calls.entered(MODEL):
+            return build.call(self.model, self.pair, inputs)
+
+    def _record_outputs(self, outputs: Any, training: bool, is_recorded: bool = True) -> list[tf.Tensor]:
         in_order = ordered(outputs, self.torch.keys(training))
         canonical = [(each.key, each.canonical) for each in laid_out(self.pair, in_order, self.layouts)]
-        self.probe.outputs(canonical)
+        if is_recorded:
+            self.probe.outputs(canonical)
         return [tensor for _, tensor in canonical]
 
     def _evidence(self, step: Step) -> dict[str, Gradients]:

@@ -49,6 +49,8 @@ def survey(job: SurveyJob) -> None:
         model, sources, created = _built(job, given)
         inputs = build.tensors(pair, given)
         surveys.keep(folder / surveys.BUILT, values.untrained(model))  # before torch's values are loaded
+        if not halves.survey:  # of a model that is compared with itself
+            surveys.keep(folder / surveys.WEIGHTS, values.started(model, job.case))
         keys: list[Keys] = []
         if halves.mapping:
             torch = Path(halves.survey)

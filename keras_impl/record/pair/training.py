@@ -18,6 +18,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
+from keras_impl.record.pair.sides import Setup
 from parity.config.pair import TARGET
 from parity.config.schema import Case
 from parity.core.program import load
@@ -51,6 +52,18 @@ class Step(NamedTuple):
     updates: bool = True
 
 
+def _mean(steps: Sequence[Step]) -> Step:
+    """Return what the parts of a step computed together: the means of their losses and of their gradients."""
+    last = steps[-1]
+    gradients = {
+        key: tf.add_n([tf.convert_to_tensor(step.gradients[key]) for step in steps]) / len(steps)
+        for key in last.gradients
+        if all(step.gradients.get(key) is not None for step in steps)
+    }
+    found = [tf.add_n(parts) / len(steps) for parts in zip(*(step.losses for step in steps), strict=True)]
+    return last._replace(losses=found, gradients=gradients)
+
+
 class _Left(BaseException):
     """Raised to leave a step at its first backward pass; `loss` is what it differentiates."""
 
@@ -70,6 +83,7 @@ class Training:
         layouts: the axis orders of the model's outputs, by key.
         on_call: is called before each call of the whole model.
         on_return: is called with what the whole model returns.
+        setup: how the model is called, and each batch is cut.
     """
 
     def __init__(
@@ -82,12 +96,15 @@ class Training:
         layouts: Mapping[str, str],
         on_call: Callable[[], None] = lambda: None,
         on_return: Callable[[Any], None] = lambda _: None,
+        setup: Setup | None = None,
     ) -> None:
         self.case, self.pair, self.model, self._data, self._search = case, case.model, model, data, search
         self._torch, self._layouts = torch, layouts
         self._on_call, self._on_return = on_call, on_return
-        self.optimizer = made(case, model.trainable_variables, search)
+        self._setup = setup or Setup(case)
+        self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
         self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
+        self._steps = self._setup.compile(self._traced)
         if isinstance(model, keras.Model):
             self._compile(model)
 
@@ -134,27 +151,61 @@ class Training:
 
     def batch(self, number: int) -> Batch:
         """Return the data of a step."""
-        inputs = build.tensors(self.pair, self._data.step(number))
-        array = losses.target(self.pair, self._data, number, self._torch)
+        return self._batch(number, self._data)
+
+    def parts(self, number: int) -> list[Batch]:
+        """Return the data of a step in the parts that are run one after another."""
+        return [self._batch(number, data) for data in self._setup.parts(self._data)]
+
+    def _batch(self, number: int, data: PairData) -> Batch:
+        inputs = build.tensors(self.pair, data.step(number))
+        array = losses.target(self.pair, data, number, self._torch)
         target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
-        weight = self._data.sample_weight(number)
+        weight = data.sample_weight(number)
         if self.pair.train.class_weight:
             by_class = dict(enumerate(self.pair.train.class_weight))
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
         return Batch(inputs, target, build.tensor(array), None if weight is None else build.tensor(weight))
 
-    def step(self, batch: Batch, record: Callable[[Step], None] = lambda _: None) -> None:
+    def step(self, number: int, record: Callable[[Step], None] = lambda _: None) -> None:
         """Run a training step, and let what it computed be recorded."""
+        if self._setup.side.is_compiled:
+            step, outputs = self._steps(self.batch(number))
+            for each in outputs:
+                self._on_call()
+                self._on_return(each)
+            record(Step(*step, *self._said))
+            return
+        steps = []
+        if self.pair.train.keras_step and not self._setup.is_plain:
+            self._setup.batch = [tensor.numpy() for tensor in self.batch(number).inputs.values()]
+        for part, batch in enumerate(self.parts(number)):
+            self._setup.begin_part(part)
+            steps.append(self._step(batch))
+        record(steps[0] if len(steps) == 1 else _mean(steps))
+
+    def _traced(self, batch: Batch) -> tuple[tuple[list[tf.Tensor], Gradients, Gradients], list[Any]]:
+        """Run a step while it is traced; return its tensors, and what the model returned in each of its calls."""
+        returned: list[Any] = []
+        on_call, on_return = self._on_call, self._on_return
+        self._on_call, self._on_return = lambda: None, returned.append
+        try:
+            step = self._step(batch)
+        finally:
+            self._on_call, self._on_return = on_call, on_return
+        self._said = step.returns_loss, step.updates  # no tensors: they are the same in each execution
+        return (step.losses, step.gradients, step.applied), returned
+
+    def _step(self, batch: Batch) -> Step:
         seen = StepObserver(self.pair, self.model.variables, self.is_own)
         with seen.watched():
             returned = self.run(batch)
         if not seen.is_own:
-            record(Step(seen.losses, seen.gradients, seen.applied))
-            return
+            return Step(seen.losses, seen.gradients, seen.applied)
         own = losses.number(returned) if self.pair.train.keras_step else None
         returns_loss = own is not None or not self.is_own
-        record(Step(seen.losses if own is None else [own], seen.gradients, seen.applied, returns_loss, seen.updates))
+        return Step(seen.losses if own is None else [own], seen.gradients, seen.applied, returns_loss, seen.updates)
 
     def loss(self, batch: Batch) -> tf.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""
@@ -170,8 +221,8 @@ class Training:
         raise LookupError("the step has no backward pass")
 
     def run(self, batch: Batch) -> Any:
-        """Run a training step op by op, and return what the step does."""
-        with precision.eagerly(), self._observed():
+        """Run a training step, op by op unless it is compiled, and return what the step does."""
+        with precision.eagerly(not self._setup.side.is_compiled), self._observed():
             return self._run(batch)
 
     def _run(self, batch: Batch) -> Any:
@@ -214,7 +265,12 @@ class Training:
     def _observed(self) -> ExitStack:
         """Report the calls of the whole model; those of a tf.Module are reported by the loop."""
         root = {"": self.model} if isinstance(self.model, keras.Layer) else {}
-        return calls.observed(root, lambda _: self._on_call(), lambda _, outputs: self._on_return(outputs))
+
+        def on_call(call: calls.Call) -> None:
+            self._setup.begin_call(call.tensors)
+            self._on_call()
+
+        return calls.observed(root, on_call, lambda _, outputs: self._on_return(outputs))
 
     def _looped(self, batch: Batch) -> None:
         """Run a step of the guide's loop."""

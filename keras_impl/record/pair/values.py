@@ -16,9 +16,11 @@ from keras_impl.record.pair import layers
 from keras_impl.record.pair.layers import Held
 from keras_impl.record.pair.optimizers import rate
 from keras_impl.record.weights import OTHER_SLOTS, SLOTS, Value, array
-from parity.core import program
+from parity.config.schema import Case
+from parity.core import program, random
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
+from parity.core.precision import dtype
 from parity.core.python_state import Framework, PythonState
 from parity.pairs.weights import transfer
 from parity.runtime.survey import Survey
@@ -178,6 +180,20 @@ def untrained(model: Any) -> Iterator[tuple[str, Array]]:
     for held in layers.variables(model):
         if not held.description.trainable and held.description.role not in layers.STATISTICS:
             yield held.description.name, array(held.variable)
+
+
+def started(model: Any, case: Case) -> Iterator[tuple[str, Array]]:
+    """Yield the initial values of all variables of a model that is compared with itself, as those of torch's are made.
+
+    Those that are trained, and statistics, are the model's own, rounded to the run precision; one in which all values
+    are equal is perturbed, so that it shows what becomes of it.
+    """
+    for held in layers.variables(model):
+        values, weight = array(held.variable), held.description
+        if (weight.trainable or weight.statistic) and values.dtype.kind == "f" and not case.model.keeps_weights:
+            values = random.spread(case.seed, f"start/{weight.name}", values).astype(dtype(case.precision))
+            values = values.astype(np.float32)
+        yield weight.name, values
 
 
 def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: Held) -> Array:

@@ -17,13 +17,14 @@ from parity.runtime.drive import Account, Program, Run
 from parity.trace import manifest
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
+from parity.trace.parts import Parts
 from torch_impl.instruments import devices
 from torch_impl.record import precision
-from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
 from torch_impl.record.pair.optimizers import groups, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
+from torch_impl.record.pair.sides import Setup
 from torch_impl.record.pair.training import Batch, Step, Training
 from torch_impl.record.precision import promoted
 from torch_impl.record.probe import Probe
@@ -32,15 +33,17 @@ from torch_impl.record.recorders import LayoutRecorder
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
-    machine = devices.find(run.case)
-    device = machine.logical[0]
+    setup, machine = Setup(run.case, run.pair.side), devices.find(run.case)
+    device = setup.device(machine.logical[0])
+    run = run._replace(case=setup.case(run.case), recorders={0: setup.recorder(run.recorders[0])})
     with precision.policy(run.at), promoted(run.at) as promotions:
         model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))
         with without_fast_paths(model):
             state = values.Weights(model)
             probe = Probe(run, model, state, LayoutRecorder(machine, replicas=1))
-            course = _Course(run, model, probe, device)
+            setup.wrap(model, run.at, promotions)
+            course = _Course(run, model, probe, device, setup)
             course.run()
     parameters = {name: [0] for name in state.trained}
     layout = Layout(devices=machine.names[:1], parameters=parameters)
@@ -75,12 +78,13 @@ def fast_paths(enabled: bool = True) -> Iterator[None]:
 class _Course:
     """The sequence of passes and updates that one run consists of."""
 
-    def __init__(self, run: Run, model: nn.Module, probe: Probe, device: torch.device) -> None:
-        self.model, self.probe, self.device = model, probe, device
+    def __init__(self, run: Run, model: nn.Module, probe: Probe, device: torch.device, setup: Setup) -> None:
+        self.model, self.probe, self.device, self.setup = model, probe, device, setup
         self.case, self.pair, self.data, self.at = run.case, run.case.model, run.dataset, run.at
         self.search, self.survey, self.recorder = run.pair.search, run.pair.survey, run.recorders[0]
         self.training = manifest.Training()
-        self.masks = Masks(self.case.seed, 0, ordered=True)
+        self.masks = setup.masks
+        self._passes = 0  # forward passes of the current step
 
     def run(self) -> None:
         """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
@@ -95,13 +99,17 @@ class _Course:
             self._forward(tensors(self.data.step(0), self.device))
         else:
             self._differentiate()
+        self.training = self.setup.told(self.training)
         self.recorder.next_step()
 
     def _train(self) -> None:
         self.model.train()
+        if self.pair.train.torch_step:
+            self.setup.on_outputs = self._record_outputs
         training = Training(
-            self.case, self.model, self.data, self.search, self.survey, self.at, self._observed, self._record_outputs
-        )
+            self.case, self.model, self.data, self.search, self.survey, self.at, self._observed, self._record_outputs,
+            self.setup,
+        )  # fmt: skip
         self.probe.weights.optimizer = training.optimizer
         if self.pair.train.torch_optimizer:
             by_name = dict(self.model.named_parameters())
@@ -123,6 +131,9 @@ class _Course:
         )
 
     def _record_step(self, batch: Batch, step: Step) -> None:
+        self._passes = 0
+        if isinstance(self.recorder, Parts):
+            self.recorder.join()
         for number, loss in enumerate(step.losses):
             self.probe.loss(loss, None if number else step.target)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, batch.number]
@@ -131,6 +142,10 @@ class _Course:
 
     def _observed(self, inputs: list[torch.Tensor]) -> AbstractContextManager[None]:
         """Return the context in which the forward passes of a step are recorded; the user's own may have several."""
+        if isinstance(self.recorder, Parts):
+            self.recorder.begin()
+        self.setup.begin_part(self._passes)
+        self._passes += 1
         return self.probe.forward(inputs, self._record_outputs if self.pair.train.torch_step else None)
 
     def _differentiate(self) -> None:
@@ -148,6 +163,8 @@ class _Course:
     def _forward(self, inputs: Inputs) -> list[torch.Tensor]:
         """Call the model, which gets copies of the inputs, since it may modify them in place; return its outputs."""
         copies = {name: tensor.clone() for name, tensor in inputs.items()}
+        self.setup.end()
+        self.setup.on_outputs = lambda _: None
         with precision.autocast(self.at, self.device.type):
             with self.probe.forward(list(copies.values())), self.masks.drawn(self.model, training=False):
                 outputs = call(self.model, self.pair, copies)

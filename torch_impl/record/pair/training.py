@@ -20,6 +20,7 @@ from torch_impl.record import precision
 from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
 from torch_impl.record.pair.optimizers import Gradients, StepObserver, made
+from torch_impl.record.pair.sides import Setup
 
 
 class Batch(NamedTuple):
@@ -64,6 +65,7 @@ class Training:
         at: the precision.
         observed: returns a context for what calls the model, given the inputs.
         on_return: is called with what the whole model returns in a plain step.
+        setup: how the model is called, and each batch is cut.
     """
 
     def __init__(
@@ -76,17 +78,22 @@ class Training:
         at: str,
         observed: Callable[[list[torch.Tensor]], AbstractContextManager[Any]] = lambda _: nullcontext(),
         on_return: Callable[[Any], None] = lambda _: None,
+        setup: Setup | None = None,
     ) -> None:
         self.case, self.pair, self.model, self._data, self._search = case, case.model, model, data, search
         self._folder, self._observed, self._on_return = folder, observed, on_return
+        self._setup = setup or Setup(case)
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.device = next((each.device for each in model.parameters()), torch.device("cpu"))
         self._mixed = precision.autocast(at, self.device.type)
         self.optimizer = made(case, self.trained, search)
 
     def batch(self, number: int) -> Batch:
-        """Return the data of a step."""
-        return Batch(number, tensors(self._data.step(number), self.device))
+        """Return the data of a step: of one that cuts its batch, the first part."""
+        return self._batch(number, self._setup.parts(self._data)[0])
+
+    def _batch(self, number: int, data: PairData) -> Batch:
+        return Batch(number, tensors(data.step(number), self.device))
 
     def step(self, batch: Batch, record: Callable[[Step], None] = lambda _: None) -> None:
         """Run a training step, and let what it computed be recorded; in a plain step that may be before the update."""
@@ -94,10 +101,7 @@ class Training:
             record(self._own_step(batch))
             return
         self._zero_grad()
-        scalar = self._scalar(batch)
-        if scalar.value.requires_grad:
-            with user_errors(f"torch={self.pair.torch}: backward fails"):
-                scalar.value.backward()
+        scalar = self._accumulated(batch) if self._setup.side.parts > 1 else self._differentiated(batch, self._data)
         before = self._gradients(clone=True) if self.optimizer._optimizer_step_pre_hooks else None
         if before is None:
             record(Step([scalar.value], scalar.target))
@@ -105,6 +109,23 @@ class Training:
             self.optimizer.step()
         if before is not None:
             record(Step([scalar.value], scalar.target, before, self._gradients()))
+
+    def _differentiated(self, batch: Batch, data: PairData, parts: int = 1) -> losses.Scalar:
+        """Run the forward and the backward pass of a batch, or of one of its parts, whose losses are averaged."""
+        scalar = self._scalar(batch, data)
+        if scalar.value.requires_grad:
+            with user_errors(f"torch={self.pair.torch}: backward fails"):
+                (scalar.value / parts if parts > 1 else scalar.value).backward()
+        return scalar
+
+    def _accumulated(self, batch: Batch) -> losses.Scalar:
+        """Run this rank's parts of a batch one after another; return the mean of the losses of all ranks' parts."""
+        parts, values = self._setup.parts(self._data), []
+        for number, data in enumerate(parts):
+            with self._setup.unsynchronised(number):
+                scalar = self._differentiated(self._batch(batch.number, data), data, len(parts))
+            values.append(scalar.value.detach())
+        return losses.Scalar(self._setup.mean(torch.stack(values).mean()), self._target(batch))
 
     def _gradients(self, clone: bool = False) -> Gradients:
         held = {id(each): each.grad.detach() for each in self.trained if each.grad is not None}
@@ -121,7 +142,7 @@ class Training:
     def loss(self, batch: Batch) -> torch.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""
         if not self.pair.train.torch_step:
-            return self._scalar(batch).value
+            return self._scalar(batch, self._data).value
 
         def leave(loss: torch.Tensor) -> None:
             raise _Left(loss)
@@ -133,36 +154,43 @@ class Training:
             return left.loss
         raise LookupError("the step has no backward pass")
 
-    def _scalar(self, batch: Batch) -> losses.Scalar:
+    def _scalar(self, batch: Batch, data: PairData) -> losses.Scalar:
         """Return the loss of a plain step; the model gets copies of the inputs, since it may modify them in place."""
         copies = {name: each.clone() for name, each in batch.inputs.items()}
         with self._mixed:
             with self._observed(list(copies.values())):
-                outputs = call(self.model, self.pair, copies)
+                outputs = call(self._setup.called or self.model, self.pair, copies)
             self._on_return(outputs)
-            return losses.training(self.pair, outputs, self._data, batch.number, self._search)
+            return losses.training(self.pair, outputs, data, batch.number, self._search)
 
     def _own_step(self, batch: Batch) -> Step:
         seen = StepObserver(self.trained)
-        with seen.watched(), self._observed(list(batch.inputs.values())):
+        self._setup.batch = list(self._data.step(batch.number).values())
+        with seen.watched(), self._setup.observed(self.model), self._observed(list(batch.inputs.values())):
             returned = self._run(batch)
         if (own := losses.number(returned)) is not None:
-            return Step([own], self._target(batch), seen.gradients, updates=seen.is_applied)
-        return Step(seen.losses, self._target(batch), seen.gradients, returns_loss=False, updates=seen.is_applied)
+            return Step([self._setup.mean(own)], self._target(batch), seen.gradients, updates=seen.is_applied)
+        found = [self._setup.mean(loss) for loss in seen.losses]
+        return Step(found, self._target(batch), seen.gradients, returns_loss=False, updates=seen.is_applied)
 
     def _run(self, batch: Batch) -> Any:
         """Run the user's own step, and return what it returns."""
         text = self.pair.train.torch_step
         named = {self.pair.inputs[name].torch or name: each for name, each in batch.inputs.items()}
-        named[TARGET] = self._target(batch)
-        if (weight := self._data.sample_weight(batch.number)) is not None:
+        named[TARGET] = self._target(batch, part=True)
+        if (weight := self._setup.parts(self._data)[0].sample_weight(batch.number)) is not None:
             named[SAMPLE_WEIGHT] = tensor(weight, self.device)
         step = load("train.torch_step", text, "model", "optimizer", "batch", search=self._search)
         with user_errors(f"train.torch_step={text} fails"), self._mixed:
-            return step(self.model, self.optimizer, named)
+            return step(self._setup.called or self.model, self.optimizer, named)
 
-    def _target(self, batch: Batch) -> torch.Tensor:
-        """Return a step's target; one that is not given is drawn for the output that the survey saw."""
+    def _target(self, batch: Batch, part: bool = False) -> torch.Tensor:
+        """Return a step's target, or this rank's part of it.
+
+        One that is not given is drawn for the output that the survey saw.
+        """
         seen = survey.read(Path(self._folder)).rehearsal.trained
-        is_ids = self.pair.train.loss == "cross_entropy"
-        return tensor(self._data.target(batch.number, seen.shape if seen else (), is_ids), self.device)
+        shape, data, is_ids = seen.shape if seen else (), self._data, self.pair.train.loss == "cross_entropy"
+        if part and self._setup.rank.of > 1:
+            data = self._setup.parts(data)[0]
+        return tensor(data.target(batch.number, data.part_of(shape), is_ids), self.device)

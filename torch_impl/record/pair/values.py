@@ -85,13 +85,11 @@ def started(model: nn.Module, case: Case, laws: dict[str, Law] | None = None) ->
     for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
         values = array(tensor)
         is_kept = case.model.keeps_weights or any(fnmatch.fnmatch(name, glob) for glob in case.model.ignore.torch)
-        if not is_kept and values.size and np.isfinite(values.flat[0]) and (values == values.flat[0]).all():
-            first = float(values.flat[0])
-            noise = random.normal(case.seed, f"start/{name}", values.shape)
-            values = first + (abs(first) / 8 * noise if first else noise / 64)
-        elif not is_kept and laws is not None and _is_drawn(tensor) and np.isfinite(values).all():
-            laws[name] = Law.of(values)
-            values = laws[name].drawn(case.seed, name, values.shape, case.precision)
+        if not is_kept:
+            values = random.spread(case.seed, f"start/{name}", values)
+            if laws is not None and _is_drawn(tensor) and np.isfinite(values).all():
+                laws[name] = Law.of(values)
+                values = laws[name].drawn(case.seed, name, values.shape, case.precision)
         if not case.model.keeps_weights:
             values = values.astype(dtype(case.precision), copy=False)
         narrow = values.astype(np.float32, copy=False)

@@ -1,0 +1,129 @@
+"""What a side of a pair's file does otherwise than the plain run: what is called, and how each batch is cut.
+
+A side that is compiled is traced by tf.function, without the wrappers of the layers' calls. What it computes leaves the
+graph as further outputs, so that nothing is added that runs within it.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from msgspec.structs import replace
+
+from keras_impl.record import calls, tree
+from keras_impl.record.masks import OrderedMasks
+from parity.config.schema import Case
+from parity.config.sides import KerasSide, outermost
+from parity.core.errors import UsageError
+from parity.data.pairs import PairData, Rows, rows_of
+from parity.trace.manifest import Training
+from parity.trace.parts import Parts
+from parity.trace.recorder import Recorder
+
+Axes = Callable[[tuple[int, ...]], list[int] | None]
+
+
+class Setup:
+    """How a run of a side calls its model; without a side, as the plain run does.
+
+    Attributes:
+        side: the switches.
+        masks: draws the dropout masks; none is drawn before `draw`.
+        batch: the inputs of a step of the user's own; none for a plain step.
+    """
+
+    def __init__(self, case: Case, side: KerasSide | None = None) -> None:
+        self.side, self.is_plain = side or KerasSide(), side is None
+        self._seed = case.seed
+        self.masks: OrderedMasks | None = None
+        self.batch: list[np.ndarray] = []
+
+    def case(self, case: Case) -> Case:
+        """Return the pair's case, with the side's own training step in the place of the pair's."""
+        if not (self.side.step and case.model.train):
+            return case
+        return replace(case, model=replace(case.model, train=replace(case.model.train, keras_step=self.side.step)))
+
+    def recorder(self, recorder: Recorder) -> Recorder:
+        """Return the recorder of whole batches, which passes on to `recorder` what is joined of its parts."""
+        return Parts(recorder) if self.side.parts > 1 else recorder
+
+    def draw(self, axes: Axes) -> OrderedMasks:
+        """Return what draws the masks; `axes` returns a tensor's axes in torch's order."""
+        self.masks = OrderedMasks(self._seed, axes, traced=self.side.is_compiled)
+        return self.masks
+
+    def wrap(self, model: Any) -> None:
+        """Let the model be called as the side does. Raises UsageError if it has no layer to run again."""
+        if pattern := self.side.checkpointing:
+            named = {path: layer for path, layer in tree.named(model).items() if path and hasattr(layer, "call")}
+            for path in outermost(pattern, named, "/"):
+                named[path].call = self._checkpointed(named[path].call)
+
+    def parts(self, data: PairData) -> list[PairData]:
+        """Return the parts of each batch that are run one after another."""
+        of = self.side.parts
+        return [data.part(index, of, f"accumulate = {of}") for index in range(of)]
+
+    def begin_part(self, number: int) -> None:
+        """Let the masks be those of one of the parts."""
+        if self.masks and self.side.parts > 1:
+            self.masks.begin_part(Rows(number, 1, self.side.parts))
+
+    def begin_call(self, given: list[tf.Tensor]) -> None:
+        """Let the masks be those of the rows of the batch with which a step of the user's own calls the model."""
+        if self.masks and self.batch and (rows := rows_of((each.numpy() for each in given), self.batch)):
+            self.masks.begin_part(rows)
+
+    def end(self) -> None:
+        """Draw the masks of whole batches again."""
+        self.batch = []
+        if self.masks:
+            self.masks.begin_part(None)
+
+    def accumulate(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Let an optimizer that is not built yet update once for all parts. Raises UsageError if it does by itself."""
+        if self.side.accumulate == 1:
+            return
+        if optimizer.gradient_accumulation_steps:
+            raise UsageError(
+                f"accumulate = {self.side.accumulate}: the optimizer has gradient_accumulation_steps = "
+                f"{optimizer.gradient_accumulation_steps} already; leave one of them out"
+            )
+        optimizer.gradient_accumulation_steps = self.side.accumulate
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of tensors as the side runs it: op by op, as a graph, or compiled by XLA."""
+        if not self.side.is_compiled:
+            return function
+
+        def traced(*tensors: Any) -> Any:
+            if self.masks:
+                self.masks.restart()
+            return function(*tensors)
+
+        return tf.function(traced, autograph=False, jit_compile=self.side.xla or None)
+
+    def told(self, training: Training) -> Training:
+        """Return how a side was trained, with by what its model was compiled."""
+        return replace(training, compiled="XLA" if self.side.xla else "tf.function" if self.side.graph else "")
+
+    def _checkpointed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            passes, again = itertools.count(), self.masks.replaying() if self.masks else nullcontext()
+
+            def run(*tensors: Any) -> Any:
+                if next(passes) == 0:
+                    return call(*tensors, **kwargs)
+                with again, calls.unobserved():  # in the backward pass
+                    return call(*tensors, **kwargs)
+
+            return keras.remat(run)(*args)
+
+        return called

@@ -1,0 +1,169 @@
+"""The schema of the sides in a pair's file: ways to run a model of one framework that must be the same computation.
+
+A side is the plain run of its framework with some switches. The structs are frozen and refuse unknown switches; a
+switch that a framework does not have is no field of its struct.
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from parity.config.base import Frozen, Positive
+from parity.core.errors import UsageError, nearest
+
+NAME = re.compile(r"\w[\w.-]*")  # a folder of traces is named by the side
+KEPT = ("python", "env")  # where a side runs: they change no step of the training
+
+
+class Switches(Frozen, frozen=True, omit_defaults=True):
+    """What a side does otherwise than the plain run of its framework.
+
+    Attributes:
+        name: the side's name in the pair's file.
+        accumulate: cut each batch into so many micro-batches, and update once for all of them.
+        checkpointing: a glob of modules that torch.utils.checkpoint, or keras.remat, runs again in the backward pass.
+        step: "module:function" that runs a training step in the place of the pair's own.
+        env: further environment variables of the side's process.
+        python: the interpreter that runs the side; "" for that of its framework.
+    """
+
+    name: str = ""
+    accumulate: Positive = 1
+    checkpointing: str = ""
+    step: str = ""
+    env: dict[str, str] = {}
+    python: str = ""
+
+    def __post_init__(self) -> None:
+        if self.accumulate > 1 and self.step:
+            raise ValueError("accumulate and step exclude each other: a step of your own cuts its batch by itself")
+
+    @property
+    def framework(self) -> str:
+        """Return the side's framework, "torch" or "keras"."""
+        return str(type(self).__struct_config__.tag)
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Return the switches that differ from the plain run, by name."""
+        return {key: value for key, value in msgspec.to_builtins(self).items() if key not in ("name", "framework")}
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of processes that train together."""
+        return 1
+
+    @property
+    def is_compiled(self) -> bool:
+        """Return whether a compiler sees the model, in which hooks would change what is compiled."""
+        return False
+
+    @property
+    def parts(self) -> int:
+        """Return the number of parts into which each batch of a training is cut."""
+        return self.accumulate * self.ranks
+
+    @property
+    def needs_training(self) -> list[str]:
+        """Return those of the side's switches that only a training shows."""
+        return [key for key in self.changes if key in ("accumulate", "step", "strategy")]
+
+
+class TorchSide(Switches, frozen=True, omit_defaults=True, tag_field="framework", tag="torch"):
+    """A side in PyTorch.
+
+    Attributes:
+        compile: compile the model by torch.compile; true takes inductor, or aot_eager without a C++ compiler.
+        strategy: "ddp" trains in `devices` processes with torch.nn.parallel.DistributedDataParallel.
+        devices: the number of these processes.
+    """
+
+    compile: bool | Literal["inductor", "aot_eager", "eager"] = False
+    strategy: Literal["single", "ddp"] = "single"
+    devices: Positive = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.strategy == "ddp") != (self.devices > 1):
+            raise ValueError(
+                f'strategy = "ddp" needs devices of 2 or more, and devices needs strategy = "ddp"; received '
+                f"strategy = {self.strategy!r}, devices = {self.devices}"
+            )
+        if self.compile and (self.checkpointing or self.ranks > 1):
+            other = "checkpointing" if self.checkpointing else 'strategy = "ddp"'
+            raise ValueError(f"compile and {other} exclude each other; give each a side of its own")
+
+    @property
+    def ranks(self) -> int:
+        return self.devices
+
+    @property
+    def is_compiled(self) -> bool:
+        return bool(self.compile)
+
+
+class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework", tag="keras"):
+    """A side in Keras.
+
+    Attributes:
+        graph: trace each step, and each other call of the model, to a graph by tf.function, as `fit` does.
+        xla: compile these graphs by XLA (jit_compile=True).
+    """
+
+    graph: bool = False
+    xla: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.graph and self.xla:
+            raise ValueError("graph and xla exclude each other: XLA compiles a graph")
+        others = [key for key in ("accumulate", "checkpointing", "step") if key in self.changes]
+        if self.is_compiled and others:
+            names = "xla" if self.xla else "graph", others[0]
+            raise ValueError(f"{' and '.join(names)} exclude each other; give each a side of its own")
+
+    @property
+    def is_compiled(self) -> bool:
+        return self.graph or self.xla
+
+
+Side = TorchSide | KerasSide
+KINDS: dict[str, type[TorchSide] | type[KerasSide]] = {"torch": TorchSide, "keras": KerasSide}
+PLAIN = {name: kind(name=name) for name, kind in KINDS.items()}  # what needs no table in a pair's file
+
+
+def outermost(pattern: str, paths: Iterable[str], separator: str) -> list[str]:
+    """Return the modules that `checkpointing` names, without those within another one of them.
+
+    Raises UsageError if there are none.
+    """
+    known = list(paths)
+    chosen = [path for path in known if fnmatch.fnmatchcase(path, pattern)]
+    if not chosen:
+        raise UsageError(
+            f"checkpointing = {pattern!r}: the model has no such module{nearest(pattern, known)}; expected a glob of "
+            f"its modules, such as {', '.join(known[:4])}"
+        )
+    return [path for path in chosen if not any(path.startswith(outer + separator) for outer in chosen)]
+
+
+def unknown(name: str, table: Mapping[str, Any]) -> str:
+    """Return what is wrong with the keys of a table [sides.NAME], in words; "" if nothing is."""
+    framework = table.get("framework", "torch")
+    if not NAME.fullmatch(name):
+        return f"a side is named by letters, digits, _, - and dots, received {name!r}"
+    if framework not in KINDS:
+        return f'framework is {framework!r}, expected "torch" (the default) or "keras"'
+    known = {side: [field for field in kind.__struct_fields__ if field != "name"] for side, kind in KINDS.items()}
+    for key in table:
+        if key == "framework" or key in known[framework]:
+            continue
+        switches = f'those of framework = "{framework}" are {", ".join(known[framework])}'
+        owner = next((side for side, names in known.items() if key in names), "")
+        if owner:
+            return f'{key} is a switch of framework = "{owner}"; {switches}'
+        return f"{key!r} is no switch{nearest(key, known[framework])}; {switches}"
+    return ""

@@ -1,0 +1,86 @@
+"""The recording of a training whose batches are cut into parts: micro-batches, and the ranks that train together.
+
+What the forward passes of a step record is kept until all parts have run, and joined along the first axis, so that it
+can be compared with that of the whole batch. Of several ranks the first one records, and the others only what should be
+equal on all ranks and is not.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.trace.recorder import FORWARD, Recorder
+
+Gather = Callable[[Any], list[Any]]  # returns what each rank has given, by rank
+Tensors = dict[tuple[str, str, int], Array]  # by kind, name, and the number of the call
+ON_ALL = ("gradient", "parameter")  # the kinds that are equal on all ranks after an update
+
+
+class Parts(Recorder):
+    """A recorder of whole batches that are run in parts; what it stores goes to `recorder`.
+
+    `rank` is that of this process, and `gather` exchanges values between all ranks.
+    """
+
+    def __init__(self, recorder: Recorder, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
+        self._recorder, self._rank, self._gather = recorder, rank, gather
+        self._parts: list[Tensors] = []
+        self._called: Counter[tuple[str, str]] = Counter()
+        self._shared: dict[tuple[str, str], Array] = {}
+
+    def begin(self) -> None:
+        """Begin the forward pass of the next part of a batch."""
+        self._parts.append({})
+        self._called.clear()
+
+    def join(self) -> None:
+        """Store what the forward passes of all parts, on all ranks, have recorded; the batch is whole again."""
+        by_rank = self._gather(self._parts)
+        self._parts = []
+        parts: list[Tensors] = [part for of_rank in by_rank for part in of_rank]
+        for place in parts[0] if parts else ():
+            arrays = [part[place] for part in parts if place in part]
+            # A number, or a tensor whose other axes depend on the part, has no whole that is made of its parts.
+            if len(arrays) == len(parts) and arrays[0].ndim and len({array.shape[1:] for array in arrays}) == 1:
+                self._store(*place[:2], np.concatenate(arrays))
+
+    def wants(self, kind: str) -> bool:
+        """Return whether the current step records tensors of this kind."""
+        return self._recorder.wants(kind)
+
+    def add(self, kind: str, name: str, array: Array) -> str | None:
+        """Keep a tensor of a part's forward pass, or store any other one."""
+        if not self.wants(kind):
+            return None
+        if self._parts and kind in FORWARD:
+            self._parts[-1][kind, name, self._called[kind, name]] = np.array(array)
+            self._called[kind, name] += 1
+            return None
+        if kind in ON_ALL:
+            self._shared[kind, name] = np.array(array)
+        return self._store(kind, name, array)
+
+    def alias(self, kind: str, name: str, key: str) -> None:
+        """Record a tensor that is the same object as the one stored under `key` in this step; replaces `add`."""
+        if self._rank == 0:
+            self._recorder.alias(kind, name, key)
+
+    def next_step(self) -> None:
+        """Store what this rank holds otherwise than the first, and close the file of the current step."""
+        digests = self._gather({place: _digest(array) for place, array in self._shared.items()})
+        for (kind, name), array in self._shared.items():
+            if digests[self._rank][kind, name] != digests[0].get((kind, name)):
+                self._recorder.add(kind, f"{name}@rank{self._rank}", array)
+        self._shared.clear()
+        self._recorder.next_step()
+
+    def _store(self, kind: str, name: str, array: Array) -> str | None:
+        return self._recorder.add(kind, name, array) if self._rank == 0 else None
+
+
+def _digest(array: Array) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()

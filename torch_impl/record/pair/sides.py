@@ -1,0 +1,261 @@
+"""What a side of a pair's file does otherwise than the plain run: what is called, and how each batch is cut.
+
+A compiled model is called without hooks and modes, which the compiler would trace; in its graphs, dropout draws its
+masks in an op of its own. Where ranks train together, the first one records for all.
+"""
+
+import functools
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from msgspec.structs import replace
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
+from torch.utils.checkpoint import checkpoint
+
+from parity.config.schema import Case
+from parity.config.sides import TorchSide, outermost
+from parity.core.errors import BackendError
+from parity.core.precision import HIGH
+from parity.core.wording import count
+from parity.data.pairs import PairData, Rows, rows_of
+from parity.runtime.drive import Rank
+from parity.trace.keys import MODEL
+from parity.trace.manifest import Training
+from parity.trace.parts import Parts
+from parity.trace.recorder import Recorder
+from torch_impl.instruments import devices
+from torch_impl.record import calls, tree, weights
+from torch_impl.record.masks import Masks
+from torch_impl.record.pair.outputs import flat
+from torch_impl.record.precision import promote_graph
+
+
+class Setup:
+    """How a run of a side calls its model; without a side, as the plain run does.
+
+    Attributes:
+        side: the switches.
+        called: what the training calls: the model, or what it is wrapped in; set by `wrap`.
+        masks: draws the dropout masks.
+        rank: that of this process, among those that train together.
+        batch: the inputs of a step of the user's own, on all ranks; none for a plain step.
+        on_outputs: is called with what a compiled model returns, which has no hooks.
+    """
+
+    def __init__(self, case: Case, side: TorchSide | None = None) -> None:
+        self.side, self.is_plain = side or TorchSide(), side is None
+        self.rank = devices.rank() if self.side.ranks > 1 else Rank(0, 1)
+        self.masks = (_CompiledMasks if self.side.compile else Masks)(case.seed, 0, ordered=True)
+        self.called: nn.Module | None = None
+        self.batch: list[np.ndarray] = []
+        self.on_outputs: Callable[[Any], object] = lambda _: None
+        self._breaks: list[str] = []
+        self._by, self._graphs = "", 0
+
+    def case(self, case: Case) -> Case:
+        """Return the pair's case, with the side's own training step in the place of the pair's."""
+        if not (self.side.step and case.model.train):
+            return case
+        return replace(case, model=replace(case.model, train=replace(case.model.train, torch_step=self.side.step)))
+
+    def device(self, device: torch.device) -> torch.device:
+        """Return the device of this rank; `device` is that of a single process."""
+        if self.rank.of > 1 and device.type == "cuda":
+            device = torch.device("cuda", self.rank.number % torch.cuda.device_count())
+        if self.rank.of > 1:
+            devices.join(device)
+        return device
+
+    def recorder(self, recorder: Recorder) -> Recorder:
+        """Return the recorder of whole batches, which passes on to `recorder` what is joined of its parts."""
+        return Parts(recorder, self.rank.number, self._gathered) if self.side.parts > 1 else recorder
+
+    def wrap(self, model: nn.Module, at: str, promotions: list[str]) -> None:
+        """Let the model be called as the side does. Raises UsageError if it has no module to checkpoint."""
+        self.called = model
+        if pattern := self.side.checkpointing:
+            named = {path: module for path, module in tree.named(model).items() if path}
+            for path in outermost(pattern, named, "."):
+                named[path].forward = _checkpointed(named[path].forward, self.masks)
+        if self.side.compile:
+            self._compile(model, at, promotions)
+        if self.rank.of > 1:
+            self.called = DistributedDataParallel(model)
+            self.called.forward = _named_as(model.forward, self.called.forward)
+
+    def parts(self, data: PairData) -> list[PairData]:
+        """Return the parts of each batch that this rank runs one after another."""
+        first, of = self.rank.number * self.side.accumulate, self.side.parts
+        return [data.part(first + i, of, self._cutting) for i in range(self.side.accumulate)]
+
+    def begin_part(self, number: int) -> None:
+        """Let the masks be those of one of this rank's parts."""
+        if self.side.parts > 1:
+            self.masks.begin_part(Rows(self.rank.number * self.side.accumulate + number, 1, self.side.parts))
+
+    def begin_call(self, given: Any) -> None:
+        """Let the masks be those of the rows of the batch with which a step of the user's own calls the model."""
+        if rows := rows_of(map(weights.array, flat(given)), self.batch):
+            self.masks.begin_part(rows)
+
+    def observed(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """Return a context in which each call of the model by a step of the user's own begins its part of the batch."""
+        if self.is_plain or self.side.compile:  # which is called without hooks
+            return nullcontext()
+        return calls.observed({MODEL: model}, lambda call: self.begin_call((call.args, call.kwargs)), lambda *_: None)
+
+    def unsynchronised(self, number: int) -> AbstractContextManager[None]:
+        """Return a context without exchange of gradients for all parts but a rank's last one, as DDP's guide has it."""
+        is_last = number == self.side.accumulate - 1
+        return nullcontext() if is_last or self.rank.of == 1 else self.called.no_sync()
+
+    def mean(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the mean of a number over all ranks."""
+        value = value.detach().clone()
+        if self.rank.of > 1:
+            dist.all_reduce(value)
+            value /= self.rank.of
+        return value
+
+    def end(self) -> None:
+        """Draw the masks of whole batches again."""
+        self.batch = []
+        self.masks.begin_part(None)
+
+    def told(self, training: Training) -> Training:
+        """Return how a side was trained, with by what its model was compiled, and where that broke its graph.
+
+        Raises BackendError if nothing was compiled.
+        """
+        if not self.side.compile:
+            return training
+        if not self._graphs:
+            raise BackendError("torch.compile has made no graph of the model, which has run op by op")
+        by = f"{self._by} ({count(self._graphs, 'graph')})"
+        return replace(training, compiled=by, breaks=list(dict.fromkeys(self._breaks)))
+
+    @property
+    def _cutting(self) -> str:
+        switches = (f"accumulate = {self.side.accumulate}", f"devices = {self.side.devices}")
+        return " with ".join(each for each in switches if not each.endswith("= 1"))
+
+    def _gathered(self, value: Any) -> list[Any]:
+        values = [value] * self.rank.of
+        if self.rank.of > 1:
+            dist.all_gather_object(values, value)
+        return values
+
+    def _compile(self, model: nn.Module, at: str, promotions: list[str]) -> None:
+        """Compile the model's calls. In the high run its graphs are promoted, as no mode is active where they run."""
+        import torch._dynamo as dynamo  # takes a second to import
+
+        dynamo.reset()
+        self._by = self.side.compile if isinstance(self.side.compile, str) else _backend()
+        compile_graph = dynamo.lookup_backend(self._by)
+
+        def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+            self._graphs += 1
+            if at == HIGH:
+                promote_graph(graph, promotions)
+            return compile_graph(graph, inputs)
+
+        # By itself dynamo skips what stands in torch's files, so that a model of torch's modules would run op by op.
+        compiled = torch.compile(dynamo.external_utils.wrap_inline(model._call_impl), backend=backend)
+        counted = dynamo.utils.counters["graph_break"]
+        counted.clear()
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self.begin_call((args, kwargs))
+            with calls.untracked(), _without_modes():
+                outputs = compiled(*args, **kwargs)
+            self._breaks += [reason.partition("\n")[0].strip() for reason in counted]  # further lines are advice
+            self.on_outputs(outputs)
+            return outputs
+
+        model._compiled_call_impl = called
+
+
+def _backend() -> str:
+    """Return the backend of torch.compile: inductor, or where it has no compiler for its kernels, aot_eager."""
+    has_compiler = any(map(shutil.which, ("g++", "clang++"))) or torch.cuda.is_available()
+    return "inductor" if has_compiler else "aot_eager"
+
+
+@contextmanager
+def _without_modes() -> Iterator[None]:
+    """Take all function modes away within the block."""
+    if torch._C._len_torch_function_stack():
+        with _pop_mode_temporarily(), _without_modes():
+            yield
+    else:
+        yield
+
+
+def _named_as(forward: Callable[..., Any], wrapping: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `wrapping` with the signature of `forward`, by which the inputs find their arguments."""
+
+    @functools.wraps(forward)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return wrapping(*args, **kwargs)
+
+    return called
+
+
+@contextmanager
+def _entered(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
+
+
+def _checkpointed(forward: Callable[..., Any], masks: Masks) -> Callable[..., Any]:
+    """Return a function that torch.utils.checkpoint runs again, with the masks and the modes of the first time."""
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), _entered(masks.replaying(), *_get_current_function_mode_stack())
+
+    return _named_as(forward, functools.partial(checkpoint, forward, use_reentrant=False, context_fn=contexts))
+
+
+class _CompiledMasks(Masks):
+    """Masks that are drawn by an op, of which a compiler sees no more than the shape.
+
+    It counts the draws in a tensor, so that no two of them are taken for the same, and their order is kept.
+    """
+
+    _drawing: "_CompiledMasks"
+
+    @contextmanager
+    def drawn(self, model: nn.Module, training: bool = True) -> Iterator[None]:
+        _CompiledMasks._drawing = self
+        with super().drawn(model, training):
+            yield
+
+    def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
+        return x * _factors(x.detach(), rate, DRAWN)
+
+    def factors(self, x: torch.Tensor, rate: float) -> torch.Tensor:
+        """Return what the dropout of the next draw multiplies x with."""
+        return super().dropped(torch.ones_like(x), rate)
+
+
+DRAWN = torch.zeros((), dtype=torch.int64)
+
+
+@torch.library.custom_op("parity::dropout_factors", mutates_args=("drawn",))
+def _factors(x: torch.Tensor, rate: float, drawn: torch.Tensor) -> torch.Tensor:
+    drawn += 1
+    return _CompiledMasks._drawing.factors(x, rate)
+
+
+@_factors.register_fake
+def _(x: torch.Tensor, rate: float, drawn: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
