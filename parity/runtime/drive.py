@@ -25,6 +25,7 @@ from parity.trace import layout, manifest
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.recorder import Recorder, Repeat
+from parity.trace.training import Training
 
 POLL = 0.005  # seconds between checks for the other ranks' parts
 # The manifest's fields that map files to facts, with the attributes in which a recorder has these facts of its files.
@@ -73,7 +74,7 @@ class Account(NamedTuple):
     modules: dict[str, str]
     lifted: list[str] = []
     classes: dict[str, str] = {}
-    training: manifest.Training = manifest.Training()
+    training: Training = Training()
 
 
 class Side(Protocol):
@@ -98,7 +99,7 @@ class Part(msgspec.Struct, frozen=True):
     modules: dict[str, str]
     classes: dict[str, str]
     lifted: list[str]
-    training: manifest.Training
+    training: Training
     by_file: dict[str, dict[str, Any]]  # by the fields that map files to facts
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from parity.pairs.causes.training import name_fitted
 from parity.results import CaseResult
-from parity.trace.manifest import Fitted, Training
 from parity.trace.mapping import Entry, Mapping
+from parity.trace.training import Fitted, Training
 
 MAPPING = Mapping(entries=[Entry(torch=["body.weight"], keras=["dense/kernel"])])
 

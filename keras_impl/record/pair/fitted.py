@@ -29,7 +29,7 @@ from parity.core.python_state import generators
 from parity.runtime import survey
 from parity.runtime.drive import Run
 from parity.trace.keys import MODEL
-from parity.trace.manifest import Fitted
+from parity.trace.training import Fitted
 
 Arrays = dict[str, np.ndarray]
 ROUNDING = 2.0**-29  # of the largest value: what float32 would not see

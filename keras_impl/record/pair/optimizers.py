@@ -35,7 +35,7 @@ from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.program import load
-from parity.trace.manifest import ParameterGroup
+from parity.trace.training import ParameterGroup
 
 
 def made(

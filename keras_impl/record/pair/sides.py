@@ -21,9 +21,9 @@ from parity.config.schema import Case
 from parity.config.sides import KerasSide, outermost
 from parity.core.errors import UsageError
 from parity.data.pairs import PairData, Rows, rows_of
-from parity.trace.manifest import Training
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
+from parity.trace.training import Training
 
 Axes = Callable[[tuple[int, ...]], list[int] | None]
 

@@ -18,8 +18,9 @@ from parity.core.arrays import Array
 from parity.results import CaseResult, Cause, Divergence
 from parity.trace import keys
 from parity.trace.keys import MODEL
-from parity.trace.manifest import Fitted, Trace
+from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping, counts
+from parity.trace.training import Fitted
 
 STATE = "fit.python_state"  # what Python keeps is frozen in the graph that fit makes
 GRAPH = "fit.graph"  # fit computes otherwise for another reason

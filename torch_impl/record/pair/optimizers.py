@@ -18,7 +18,7 @@ from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.patches import around
 from parity.core.program import load
-from parity.trace.manifest import ParameterGroup, Settings
+from parity.trace.training import ParameterGroup, Settings
 from torch_impl import optimizers
 from torch_impl.record.pair.build import user_errors
 

@@ -27,9 +27,9 @@ from parity.core.wording import count
 from parity.data.pairs import PairData, Rows, rows_of
 from parity.runtime.drive import Rank
 from parity.trace.keys import MODEL
-from parity.trace.manifest import Training
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
+from parity.trace.training import Training
 from torch_impl.instruments import devices
 from torch_impl.record import calls, tree, weights
 from torch_impl.record.masks import Masks

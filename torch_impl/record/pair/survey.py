@@ -19,6 +19,7 @@ from parity.data.pairs import PairData
 from parity.runtime import survey as files
 from parity.runtime.job import SurveyJob
 from parity.runtime.survey import Law, Module, Survey, Weight
+from parity.trace.summary import LARGE
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
 from torch_impl.record import calls, precision, tree, weights
@@ -79,8 +80,11 @@ def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: 
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [], surveyed=True)
     files.keep(folder / files.BUILT, values.untrained(model))
-    starts = values.started(model, job.case, laws if job.redraws else None)
-    for name, array in starts if not job.case.model.keeps_weights else ():
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad} if job.redraws else ()
+    for name, array in values.started(model, job.case) if not job.case.model.keeps_weights else ():
+        if name in trained and array.size > LARGE and np.isfinite(array).all():
+            laws[name] = Law.of(array)
+            array = laws[name].drawn(job.case.seed, name, array.shape, job.case.precision)
         initial.add(name, array)
     return not all(parameter.requires_grad for parameter in model.parameters())
 

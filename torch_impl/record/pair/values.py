@@ -18,8 +18,7 @@ from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.core.precision import dtype
 from parity.core.python_state import Framework, PythonState
-from parity.runtime.survey import WEIGHTS, Law
-from parity.trace.summary import LARGE
+from parity.runtime.survey import WEIGHTS
 from parity.trace.tensorfile import TensorFile
 from torch_impl.record import tree, weights
 from torch_impl.record.weights import COUNTER, STATISTICS, Named, array, statistics
@@ -74,30 +73,22 @@ def untrained(model: nn.Module) -> Iterator[tuple[str, np.ndarray]]:
         yield name, array(tensor)
 
 
-def started(model: nn.Module, case: Case, laws: dict[str, Law] | None = None) -> Iterator[tuple[str, np.ndarray]]:
+def started(model: nn.Module, case: Case) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the initial values of parameters and statistics: the model's own, rounded to the run precision, in float32.
 
     A tensor in which all values are equal (zeros or ones) is perturbed. Otherwise it would hide that it is left out in
     the other framework, or confused with another. One that the pair ignores has no counterpart there, and keeps what
-    its builder gave. So do all if the pair keeps torch's weights: in float64 where float32 does not hold them. With
-    `laws`, large trained parameters are drawn anew, each by the law that is noted there.
+    its builder gave. So do all if the pair keeps torch's weights: in float64 where float32 does not hold them.
     """
     for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
         values = array(tensor)
         is_kept = case.model.keeps_weights or any(fnmatch.fnmatch(name, glob) for glob in case.model.ignore.torch)
         if not is_kept:
             values = random.spread(case.seed, f"start/{name}", values)
-            if laws is not None and _is_drawn(tensor) and np.isfinite(values).all():
-                laws[name] = Law.of(values)
-                values = laws[name].drawn(case.seed, name, values.shape, case.precision)
         if not case.model.keeps_weights:
             values = values.astype(dtype(case.precision), copy=False)
         narrow = values.astype(np.float32, copy=False)
         yield name, narrow if np.array_equal(narrow, values, equal_nan=True) else values
-
-
-def _is_drawn(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and tensor.numel() > LARGE and not tensor.is_complex()
 
 
 def load(model: nn.Module, initial: Mapping[str, Floats], survey: Path) -> None:
