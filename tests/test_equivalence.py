@@ -39,6 +39,21 @@ class Island(nn.Module):
         return torch.softmax(x.float(), -1).to(x.dtype)
 
 
+class Attended(nn.Module):
+    """Two positions of half the features, which attend to each other with dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.25, batch_first=True)
+
+    def forward(self, x):
+        return self.encoder(x.unflatten(1, (2, 4))).flatten(1)
+
+
+def attention():
+    return nn.Sequential(Attended(), nn.Linear(8, 3))
+
+
 def layers():
     return nn.Sequential(Block(nn.LayerNorm), Block(nn.LayerNorm), nn.Linear(8, 3))
 
@@ -245,6 +260,7 @@ SAME = [
     ("layers", "torch,accumulated,checkpointed,ddp,both", ""),
     pytest.param("layers", "torch,compiled,elsewhere", "", marks=pytest.mark.slow),
     ("batches", "torch,compiled", ""),
+    pytest.param("attention", "torch,compiled", "", marks=pytest.mark.slow),
     pytest.param("small", "torch,inductor", "", marks=pytest.mark.slow),
     pytest.param("island", "torch,compiled,checkpointed", "", marks=pytest.mark.slow),
     ("layers", "torch,reduced,halves", OWN),
