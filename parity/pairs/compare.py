@@ -113,9 +113,9 @@ def compared(
 def _recorded(
     file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, summarises: bool
 ) -> dict[str, Answer]:
-    """Record both sides at the same time. Raises UsageError where there is no room for whole tensors."""
-    if not summarises:
-        resources.check(file.case, resources.of_pair(survey.read(Path(prepared.context.survey))), folder)
+    """Record both sides at the same time. Raises UsageError where there is no room."""
+    size = resources.of_pair(survey.read(Path(prepared.context.survey)))
+    resources.check(file.case, size, folder, summarises=summarises)
     jobs = {side: _job(file, side.name, folder, prepared, RUNS[side.name]) for side in backends}
     return both({side: msgspec.structs.replace(job, summarises=summarises) for side, job in jobs.items()})
 
@@ -285,7 +285,8 @@ def recorded(
         draw_torch(file, backend, folder)
     else:
         prepared = prepare_keras(file, backend, folder)
-    resources.check(file.case, resources.of_pair(survey.read(Path(place(folder, "torch")))), folder, runs)
+    size = resources.of_pair(survey.read(Path(place(folder, "torch"))))
+    resources.check(file.case, size, folder, runs, summarises)
     job = _job(file, backend.name, folder, prepared, list(runs))
     return backend.do(msgspec.structs.replace(job, summarises=summarises))
 

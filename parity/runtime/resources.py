@@ -121,9 +121,12 @@ def of_pair(survey: Survey) -> Size:
     return Size(_elements(weights), trained, _elements(leaves))
 
 
-def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH) -> None:
-    """Raise UsageError if the traces of these runs cannot fit into the folder, or the training into memory."""
-    disk = _traced(case, size) * sum(BYTES[run] for run in runs)
+def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH, summarises: bool = False) -> None:
+    """Raise UsageError if the traces of these runs cannot fit into the folder, or the training into memory.
+
+    Summaries take next to nothing of the folder.
+    """
+    disk = 0 if summarises else _traced(case, size) * sum(BYTES[run] for run in runs)
     if disk > (free := shutil.disk_usage(_existing(folder)).free):
         raise UsageError(
             f"{case.name}: its traces take at least {_gigabytes(disk)}, and {_existing(folder)} has "

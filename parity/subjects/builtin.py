@@ -96,7 +96,7 @@ class BuiltIn(Subject):
 
     def record(self, side: Worker, folder: Path, summarises: bool = False) -> Answer:
         """Record all runs of one side. Raises UsageError where there is no room for them."""
-        resources.check(self.case, resources.of_case(self.case), folder, keys.RUNS)
+        resources.check(self.case, resources.of_case(self.case), folder, keys.RUNS, summarises)
         return side.do(self._job(side, folder, keys.RUNS, summarises))
 
     def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
