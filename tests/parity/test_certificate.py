@@ -165,9 +165,10 @@ def test_a_repository_with_changes_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert "1 file changed since the last commit, e.g. a.py" in refused(capsys, certify.main, *flags)
     git("add", ".")
     git("commit", "-m", "second")
+    (tmp_path / "other.parity").write_text("a certificate that was recorded just now")
     (tmp_path / "x.toml").write_text(PAIR.replace("[2, 3]", "[2, 4]"))
     (tmp_path / "notes.txt").write_text("not part of what is recorded")
-    assert "e.g. x.toml" in refused(capsys, certify.main, *flags)
+    assert "1 file changed since the last commit, e.g. x.toml" in refused(capsys, certify.main, *flags)
     assert not (tmp_path / "x.parity").exists()
 
 
