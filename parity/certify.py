@@ -61,11 +61,9 @@ def main(argv: Sequence[str], program: str = "parity.certify") -> int:
         trace = Trace(folder / backend.name)
         if isinstance(subject, UserPair):
             pack(subject.file, trace.folder)
-        reason = args.reason or FIRST
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        recording = Recording(date=today, commit=commit, versions=trace.manifest.versions, reason=reason)
-        again = f"python -m parity.compare {subject.again}"
-        told = certificate.head(trace, again, [*history, recording])
+        recording = Recording(date=today, commit=commit, versions=trace.manifest.versions, reason=args.reason or FIRST)
+        told = certificate.head(trace, f"python -m parity.compare {subject.again}", [*history, recording])
         size = certificate.write(trace.folder, args.out, told)
     print(
         f"{args.out}  {size / 1e6:.2f} MB  {args.backend}'s half of {subject.case.name}: "
@@ -165,6 +163,7 @@ def _commit(folder: Path, out: Path) -> str:
     """Return the commit of the code in a folder, or "" outside of a repository.
 
     Raises UsageError if files of the repository have been changed since, or Python and TOML files are not part of it.
+    Certificates, which end as `out` does, are no code.
     """
     commit = _git(folder, "rev-parse", "HEAD")
     root = _git(folder, "rev-parse", "--show-toplevel")
@@ -173,7 +172,7 @@ def _commit(folder: Path, out: Path) -> str:
     changed = []
     for line in _git(folder, "status", "--porcelain", "--untracked-files=all").splitlines():
         state, name = line[:2], line[3:].strip('"')
-        if (state != "??" or name.endswith((".py", ".toml"))) and Path(root, name) != out.absolute():
+        if (state != "??" or name.endswith((".py", ".toml"))) and Path(name).suffix != out.suffix:
             changed.append(name)
     if changed:
         raise UsageError(

@@ -32,7 +32,6 @@ ONE: Final = 1023 << 52  # the bits of 1.0
 # A difference is that of a few elements if the sums are, relatively, so many times as far apart as the largest ones.
 CONCENTRATED: Final = 8.0
 SUMS: Final = PARTS * CLASSES
-SIZE: Final = SUMS + 3 * PARTS
 
 
 class Summary(np.ndarray):
@@ -54,7 +53,7 @@ def shape(array: Array) -> tuple[int, ...]:
 
 
 def summary(array: Array) -> Array:
-    """Return the summary of a tensor: SIZE numbers in float64, or the bits of PARTS hashes of whole numbers."""
+    """Return the summary of a tensor: SUMS + 3 * PARTS numbers in float64, or the bits of PARTS hashes of whole numbers."""
     flat = array.reshape(-1)
     if array.dtype.kind in "iub":
         parts = (part.astype(np.int64) for part in np.array_split(flat, PARTS))
