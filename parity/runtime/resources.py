@@ -122,7 +122,7 @@ def of_pair(survey: Survey) -> Size:
 
 
 def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH, summarises: bool = False) -> None:
-    """Raise UsageError if these runs' traces (but summaries) cannot fit into the folder, or the training into memory."""
+    """Raise UsageError if these runs do not fit: their traces (not summaries) into the folder, training into memory."""
     disk = 0 if summarises else _traced(case, size) * sum(BYTES[run] for run in runs)
     if disk > (free := shutil.disk_usage(_existing(folder)).free):
         raise UsageError(

@@ -53,7 +53,7 @@ def shape(array: Array) -> tuple[int, ...]:
 
 
 def summary(array: Array) -> Array:
-    """Return the summary of a tensor: SUMS + 3 * PARTS numbers in float64, or the bits of PARTS hashes of whole numbers."""
+    """Return a summary: SUMS + 3 * PARTS numbers in float64, or the bits of PARTS hashes of whole numbers."""
     flat = array.reshape(-1)
     if array.dtype.kind in "iub":
         parts = (part.astype(np.int64) for part in np.array_split(flat, PARTS))
