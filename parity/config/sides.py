@@ -87,7 +87,7 @@ class TorchSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.strategy == "ddp") != (self.devices > 1):
+        if ("strategy" in self.changes) != (self.devices > 1):
             raise ValueError(
                 f'strategy = "ddp" needs devices of 2 or more, and devices needs strategy = "ddp"; received '
                 f"strategy = {self.strategy!r}, devices = {self.devices}"

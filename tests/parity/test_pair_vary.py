@@ -205,19 +205,21 @@ def test_variations_that_could_not_be_run_are_told() -> None:
     assert list(coverage_lines(case)) == ["no variations: keras: the process ended with status -11"]
 
 
-@pytest.mark.parametrize(("flags", "expected"), [([], True), (["--vary"], True), (["--no-vary"], False)])
+@pytest.mark.parametrize(
+    ("flags", "expected"), [([], True), (["--vary"], True), (["--no-vary"], False), (["--record=full"], True)]
+)
 def test_the_flag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], expected: bool) -> None:
     path = tmp_path / "pair.toml"
     path.write_text('[pair]\ntorch = "a:b"\nkeras = "c:d"\n[inputs.x]\nshape = [2, 3]')
     asked = []
 
-    def compared(file: PairFile, backends: object, folder: Path, varied: bool) -> CaseResult:
-        asked.append(varied)
+    def compared(file: PairFile, backends: object, folder: Path, varied: bool, whole: bool) -> CaseResult:
+        asked.append((varied, whole))
         return CaseResult(case=file.case.name, verdict="error")
 
     monkeypatch.setattr(pair, "compared", compared)
     command.main([f"--pair={path}", "--quiet", *flags])
-    assert asked == [expected]
+    assert asked == [(expected, "--record=full" in flags)]
 
 
 @pytest.mark.parametrize(("arguments", "expected"), [({}, True), ({"vary": False}, False)])
