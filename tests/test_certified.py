@@ -151,6 +151,7 @@ def compared(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=WAIT)
 
 
+@pytest.mark.slow
 def test_a_mean_of_means_is_not_the_mean(folder: Path) -> None:
     """The step is Keras's half of the pair's file, beside the certificate of the other half."""
     for name, step in {"right.toml": "step", "wrong.toml": "step_of_means"}.items():
@@ -168,6 +169,7 @@ def test_a_file_of_another_pair_is_refused(folder: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_reference_is_judged_by_its_own_past(folder: Path, session: Session) -> None:
     """With a module of the same model, and of one that leaves out the norm."""
     (folder / "later_torch.py").write_text(TORCH)

@@ -79,6 +79,7 @@ def test_a_match_is_one_by_summaries(run: Any) -> None:
     assert by_summaries(result)
 
 
+@pytest.mark.slow
 def test_all_is_whole_where_that_is_asked_for(run: Any) -> None:
     result, recorded = run(1e-5, whole=True)
     assert (result.verdict, recorded) == ("match", [False])
