@@ -58,9 +58,11 @@ class Session:
 
         Raises UsageError, and MissingError where the framework is not installed.
         """
-        (side,) = (backend for backend in self._backends if backend.name == framework)
+        sides = {backend.name: backend for backend in self._backends}
+        if framework not in sides:
+            raise UsageError(f"framework is {framework!r}, expected one of {', '.join(sides)}")
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            return judged_by(file, side, Path(folder), builder, search=search)
+            return judged_by(file, sides[framework], Path(folder), builder, search=search)
 
     def equivalent(self, file: PairFile) -> list[CaseResult]:
         """Return the results of comparing each of the file's sides with its first one. Raises MissingError."""
@@ -204,8 +206,8 @@ def failure_text(result: CaseResult, again: str = "") -> str:
 def unequal_text(results: Sequence[CaseResult], again: str) -> str:
     """Return the table of several sides, why those that differ do, and the command that runs them again."""
     table = terminal.table(results)
-    told = [terminal.text(result) for result in results if result.verdict not in PASSED]
-    return "\n".join([table, *told, f"  again: {again}"])
+    failures = [terminal.text(result) for result in results if result.verdict not in PASSED]
+    return "\n".join([table, *failures, f"  again: {again}"])
 
 
 def worst_bits(result: CaseResult) -> float | None:

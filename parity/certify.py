@@ -63,11 +63,11 @@ def main(argv: Sequence[str], program: str = "parity.certify") -> int:
             pack(subject.file, trace.folder)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         recording = Recording(date=today, commit=commit, versions=trace.manifest.versions, reason=args.reason or FIRST)
-        told = certificate.head(trace, f"python -m parity.compare {subject.again}", [*history, recording])
-        size = certificate.write(trace.folder, args.out, told)
+        head = certificate.described(trace, f"python -m parity.compare {subject.again}", [*history, recording])
+        size = certificate.write(trace.folder, args.out, head)
     print(
         f"{args.out}  {size / 1e6:.2f} MB  {args.backend}'s half of {subject.case.name}: "
-        f"{count(told.tensors, 'tensor')}, {told.summarised} of them as summaries",
+        f"{count(head.tensors, 'tensor')}, {head.summarised} of them as summaries",
         flush=True,
     )
     return 0
@@ -94,8 +94,8 @@ def check(parser: cli.Parser, args: argparse.Namespace) -> None:
 
 def judged(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[CaseResult]:
     """Judge the side that the flags name by the certificate. Raises UsageError and TraceError."""
-    told, _ = certificate.read(args.certificate)
-    name = "torch" if args.torch else "keras" if args.keras or args.pair else OTHER[told.side]
+    head, _ = certificate.read(args.certificate)
+    name = "torch" if args.torch else "keras" if args.keras or args.pair else OTHER[head.side]
     python = {"torch": args.torch_python, "keras": args.keras_python}[name]
     kind = available({name: python}).kind
     with Runner([Backend(name, python, scratch, kind, args.timeout)]) as runner:

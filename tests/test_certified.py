@@ -16,6 +16,7 @@ from slow import WAIT
 
 from parity import certify
 from parity.asserts import Session, failure_text
+from parity.core.errors import UsageError
 from parity.results import CaseResult
 from parity.trace import certificate
 
@@ -181,3 +182,8 @@ def test_the_reference_is_judged_by_its_own_past(folder: Path, session: Session)
     (folder / "other_torch.py").write_text(TORCH.replace("nn.LayerNorm(160)", "nn.LayerNorm(160, eps=1e-6)"))
     other: CaseResult = session.certified("other_torch:build", folder / "words.parity", "torch")
     assert other.verdict == "diverged" and other.first_divergence and other.first_divergence.name == "norm"
+
+
+def test_a_framework_that_there_is_not(folder: Path, session: Session) -> None:
+    with pytest.raises(UsageError, match="framework is 'jax', expected one of torch, keras"):
+        session.certified("words_keras:build", folder / "words.parity", "jax")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from parity.asserts import Session
-from parity.pairs import compare
 from parity.pairs import file as files
+from parity.pairs import recording
 from parity.pairs.compare import compared
 from parity.results import CaseResult
 from parity.runtime import survey
-from parity.runtime.job import Job
+from parity.runtime.job import Answer, Job
 
 TORCH = """
 from torch import nn
@@ -50,13 +50,13 @@ def run(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     """`run(epsilon)`: the result for a port with that epsilon, and for each recording whether it is of summaries."""
     monkeypatch.setattr(survey, "LARGE", 1_000)
     recorded: list[bool] = []
-    both = compare.both
+    both = recording.both
 
     def watched(jobs: dict[Any, Job]) -> Any:
         recorded.extend({job.summarises for job in jobs.values() if isinstance(job, Job)})
         return both(jobs)
 
-    monkeypatch.setattr(compare, "both", watched)
+    monkeypatch.setattr(recording, "both", watched)
     for name, text in {"wide_torch.py": TORCH, "wide_keras.py": KERAS}.items():
         (tmp_path / name).write_text(text)
 
@@ -91,3 +91,17 @@ def test_another_verdict_is_one_by_whole_tensors(run: Any) -> None:
     assert (result.verdict, recorded) == ("diverged", [True, False])
     assert [cause.id for cause in result.causes] == ["layer_norm.epsilon"]
     assert not by_summaries(result)
+
+
+def test_a_second_recording_that_fails_is_told(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = recording.both
+
+    def failing(jobs: dict[Any, Job]) -> Any:
+        answers = watched(jobs)
+        is_second = any(isinstance(job, Job) and not job.summarises for job in jobs.values())
+        return dict.fromkeys(answers, Answer(status="error", message="the process ended")) if is_second else answers
+
+    monkeypatch.setattr(recording, "both", failing)
+    result, recorded = run(1e-3)
+    assert (result.verdict, result.error, recorded) == ("error", "backend", [True, False])
+    assert result.reason.startswith("the process ended")

@@ -93,8 +93,8 @@ class TorchSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
                 f"strategy = {self.strategy!r}, devices = {self.devices}"
             )
         if self.compile and (self.checkpointing or self.ranks > 1):
-            other = "checkpointing" if self.checkpointing else 'strategy = "ddp"'
-            raise ValueError(f"compile and {other} exclude each other; give each a side of its own")
+            excluded = "checkpointing" if self.checkpointing else 'strategy = "ddp"'
+            raise ValueError(f"compile and {excluded} exclude each other; give each a side of its own")
 
     @property
     def ranks(self) -> int:

@@ -5,8 +5,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from parity.config.pair import Pair
 from parity.core.errors import BackendError
 from parity.core.wording import count
@@ -36,18 +34,17 @@ from parity.pairs.extent import (
     unused,
 )
 from parity.pairs.file import PairFile
-from parity.pairs.prepare import Prepared, draw_torch, place, prepare, prepare_keras, survey_torch
+from parity.pairs.prepare import Prepared, place, prepare
+from parity.pairs.recording import are_done, recorded_both
 from parity.pairs.sides.traces import describe, recorded_by_both
 from parity.pairs.vary.compare import vary
 from parity.pairs.vary.outcome import later_batch, pair_on, take_causes
 from parity.results import CaseResult, Divergence, Verdict, error_kind, failed
-from parity.runtime import resources, survey
-from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.runner import Worker, both
-from parity.trace import keys
+from parity.runtime import survey
+from parity.runtime.job import RUNS
+from parity.runtime.runner import Worker
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
-from parity.trace.mapping import PairContext
 from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
@@ -72,7 +69,10 @@ def compared(
         assert isinstance(file.case.model, Pair)
         # What a file accepts by its size is accepted by the elements, not by sums of them.
         summarises = surveyed.is_large and not whole and not file.case.model.expect
-        answers = _recorded(file, backends, folder, prepared, summarises)
+        answers = recorded_both(file, backends, folder, prepared, summarises)
+        brief = _matched_by_summaries(folder) if summarises and are_done(answers) else None
+        if summarises and are_done(answers) and not brief:
+            answers = recorded_both(file, backends, folder, prepared, summarises=False)
     except BackendError as error:
         result = failed(file.case.name, error)
         result.reason += _rerun_hint(file)
@@ -87,37 +87,33 @@ def compared(
         result = CaseResult(case=file.case.name, verdict="error", reason=reason)
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
-        brief = _matched_by_summaries(folder) if summarises else None
-        if summarises and not brief:
-            answers = _recorded(file, backends, folder, prepared, summarises=False)
         traces = Trace(folder / "torch"), Trace(folder / "keras")
         result = brief or judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
-        result.undecided = prepared.undecided
-        keras = survey.read(Path(place(folder, "keras")))
-        explain_mode(result, keras)
-        add_sources(result, keras, prepared.context)
-        result.not_compared += unnamed(surveyed)
-        if file.case.model.keeps_weights:
-            result.not_compared += hiding(TensorFile(Path(prepared.context.survey) / survey.WEIGHTS))
-        variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
-        variation = variation or later_batch(result, file)
-        if variation:
-            of_its_own = folder / "varied"
-            again = compared(pair_on(variation, file, of_its_own), backends, of_its_own, varied=False)
-            take_causes(result, again, variation)
-        note_batch_sizes(result, varied)
+        _complete(result, file, backends, folder, prepared, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
 
 
-def _recorded(
-    file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, summarises: bool
-) -> dict[str, Answer]:
-    """Record both sides at the same time. Raises UsageError where there is no room."""
-    size = resources.of_pair(survey.read(Path(prepared.context.survey)))
-    resources.check(file.case, size, folder, summarises=summarises)
-    jobs = {side: _job(file, side.name, folder, prepared, RUNS[side.name]) for side in backends}
-    return both({side: msgspec.structs.replace(job, summarises=summarises) for side, job in jobs.items()})
+def _complete(
+    result: CaseResult, file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, varied: bool
+) -> None:
+    """Complete the result with what the surveys tell, and with the comparison on other inputs."""
+    surveyed = survey.read(Path(prepared.context.survey))
+    assert isinstance(file.case.model, Pair)
+    result.undecided = prepared.undecided
+    keras = survey.read(Path(place(folder, "keras")))
+    explain_mode(result, keras)
+    add_sources(result, keras, prepared.context)
+    result.not_compared += unnamed(surveyed)
+    if file.case.model.keeps_weights:
+        result.not_compared += hiding(TensorFile(Path(prepared.context.survey) / survey.WEIGHTS))
+    variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
+    variation = variation or later_batch(result, file)
+    if variation:
+        of_its_own = folder / "varied"
+        again = compared(pair_on(variation, file, of_its_own), backends, of_its_own, varied=False)
+        take_causes(result, again, variation)
+    note_batch_sizes(result, varied)
 
 
 def _matched_by_summaries(folder: Path) -> CaseResult | None:
@@ -270,40 +266,6 @@ def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:
     """Return the slots of the user's own optimizers that hold other numbers, and yet give the same updates."""
     own = hidden.has_own_optimizer(pair)
     return hidden.slots_in_another_form(examination, pair.train.steps) if own and pair.train else set()
-
-
-def recorded(
-    file: PairFile, backend: Worker, folder: Path, runs: Sequence[str] = keys.RUNS, summarises: bool = False
-) -> Answer:
-    """Record the trace of one side; with `summarises`, for a certificate, or by one.
-
-    Keras needs torch's recording in `folder`. Raises UsageError and BackendError.
-    """
-    prepared = None
-    if backend.name == "torch":
-        survey_torch(file, backend, folder, summarises)
-        draw_torch(file, backend, folder)
-    else:
-        prepared = prepare_keras(file, backend, folder)
-    size = resources.of_pair(survey.read(Path(place(folder, "torch"))))
-    resources.check(file.case, size, folder, runs, summarises)
-    job = _job(file, backend.name, folder, prepared, list(runs))
-    return backend.do(msgspec.structs.replace(job, summarises=summarises))
-
-
-def recorded_again(file: PairFile, torch: Worker, folder: Path, own: Path, summarises: bool) -> Answer:
-    """Record torch's candidate for an earlier trace of its own into `own`, from the survey that is in `folder`."""
-    context = PairContext(search=file.search, survey=place(folder, "torch"))
-    job = Job(case=file.case, runs=RUNS["keras"], folder=str(own.absolute()), pair=context, summarises=summarises)
-    return torch.do(job)
-
-
-def _job(file: PairFile, side: str, folder: Path, prepared: Prepared | None, runs: list[str]) -> Job:
-    """Return the recording job of one side; torch is the reference, so its job gets no mapping and no matching."""
-    context = prepared.context if prepared else PairContext(search=file.search, survey=place(folder, "torch"))
-    if side == "torch":
-        context = msgspec.structs.replace(context, mapping=None, matching=None)
-    return Job(case=file.case, runs=runs, folder=str((folder / side).absolute()), pair=context)
 
 
 def _rerun_hint(file: PairFile) -> str:

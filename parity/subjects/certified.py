@@ -17,10 +17,10 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, TraceError, UsageError
 from parity.core.wording import count
 from parity.pairs.causes.sources import add_sources
-from parity.pairs.compare import judged, recorded, recorded_again
+from parity.pairs.compare import judged
 from parity.pairs.file import PairFile
 from parity.pairs.packed import INPUTS, unpack
-from parity.pairs.prepare import place
+from parity.pairs.recording import recorded, recorded_again
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime import survey
 from parity.runtime.job import RUNS, Answer, Job
@@ -60,36 +60,48 @@ def judged_by(
 
     Raises UsageError, and TraceError for a certificate that cannot be read or is of another pair.
     """
-    told = certificate.unpack(file, scratch / "certificate")
-    folder = scratch / "certified"
-    folder.mkdir()
-    (scratch / "certificate").rename(folder / told.side)
-    reference = Trace(folder / told.side)
-    check_steps(reference)
-    if isinstance(reference.case.model, Pair):
-        unpack(reference.case, reference.folder)
+    head, reference = _unpacked(file, scratch)
     case = _case(file, reference.case, side.name, builder, port)
     inputs = reference.folder / INPUTS
     search = [str(file.parent.absolute()), str(Path.cwd()), *search, *([str(inputs)] if inputs.exists() else [])]
-    pair = PairFile(case, search, [f"--certificate={file}"])
-    own = folder / side.name if side.name != told.side else folder / "again" / side.name
+    pair = port or PairFile(case, search, [f"--certificate={file}"])
+    folder = reference.folder.parent
+    own = folder / side.name if side.name != head.side else folder / "again" / side.name
     try:
-        answer = _recorded(port or pair, case, side, folder, own)
+        answer = _recorded(pair, side, folder, own)
     except (UsageError, BackendError) as error:
         return failed(case.name, error)
     if answer.status != "done":
         return CaseResult(case=case.name, verdict="error", error=error_kind([answer]), reason=answer.message)
     candidate = Trace(own)
-    traces = _with_case(reference, case), candidate
-    result = judged(*(traces[::-1] if side.name == "torch" != told.side else traces))  # PyTorch is the reference
-    result.case, result.seconds = case.name, {side.name: round(answer.seconds, 3)}
     if report:
         note_environment([reference, candidate], report)
+    result = _judged(_with_case(reference, case), candidate, search)
+    result.case, result.seconds = case.name, {side.name: round(answer.seconds, 3)}
+    result.not_compared += _left_out(file, head)
+    return result
+
+
+def _unpacked(file: Path, scratch: Path) -> tuple[Head, Trace]:
+    """Return the text and the trace of a certificate, with what the other side is recorded by. Raises TraceError."""
+    head = certificate.unpack(file, scratch / "certificate")
+    folder = scratch / "certified"
+    folder.mkdir()
+    reference = Trace((scratch / "certificate").rename(folder / head.side))
+    check_steps(reference)
+    if isinstance(reference.case.model, Pair):
+        unpack(reference.case, reference.folder)
+    return head, reference
+
+
+def _judged(reference: Trace, candidate: Trace, search: Sequence[str]) -> CaseResult:
+    """Compare the two traces, of which PyTorch's is the reference; a cause has the line of Keras's code."""
+    is_swapped = (reference.backend, candidate.backend) == ("keras", "torch")
+    result = judged(candidate, reference) if is_swapped else judged(reference, candidate)
     facts = candidate.manifest
     if facts.mapping:
-        context = PairContext(search=search, mapping=facts.mapping, matching=facts.matching)
-        add_sources(result, survey.read(Path(place(folder, "keras"))), context)
-    result.not_compared += _left_out(file, told)
+        context = PairContext(search=list(search), mapping=facts.mapping, matching=facts.matching)
+        add_sources(result, survey.read(candidate.folder / "survey"), context)
     return result
 
 
@@ -111,18 +123,18 @@ def _case(file: Path, case: Case, side: str, builder: str, port: PairFile | None
 def _of_reference(value: Any, name: str = "") -> dict[str, Any]:
     """Return what a case says of the reference's half, by the names of the fields with dots between them."""
     fields = value if isinstance(value, dict) else msgspec.to_builtins(value)
-    told: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, inner in fields.items():
         if not key.startswith("keras") and key not in PORT:
             path = f"{name}.{key}".lstrip(".")
-            told |= _of_reference(inner, path) if isinstance(inner, dict) else {path: inner}
-    return told
+            flat |= _of_reference(inner, path) if isinstance(inner, dict) else {path: inner}
+    return flat
 
 
-def _recorded(pair: PairFile, case: Case, side: Worker, folder: Path, own: Path) -> Answer:
+def _recorded(pair: PairFile, side: Worker, folder: Path, own: Path) -> Answer:
     """Record the side that is judged, as the certificate's was recorded. Raises UsageError and BackendError."""
-    if not isinstance(case.model, Pair):
-        return side.do(Job(case=case, runs=RUNS[side.name], folder=str(own.absolute()), summarises=True))
+    if not isinstance(pair.case.model, Pair):
+        return side.do(Job(case=pair.case, runs=RUNS[side.name], folder=str(own.absolute()), summarises=True))
     if side.name == "keras":
         return recorded(pair, side, folder, RUNS[side.name], summarises=True)
     return recorded_again(pair, side, folder, own, summarises=True)
@@ -136,11 +148,11 @@ def _with_case(trace: Trace, case: Case) -> Trace:
     return renamed
 
 
-def _left_out(file: Path, told: Head) -> Iterator[str]:
-    if told.summarised:
+def _left_out(file: Path, head: Head) -> Iterator[str]:
+    if head.summarised:
         yield (
-            f"{count(told.summarised, 'tensor')} of {told.tensors} have more than {LARGE} elements: they are compared "
+            f"{count(head.summarised, 'tensor')} of {head.tensors} have more than {LARGE} elements: they are compared "
             "by their summaries"
         )
     further = "experiments, variations of the inputs and whole tensors"
-    yield f"judged by {file}: {further} need both frameworks: {told.command}"
+    yield f"judged by {file}: {further} need both frameworks: {head.command}"

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from parity.core.errors import TraceError, UsageError
-from parity.pairs.compare import compared, recorded, recorded_again
+from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
+from parity.pairs.recording import recorded, recorded_again
 from parity.results import CaseResult, Report, failed
 from parity.runtime.job import Answer
 from parity.runtime.plan import Plan

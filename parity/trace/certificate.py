@@ -65,7 +65,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     digest: str = ""
 
 
-def head(trace: Trace, command: str, history: Sequence[Recording]) -> Head:
+def described(trace: Trace, command: str, history: Sequence[Recording]) -> Head:
     """Return what a person wants to read of a trace."""
     facts = trace.manifest
     return Head(
@@ -87,17 +87,17 @@ def _returned(trace: Trace) -> dict[str, Returned]:
         for key, array in trace.open("high", stem).items():
             kind, name = keys.split(key)
             if kind == "loss" or (kind == "activation" and name.startswith(keys.MODEL) and keys.step_of(stem) == 0):
-                returned[f"{stem} {name}"] = _described(array)
+                returned[f"{stem} {name}"] = _statistics(array)
     return returned
 
 
-def _described(array: np.ndarray) -> Returned:
+def _statistics(array: np.ndarray) -> Returned:
     if isinstance(array, Summary) or not array.size or not np.isfinite(array).all():
         return Returned(shape=shape(array))
     return Returned(shape=array.shape, mean=float(array.mean()), largest=float(np.abs(array).max()))
 
 
-def write(folder: Path, file: Path, told: Head) -> int:
+def write(folder: Path, file: Path, head: Head) -> int:
     """Write a certificate of what was recorded into a folder, and return its size in bytes. Raises UsageError."""
     draft = file.with_name(f"{file.name}.draft")
     try:
@@ -108,7 +108,7 @@ def write(folder: Path, file: Path, told: Head) -> int:
                 with archive.open(entry, "w", force_zip64=True) as stored:
                     stored.write(path.read_bytes())
         content = draft.read_bytes()
-        text = msgspec.structs.replace(told, digest=_digest(told, content))
+        text = msgspec.structs.replace(head, digest=_digest(head, content))
         whole = _text(text) + content
         if len(whole) > LARGEST:
             raise UsageError(
@@ -124,12 +124,12 @@ def write(folder: Path, file: Path, told: Head) -> int:
     return len(whole)
 
 
-def _text(told: Head) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+def _text(head: Head) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(head), indent=1) + b"\n"
 
 
-def _digest(told: Head, content: bytes) -> str:
-    digest = xxhash.xxh3_128(_text(msgspec.structs.replace(told, digest="")))
+def _digest(head: Head, content: bytes) -> str:
+    digest = xxhash.xxh3_128(_text(msgspec.structs.replace(head, digest="")))
     digest.update(content)
     return digest.hexdigest()
 
@@ -156,19 +156,19 @@ def read(file: Path) -> tuple[Head, bytes]:
     if schema != SCHEMA:
         raise TraceError(f"{file}: has schema {schema}, this version reads {SCHEMA}; record it again with --update")
     try:
-        told = validate.decoded(text, Head)
-        validate.harmless(msgspec.to_builtins(told))
+        head = validate.decoded(text, Head)
+        validate.harmless(msgspec.to_builtins(head))
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{file}: its text is damaged: {error}") from None
     content = ARCHIVE + rest
-    if _digest(told, content) != told.digest:
+    if _digest(head, content) != head.digest:
         raise TraceError(f"{file}: is damaged or truncated: its content does not have the digest that its text names")
-    return told, content
+    return head, content
 
 
 def unpack(file: Path, folder: Path) -> Head:
     """Write the trace of a certificate into a folder, and return its text. Raises TraceError."""
-    told, content = read(file)
+    head, content = read(file)
     packed = folder / "packed.zip"
     folder.mkdir(parents=True, exist_ok=True)
     packed.write_bytes(content)
@@ -181,4 +181,4 @@ def unpack(file: Path, folder: Path) -> Head:
         raise TraceError(f"{file}: cannot be unpacked: {error}") from None
     finally:
         packed.unlink()
-    return told
+    return head

@@ -22,7 +22,7 @@ MADE = Recording(date="2026-01-02", commit="", versions={"numpy": "0"}, reason="
 def file(tmp_path: Path) -> Path:
     """A certificate of the numpy network's half of a case."""
     trace = record(tmp_path / "trace", "torch")
-    certificate.write(trace.folder, tmp_path / "block.parity", certificate.head(trace, "python -m ...", [MADE]))
+    certificate.write(trace.folder, tmp_path / "block.parity", certificate.described(trace, "python -m ...", [MADE]))
     return tmp_path / "block.parity"
 
 
@@ -38,7 +38,7 @@ def test_it_holds_the_trace_and_tells_of_it_in_text(file: Path, tmp_path: Path) 
 
 def test_equal_traces_give_equal_files(file: Path, tmp_path: Path) -> None:
     again = record(tmp_path / "again", "torch")
-    certificate.write(again.folder, tmp_path / "again.parity", certificate.head(again, "python -m ...", [MADE]))
+    certificate.write(again.folder, tmp_path / "again.parity", certificate.described(again, "python -m ...", [MADE]))
     assert (tmp_path / "again.parity").read_bytes() == file.read_bytes()
 
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_no_name_in_the_archive_leads_out_of_the_folder(tmp_path: Path) -> None:
     """A made-up certificate whose digest is right."""
     trace = record(tmp_path / "trace", "torch")
-    told = certificate.head(trace, "", [MADE])
+    told = certificate.described(trace, "", [MADE])
     content = certificate.ARCHIVE + b"no archive"
     digest = certificate._digest(told, content)
     (tmp_path / "x.parity").write_bytes(certificate._text(msgspec.structs.replace(told, digest=digest)) + content)

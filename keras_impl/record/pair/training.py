@@ -60,8 +60,8 @@ def _mean(steps: Sequence[Step]) -> Step:
         for key in last.gradients
         if all(step.gradients.get(key) is not None for step in steps)
     }
-    found = [tf.add_n(parts) / len(steps) for parts in zip(*(step.losses for step in steps), strict=True)]
-    return last._replace(losses=found, gradients=gradients)
+    means = [tf.add_n(parts) / len(steps) for parts in zip(*(step.losses for step in steps), strict=True)]
+    return last._replace(losses=means, gradients=gradients)
 
 
 class _Left(BaseException):

@@ -73,9 +73,9 @@ class SidesOfPair:
         result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
         return result
 
-    def _in_order(self, one: Side, other: Side) -> tuple[Side, Side]:
+    def _in_order(self, first: Side, second: Side) -> tuple[Side, Side]:
         """Return two sides, the reference first."""
-        return (other, one) if (one.framework, other.framework) == ("keras", "torch") else (one, other)
+        return (second, first) if (first.framework, second.framework) == ("keras", "torch") else (first, second)
 
     def _once(self, name: str, work: Callable[[], Any]) -> Future[Any]:
         """Return the future of what `work` returns, which is called for each name once."""

@@ -119,8 +119,8 @@ def _switched(result: CaseResult, sides: dict[str, Trace]) -> Iterator[Cause]:
         evidence = "in training it normalises by the statistics of its batch, which are those of a part of it here"
     elif modules.get(module) == STATISTICS and first.kind == "buffer":
         evidence = "its forward pass runs again in the backward pass, and updates the statistics a second time"
-    one, other = (trace.manifest.versions | trace.manifest.environment for trace in sides.values())
-    if apart := [f"{name} {one[name]} against {other.get(name)}" for name in one if one[name] != other.get(name)]:
+    base, rest = (trace.manifest.versions | trace.manifest.environment for trace in sides.values())
+    if apart := [f"{name} {base[name]} against {rest.get(name)}" for name in base if base[name] != rest.get(name)]:
         evidence = f"they differ in {', '.join(apart)} as well"
     values: dict[str, Any] = {key: described(side) for key, side in switches.items()}
     yield Cause(id="sides.switch", where=first.name, evidence=evidence, **values)

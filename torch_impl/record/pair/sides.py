@@ -253,22 +253,22 @@ class _CompiledMasks(Masks):
             yield
 
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
-        return x * _factors(x.detach(), rate, DRAWN)
+        return x * _factors(x.detach(), rate, DRAWS)
 
     def factors(self, x: torch.Tensor, rate: float) -> torch.Tensor:
         """Return what the dropout of the next draw multiplies x with."""
         return super().dropped(torch.ones_like(x), rate)
 
 
-DRAWN = torch.zeros((), dtype=torch.int64)
+DRAWS = torch.zeros((), dtype=torch.int64)
 
 
-@torch.library.custom_op("parity::dropout_factors", mutates_args=("drawn",))
-def _factors(x: torch.Tensor, rate: float, drawn: torch.Tensor) -> torch.Tensor:
-    drawn += 1
+@torch.library.custom_op("parity::dropout_factors", mutates_args=("draws",))
+def _factors(x: torch.Tensor, rate: float, draws: torch.Tensor) -> torch.Tensor:
+    draws += 1
     return _CompiledMasks._drawing.factors(x, rate)
 
 
 @_factors.register_fake
-def _(x: torch.Tensor, rate: float, drawn: torch.Tensor) -> torch.Tensor:
+def _(x: torch.Tensor, rate: float, draws: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)

@@ -170,8 +170,8 @@ class Training:
             returned = self._run(batch)
         if (own := losses.number(returned)) is not None:
             return Step([self._setup.mean(own)], self._target(batch), seen.gradients, updates=seen.is_applied)
-        found = [self._setup.mean(loss) for loss in seen.losses]
-        return Step(found, self._target(batch), seen.gradients, returns_loss=False, updates=seen.is_applied)
+        means = [self._setup.mean(loss) for loss in seen.losses]
+        return Step(means, self._target(batch), seen.gradients, returns_loss=False, updates=seen.is_applied)
 
     def _run(self, batch: Batch) -> Any:
         """Run the user's own step, and return what it returns."""
