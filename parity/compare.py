@@ -26,6 +26,7 @@ from parity.config.devices import Devices, obstacle
 from parity.config.schema import Case
 from parity.core import inputs
 from parity.core.errors import UsageError
+from parity.core.script import is_script
 from parity.pairs.accepting.suggest import accept
 from parity.pairs.sides.compare import SidesOfPair
 from parity.repair import flags
@@ -169,8 +170,12 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
             f"received {count(len(args.traces), 'trace folder')}; to compare traces, expected two and no flags that "
             "choose or change cases"
         )
-    if not args.certificate and not bool(args.torch) == bool(args.keras) == bool(args.input):
-        parser.error(f"a pair without a file needs all of --torch, --keras and --input, e.g. {inputs.EXAMPLE}")
+    needs_inputs = not (is_script(args.torch) and is_script(args.keras))
+    if not args.certificate and not bool(args.torch) == bool(args.keras) == bool(args.input or not needs_inputs):
+        parser.error(
+            f"a pair without a file needs all of --torch, --keras and --input, e.g. {inputs.EXAMPLE}; two training scripts "
+            "(--torch=train.py --keras=train_keras.py) bring their inputs"
+        )
     if args.accept and (args.set or args.golden or not args.pair):
         parser.error(
             "--accept writes into a pair file: it needs --pair=FILE.toml, and takes neither --set nor --golden"

@@ -22,7 +22,7 @@ from parity.diagnose.experiment import study
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
 from parity.runtime.environment import not_installed
-from parity.runtime.job import DoctorJob, ExperimentJob, Job, SurveyJob, VaryJob, Work
+from parity.runtime.job import BatchesJob, DoctorJob, ExperimentJob, Job, SurveyJob, VaryJob, Work
 from parity.runtime.serve import serve
 from parity.trace import keys
 
@@ -73,6 +73,8 @@ def _do(side: Side, part: Callable[[str, str], Any], job: Work) -> None:
             part("doctor.examine", "examine")(job)
         case SurveyJob():
             part("record.pair.survey", "survey")(job)
+        case BatchesJob():
+            part("record.pair.batches", "batches")(job)
         case VaryJob():
             variations.record(job, side.NAME, part("record.pair.vary", "opened"))
         case ExperimentJob():

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from parity.config.base import BaseModel, Count, Frozen, Positive
+from parity.core.script import is_script
 
 FLOATS = ("float16", "float32", "float64")
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
@@ -192,6 +193,7 @@ class Train(Frozen, frozen=True):
 class Pair(BaseModel, frozen=True, tag="pair"):
     """Two model builders ("module:function"), their inputs, and how their weights and outputs correspond.
 
+    In place of both builders may stand training scripts ("train.py --epochs=1"), whose inputs are found by running them.
     Without `train`, one forward and one backward pass are compared; with backward = false only the forward pass, for
     models through which TensorFlow has no gradient. `keeps_weights`: torch's weights are taken exactly as its builder
     gives them, as those of a checkpoint.
@@ -201,7 +203,7 @@ class Pair(BaseModel, frozen=True, tag="pair"):
 
     torch: Text
     keras: Text
-    inputs: dict[str, PairInput]
+    inputs: dict[str, PairInput] = {}
     kwargs: dict[str, Any] = {}
     torch_kwargs: dict[str, Any] = {}
     keras_kwargs: dict[str, Any] = {}
@@ -225,5 +227,8 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     def __post_init__(self) -> None:
         if self.train and not self.backward:
             raise ValueError("backward = false leaves nothing to train with; remove it, or the section [train]")
-        if not set(self.inputs) - self.loss_inputs:
+        scripts = [is_script(text) for text in (self.torch, self.keras)]
+        if any(scripts) and not all(scripts):
+            raise ValueError("received a training script on one side alone; give two scripts, or two module:function")
+        if not all(scripts) and not set(self.inputs) - self.loss_inputs:
             raise ValueError("a pair needs at least one input, e.g. [inputs.x] with shape = [2, 8]")

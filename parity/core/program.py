@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.core import ownership
+from parity.core import ownership, script
 from parity.core.errors import UsageError, nearest
 
 KEPT = 2 << 30  # bytes of memory that a process may keep when it builds a model anew
@@ -63,11 +63,13 @@ def load_loss(flag: str, text: str, *given: str, search: Sequence[str] = ()) -> 
 
 def find(flag: str, text: str, search: Sequence[str] = ()) -> Callable[..., Any]:
     """Return what a flag names, like `load`, whatever arguments it takes. Raises UsageError if there is none."""
+    folders = list(dict.fromkeys([*search, os.getcwd()]))
+    if script.is_script(text):
+        _look_in(folders)
+        return script.function(flag, text, folders)
     module, colon, name = text.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
-    _others.update(() if _others else sys.modules)
-    folders = list(dict.fromkeys([*search, os.getcwd()]))
     _look_in(folders)
     ownership.claim(module)
     target: Any = _imported(f"{flag}={text}", module, name, folders)

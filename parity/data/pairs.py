@@ -2,7 +2,7 @@
 
 import hashlib
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,7 +61,8 @@ class PairData:
     def __init__(self, case: Case, search: Sequence[str], nudged: bool = False) -> None:
         assert isinstance(case.model, Pair)
         self.case, self.pair, self._search, self._nudged = case, case.model, search, nudged
-        self._files = {name: _from_file(name, given, search) for name, given in self.pair.inputs.items() if given.npz}
+        files = {name: given for name, given in self.pair.inputs.items() if given.npz}
+        self._files = {name: list(_from_file(name, given, search)) for name, given in files.items()}
 
     @property
     def digest(self) -> str:
@@ -84,7 +85,7 @@ class PairData:
     def step(self, number: int) -> dict[str, Array]:
         """Return the model's inputs by canonical name, in torch's axis order.
 
-        Drawn values differ from step to step; those from files are the same in every step.
+        Drawn values differ from step to step; those from files are the same in every step for which they have no own.
         """
         return {name: self._values(name, number) for name in self.pair.inputs if name not in self.pair.loss_inputs}
 
@@ -129,7 +130,9 @@ class PairData:
     def _exact(self, name: str, number: int) -> Array:
         given = self.pair.inputs[name]
         if given.npz:
-            return self._files[name] if given.dtype not in FLOATS else self._rounded(self._files[name])
+            held = self._files[name]
+            values = held[min(number, len(held) - 1)]
+            return values if given.dtype not in FLOATS else self._rounded(values)
         seed = self.case.seed if given.seed is None else given.seed
         shape, key = tuple(given.shape), f"input/{name}/{number}"
         if given.dtype in FLOATS:
@@ -180,16 +183,30 @@ def file_of(name: str, given: PairInput, search: Sequence[str]) -> Path:
     return file
 
 
-def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Array:
-    """Return an input's array from its .npz file, floats as float64. Raises UsageError if it does not fit the input."""
+def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Iterator[Array]:
+    """Yield an input's arrays from its .npz file, floats as float64: NAME, or NAME@0, NAME@1... for the steps.
+
+    Raises UsageError if one does not fit the input.
+    """
     file = file_of(name, given, search)
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            if name not in arrays:
+            keys = [name] if name in arrays else _numbered(name, arrays)
+            if not keys:
                 raise UsageError(f"inputs.{name}: {file} has no array {name!r}{nearest(name, list(arrays))}")
-            array = arrays[name]
+            read = {key: arrays[key] for key in keys}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UsageError(f"inputs.{name}: {file} cannot be read as an .npz file: {error}") from None
+    for array in read.values():
+        yield _checked(name, given, file, array)
+
+
+def _numbered(name: str, keys: Iterable[str]) -> list[str]:
+    """Return which of the keys hold the values of an input in some step, in order."""
+    return sorted((key for key in keys if key.rpartition("@")[0] == name), key=lambda key: int(key.rpartition("@")[2]))
+
+
+def _checked(name: str, given: PairInput, file: Path, array: Array) -> Array:
     kinds = {"f": given.dtype in FLOATS, "b": given.dtype == "bool"}
     if not kinds.get(array.dtype.kind, array.dtype.kind in "iu" and given.dtype not in (*FLOATS, "bool")):
         raise UsageError(

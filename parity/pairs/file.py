@@ -14,6 +14,7 @@ from parity.config.pair import Pair, PairInput, PairOutput, Train
 from parity.config.sides import Side
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
+from parity.core.script import is_script
 from parity.core.wording import count
 from parity.pairs.sides import of_file
 from parity.pairs.weights.patterns import split_sides
@@ -140,6 +141,7 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
     if not isinstance(name, str) or not name or {"/", "\\", "\0"} & set(name) or name in (".", ".."):
         raise UsageError(f"{where}: name is {name!r}, expected a text without slashes or NUL, and not '.' or '..'")
     given = {key: value for key, value in fields.items() if value is not None}
+    table = _with_scripts(where, table)
     steps = given.pop("steps", None)
     if steps is not None and "train" in table:
         table = cases.merge(table, {"train": {"steps": steps}})
@@ -154,6 +156,23 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
         raise UsageError(str(error).replace("`$.model", "`$")) from None
     train = case.model.train if isinstance(case.model, Pair) else None
     return msgspec.structs.replace(case, **_training(train)) if train else case
+
+
+def _with_scripts(where: str, table: Table) -> Table:
+    """Return the table of a pair; of two training scripts, with their own optimizers and steps in [train].
+
+    Raises UsageError where the file says otherwise how they train.
+    """
+    torch, keras = (str(table.get(side, "")) for side in ("torch", "keras"))
+    if not (is_script(torch) and is_script(keras)):
+        return table
+    train = table.get("train", {})
+    if further := sorted(train.keys() - {"steps"}):
+        raise UsageError(f"{where}: [train] has {further[0]}, but scripts train by what they say; expected steps alone")
+    if table.get("inputs"):
+        raise UsageError(f"{where}: inputs are given, but scripts train on what they read; leave them out")
+    own = {"torch_step": torch, "torch_optimizer": torch, "keras_optimizer": keras}
+    return table | {"train": own | train}
 
 
 def _check_sections(where: str, table: Table) -> None:

@@ -124,6 +124,12 @@ class SurveyJob(_CaseJob, frozen=True, kw_only=True, tag="survey"):
     tables: list[str] = []
 
 
+class BatchesJob(_CaseJob, frozen=True, kw_only=True, tag="batches"):
+    """A job that runs a pair's training script, unrecorded, to see what it trains on (parity.pairs.scripts)."""
+
+    pair: PairContext
+
+
 class VaryJob(_CaseJob, frozen=True, kw_only=True, tag="vary"):
     """A job that calls one side's model of a pair on variations of its inputs (parity.pairs.vary).
 
@@ -158,7 +164,7 @@ class BenchJob(_CaseJob, frozen=True, kw_only=True, tag="bench"):
     parts: bool = False
 
 
-Work = Job | DoctorJob | SurveyJob | VaryJob | ExperimentJob | BenchJob
+Work = Job | DoctorJob | SurveyJob | BatchesJob | VaryJob | ExperimentJob | BenchJob
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

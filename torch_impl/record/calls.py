@@ -32,6 +32,7 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.modules: list[nn.Module] = []
+        self.is_unobserved = False
 
 
 class _Listener(NamedTuple):
@@ -96,6 +97,16 @@ def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None]
 
 
 @contextmanager
+def unobserved() -> Iterator[None]:
+    """Report no calls within the block, and keep none of them on the stack."""
+    _thread.is_unobserved = True
+    try:
+        yield
+    finally:
+        _thread.is_unobserved = False
+
+
+@contextmanager
 def untracked() -> Iterator[None]:
     """Take the hooks of all modules away within the block, for a compiler, which would trace them."""
     held = [dict(hooks) for hooks in _GLOBAL]
@@ -133,21 +144,27 @@ def observed(
 
 
 def _before(path: str, on_call: Callable[[Call], None], *given: Any) -> None:
-    on_call(Call(path, *given))
+    if not _thread.is_unobserved:
+        on_call(Call(path, *given))
 
 
 def _behind(path: str, on_return: Callable[[Call, Any], None], *given: Any) -> None:
     *call, outputs = given
-    on_return(Call(path, *call), outputs)
+    if not _thread.is_unobserved:
+        on_return(Call(path, *call), outputs)
 
 
 def _on_call(module: nn.Module, *_: Any) -> None:
+    if _thread.is_unobserved:
+        return
     running().append(_originals.get(module, module))
     for listener in _listeners:
         listener.on_call()
 
 
 def _on_return(*_: Any) -> None:
+    if _thread.is_unobserved:
+        return
     for listener in _listeners:
         listener.on_return()
     running().pop()

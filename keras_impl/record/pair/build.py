@@ -17,12 +17,15 @@ from keras.src.models.functional import Functional
 
 from keras_impl.instruments import source
 from keras_impl.record import precision
+from keras_impl.record.pair.script import Script, fits
 from parity.config.pair import Pair
+from parity.core import script
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.program import load
 from parity.core.wording import count
 from parity.pairs import structure
 
+script.kinds["keras"] = Script
 CONTEXT = ("training", "mask")  # arguments of `call` that Keras fills in itself, unless an input has the name
 EMPTY = inspect.Parameter.empty
 
@@ -144,6 +147,8 @@ def _given(pair: Pair, name: str, tensor: tf.Tensor) -> Given:
 
 def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], dict[str, Any]]:
     """Return the positional and keyword arguments with which the model gets the inputs."""
+    if fit := fits.get(model):
+        return [fit.structured([each.tensor for each in given])], {}
     if isinstance(model, Functional) and type(model).call is Functional.call:
         return [_structured(model._inputs_struct, what, given)], {}
     if isinstance(model, keras.Sequential):

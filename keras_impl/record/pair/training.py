@@ -18,6 +18,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
+from keras_impl.record.pair.script import fits
 from keras_impl.record.pair.sides import Setup
 from parity.config.pair import TARGET
 from parity.config.schema import Case
@@ -102,10 +103,11 @@ class Training:
         self._torch, self._layouts = torch, layouts
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
+        self._fit = fits.get(model)
         self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
         self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
         self._steps = self._setup.compile(self._traced)
-        if isinstance(model, keras.Model):
+        if isinstance(model, keras.Model) and not self._fit:  # a script has compiled its model
             self._compile(model)
 
     def _compile(self, model: keras.Model) -> None:
@@ -160,10 +162,13 @@ class Training:
     def _batch(self, number: int, data: PairData) -> Batch:
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
-        target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
+        if self._fit and self._fit.y is not None:
+            target = build.tensor(self._fit.target(array, len(next(iter(inputs.values())))))
+        else:
+            target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
         weight = data.sample_weight(number)
-        if self.pair.train.class_weight:
-            by_class = dict(enumerate(self.pair.train.class_weight))
+        given = self._fit.class_weight if self._fit else dict(enumerate(self.pair.train.class_weight))
+        if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
         return Batch(inputs, target, build.tensor(array), None if weight is None else build.tensor(weight))
@@ -237,7 +242,8 @@ class Training:
     def _data_of(self, batch: Batch) -> Any:
         """Return a batch as `fit` passes it on."""
         x = build.fitted(self.model, self.pair, batch.inputs)
-        return data_adapter_utils.pack_x_y_sample_weight(x, batch.target, batch.sample_weight)
+        takes_target = self._fit is None or self._fit.y is not None
+        return data_adapter_utils.pack_x_y_sample_weight(x, batch.target if takes_target else None, batch.sample_weight)
 
     def fit(self, batches: Sequence[Batch]) -> None:
         """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""

@@ -13,17 +13,19 @@ from torch import nn
 
 from parity.config.pair import Pair
 from parity.config.schema import Case
-from parity.core import program
+from parity.core import program, script
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.program import load
 from parity.pairs import structure
 from parity.trace.keys import MODEL
 from torch_impl.instruments.source import line_of
 from torch_impl.record import draws, precision, tree
+from torch_impl.record.pair.script import Script
 from torch_impl.record.precision import promote_weights
 
 LONGEST = 400  # characters of the message of an exception in the user's code
 Inputs = dict[str, torch.Tensor]
+script.kinds["torch"] = Script
 Parameter = inspect.Parameter
 SINGLE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 GATHERING = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

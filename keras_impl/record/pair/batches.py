@@ -1,0 +1,27 @@
+"""What the user's Keras script trains on: the first batch that `fit` would give to its model."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_impl.record.pair.build import user_errors
+from keras_impl.record.pair.script import fits
+from parity.core import program
+from parity.pairs.scripts import Trained, write
+from parity.runtime.job import BatchesJob
+
+
+def batches(job: BatchesJob) -> None:
+    """Run the script up to its call of `fit`, and write its first batch into the job's folder.
+
+    Raises UsageError if it does not train as a pair is trained, and BackendError for what it raises itself.
+    """
+    text = job.case.model.keras
+    program.begin_anew(job.case.seed)
+    keras.utils.set_random_seed(job.case.seed)
+    with user_errors(f"keras={text} fails"):
+        fit = fits[program.find("keras", text, job.pair.search)()]
+    given = {"target": fit.y, "sample_weight": fit.sample_weight}
+    arrays = fit.inputs | {name: np.asarray(each) for name, each in given.items() if each is not None}
+    write(Path(job.folder), Trained(inputs=list(fit.inputs), callbacks=fit.callbacks), arrays)

@@ -1,0 +1,86 @@
+"""A user's training script, in a pair's place for "module:function": a command line such as "train.py --epochs=1".
+
+It runs as Python runs it, as __main__ with its arguments, until it trains; its model, its optimizer and its steps are
+then those of the pair. Each framework has a class for its own scripts, which is registered here.
+"""
+
+import contextlib
+import runpy
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from parity.core.errors import UsageError
+
+kinds: dict[str, type["Script"]] = {}  # by side
+_current: dict[str, "Script"] = {}  # by side: the one that was built last
+
+
+def is_script(text: str) -> bool:
+    """Return whether a text names a script, and not a function of a module."""
+    return _path(text).endswith(".py")
+
+
+def name_of(text: str) -> str:
+    """Return the name of the file of a script, for messages."""
+    return Path(_path(text)).name
+
+
+def _path(text: str) -> str:
+    try:
+        return next(iter(shlex.split(text)), "")
+    except ValueError:
+        return ""
+
+
+def function(flag: str, text: str, search: Sequence[str]) -> Callable[..., Any]:
+    """Return what a flag asks of a script: its builder is that of a new run, the rest that of the last run.
+
+    Raises UsageError if there is no such file.
+    """
+    side, role = ("torch" if "torch" in flag else "keras"), flag.rpartition("_")[2]
+    if role == side:
+        if before := _current.pop(side, None):
+            before.close()
+        _current[side] = kinds[side](text, search)
+        role = "build"
+    found: Callable[..., Any] = getattr(_current[side], role)
+    return found
+
+
+class Script:
+    """One run of a script.
+
+    Args:
+        text: the command line.
+        search: the folders in which the file is looked for.
+    """
+
+    def __init__(self, text: str, search: Sequence[str]) -> None:
+        path, *self._arguments = shlex.split(text)
+        self.name = name_of(text)
+        file = next((each for folder in search if (each := Path(folder) / path).is_file()), None)
+        if file is None:
+            raise UsageError(f"there is no script {path!r} in {' or '.join(search)}")
+        self._path = file
+
+    def close(self) -> None:
+        """End the run."""
+
+    def main(self) -> None:
+        """Run the script from its beginning to its end. What it raises is passed on, but for sys.exit()."""
+        try:
+            runpy.run_path(str(self._path), run_name="__main__")
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise UsageError(f"{self.name}: ended by sys.exit({end.code!r}) before it had trained") from None
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let the script find its own arguments, and its own folder's modules, within the block."""
+        argv, path = [str(self._path), *self._arguments], [str(self._path.parent), *sys.path]
+        with mock.patch.object(sys, "argv", argv), mock.patch.object(sys, "path", path):
+            yield

@@ -1,0 +1,163 @@
+"""Make a pair of two training scripts: what they train on, and how the one's batches are given to the other's model.
+
+Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. PyTorch's batches are then the inputs of
+the pair, in the order of axes in which the Keras script's own data is.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from parity.config.pair import TARGET, Pair, PairInput
+from parity.core.arrays import Array
+from parity.core.errors import BackendError, UsageError
+from parity.core.script import is_script, name_of
+from parity.core.wording import count
+from parity.pairs.file import PairFile
+from parity.results import CaseResult, Finding
+from parity.runtime.job import BatchesJob
+from parity.runtime.runner import Worker, both
+from parity.trace.mapping import PairContext
+
+FOLDER, FILE, VALUES = "scripts", "trained.json", "batches.npz"
+
+
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
+
+    Of Keras's `fit` also its callbacks, which are not run.
+    """
+
+    inputs: list[str]
+    callbacks: list[str] = []
+
+
+def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
+    """Write what a script trains on into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / VALUES, **arrays)
+    (folder / FILE).write_bytes(msgspec.json.encode(trained))
+
+
+def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
+    """Return the einops pattern that brings a batch's axes into the order of another's, which may have more samples.
+
+    "" if they are in that order, None if there is no such pattern. Axes of size 1 may be dropped or added. Of several
+    patterns, those are preferred that move the channels behind the other axes, and leave these in their order.
+    """
+    if tuple(given[1:]) == tuple(own[1:]):
+        return ""
+    names = ["b", *(f"a{place}" if size > 1 else "1" for place, size in enumerate(given[1:], 1))]
+    wanted = [size for size in own[1:] if size > 1]
+    inner = [place for place, size in enumerate(given) if place and size > 1]
+    for order in [sorted(inner, key=lambda place: place == 1), *map(list, itertools.permutations(inner))]:
+        if [given[place] for place in order] == wanted:
+            places = iter(order)
+            right = [names[next(places)] if size > 1 else "1" for size in own[1:]]
+            return f"{' '.join(names)} -> {' '.join(['b', *right])}"
+    return None
+
+
+def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
+    """Return a pair of two scripts with the inputs that PyTorch's trains on; any other pair as it is.
+
+    Raises UsageError if they train in ways that cannot be compared, and BackendError if one of them fails.
+    """
+    pair = file.case.model
+    assert isinstance(pair, Pair)
+    if not is_script(pair.torch):
+        return file
+    own = folder.absolute() / FOLDER
+    context = PairContext(search=file.search)
+    jobs = {side: BatchesJob(case=file.case, folder=str(own / side.name), pair=context) for side in sides}
+    for side in jobs:
+        (own / side.name).mkdir(parents=True, exist_ok=True)
+    for side_name, answer in both(jobs).items():
+        if answer.status != "done":
+            error = UsageError if answer.status == "usage" else BackendError
+            raise error(f"{side_name}: {answer.message}")
+    torch, keras = (dict(np.load(own / side / VALUES)) for side in ("torch", "keras"))
+    trained = _trained(own / "keras")
+    first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
+    inputs = {name: _described(array) for name, array in first.items()}
+    given = [name for name in first if name not in pair.loss_inputs]
+    _check_loss(pair, first, keras)
+    for name, theirs in _counterparts(pair, given, trained.inputs).items():
+        layout = _layout(pair, name, first[name], keras[theirs])
+        inputs[name] = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
+    steps = sum(key.startswith(f"{next(iter(first))}@") for key in torch)
+    assert pair.train
+    model = msgspec.structs.replace(pair, inputs=inputs, train=msgspec.structs.replace(pair.train, steps=steps))
+    case = msgspec.structs.replace(file.case, model=model, steps=steps)
+    return file._replace(case=case, search=[*file.search, str(own / "torch")])
+
+
+def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
+    """Add to a result what was not run of the scripts of a pair, and what their batches differ in."""
+    pair = file.case.model
+    assert isinstance(pair, Pair)
+    if not is_script(pair.torch):
+        return
+    torch, keras = (dict(np.load(folder / FOLDER / side / VALUES)) for side in ("torch", "keras"))
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    result.not_compared.append(
+        f"what the scripts do to their data before the model, and in which order: both were given the batches of {ours}"
+    )
+    result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
+    if callbacks := _trained(folder / FOLDER / "keras").callbacks:
+        result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(callbacks)}")
+    sizes = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
+    if sizes[0] != sizes[1]:
+        message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"
+        result.findings.append(Finding(id="script.batch_size", side="keras", where=theirs, message=message))
+
+
+def _trained(folder: Path) -> Trained:
+    return msgspec.json.decode((folder / FILE).read_bytes(), type=Trained)
+
+
+def _described(array: Array) -> PairInput:
+    """Return the inputs' table of a pair file for an array of the batches."""
+    dtype = "float32" if array.dtype.kind == "f" else str(array.dtype)
+    return msgspec.convert({"npz": VALUES, "dtype": dtype}, PairInput)
+
+
+def _check_loss(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> None:
+    """Raise UsageError if Keras's fit takes a target, or weights, that PyTorch's loss does not."""
+    for name in pair.loss_inputs:
+        if name in keras and name not in torch:
+            what = "a target" if name == TARGET else "weights of the samples"
+            raise UsageError(
+                f"{name_of(pair.keras)} gives {what} to fit, and the loss of {name_of(pair.torch)} takes no such "
+                "tensor beside what its model returns; expected scripts that train on the same batches"
+            )
+
+
+def _counterparts(pair: Pair, torch: Sequence[str], keras: Sequence[str]) -> dict[str, str]:
+    """Return the inputs of Keras's model by those of PyTorch's: by name, else in order. Raises UsageError."""
+    if len(torch) != len(keras):
+        raise UsageError(
+            f"{name_of(pair.torch)} gives its model {count(len(torch), 'tensor')} ({', '.join(torch)}), "
+            f"{name_of(pair.keras)} {len(keras)} ({', '.join(keras)}); expected the same inputs"
+        )
+    named = {name: name for name in torch if name in keras}
+    rest: Iterable[str] = (name for name in keras if name not in named)
+    in_order = dict(zip((name for name in torch if name not in named), rest, strict=True))
+    return {name: (named | in_order)[name] for name in torch}
+
+
+def _layout(pair: Pair, name: str, torch: Array, keras: Array) -> str:
+    """Return how PyTorch's input is brought into the form of Keras's. Raises UsageError if they are no such two."""
+    layout = axes(torch.shape, keras.shape)
+    whole = keras.dtype.kind in "iu" and torch.dtype.kind == "f"
+    if layout is None or whole:
+        ours, theirs = (f"{list(each.shape)} {each.dtype}" for each in (torch, keras))
+        hint = "; what is done to the data must stand in both models, or before both" if whole else ""
+        raise UsageError(
+            f"input {name}: {name_of(pair.torch)} gives its model {ours}, {name_of(pair.keras)} {theirs}, "
+            f"expected the same data{hint}"
+        )
+    return layout

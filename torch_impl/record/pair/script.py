@@ -1,0 +1,265 @@
+"""A user's training script in PyTorch: run up to the first training call of its model, and from there step by step.
+
+It runs in a greenlet, which is left and resumed. The model is the module that is called in training mode and whose
+parameters an optimizer of the script's holds. A step begins with such a call, and ends before the next one, or before
+one in evaluation, which is not observed.
+
+In place of the script's own batches come those of the pair, which the script gave in an earlier run (`batches`): all
+runs have the same ones, whatever was drawn for them. What a loss takes beside the model's outputs is its target.
+"""
+
+import contextlib
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from greenlet import getcurrent, greenlet
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.core import script
+from parity.core.errors import UsageError
+from parity.core.patches import applied, around
+from parity.core.wording import count
+from torch_impl.record import calls
+
+Given = Mapping[str, torch.Tensor]
+OF_LOSS = (TARGET, SAMPLE_WEIGHT)  # what a loss takes beside outputs, in the order in which it uses them
+WRAPPERS = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module", "DataParallel": "module"}
+
+
+class Script(script.Script):
+    """One run of a script."""
+
+    def __init__(self, text: str, search: Sequence[str]) -> None:
+        super().__init__(text, search)
+        self._run = greenlet(self.main)
+        self._model: nn.Module | None = None
+        self._optimizers: list[Optimizer] = []
+        self._depth = 0  # of the calls of modules
+        self._constants: set[int] = set()  # by id(): what modules of the loss hold
+        self._begin_step(None)
+
+    def _begin_step(self, batch: Given | None) -> None:
+        self._batch: Given | None = batch
+        self._called: Given = {}  # what the script gives to its model, by the names of the arguments
+        self._loss_inputs: list[torch.Tensor] = []
+        self._passes = self._updates = 0
+        self._computes_loss = False
+
+    def build(self) -> nn.Module:
+        """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
+        self._resume()
+        if self._model is None:
+            raise UsageError(
+                f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
+                "torch.optim.Optimizer made before; give a script that trains one model"
+            )
+        return self._model
+
+    def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
+        """Return the optimizer that the script has made. Raises UsageError if it trains more than the model."""
+        own, (first, *others) = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
+        if others:
+            number = count(1 + len(others), "optimizer")
+            raise UsageError(f"{self.name}: {number} hold parameters of the model, expected one")
+        if foreign := [each for each in _held([first]) if each.requires_grad and id(each) not in own]:
+            raise UsageError(
+                f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
+                f"called, {type(self._model).__name__}, the first of shape {tuple(foreign[0].shape)}; call one "
+                "nn.Module that holds all of them"
+            )
+        return first
+
+    def step(self, model: nn.Module, optimizer: Optimizer, batch: Given) -> None:
+        """Run the script's next training step, on a batch. Raises UsageError where the script has none."""
+        if model is not self._model:
+            raise LookupError("the script was run anew since this model was built")
+        self._advance(batch)
+
+    def batches(self, steps: int) -> Iterator[Given]:
+        """Run the script from its beginning; yield what it gives to its model and its loss in each step, by name.
+
+        There are fewer if it ends before. Raises UsageError.
+        """
+        self.optimizer(list(self.build().parameters()))
+        for number in range(steps):
+            if number and self._run.dead:
+                return
+            self._advance(None)
+            if len(self._loss_inputs) > len(OF_LOSS):
+                shapes = ", ".join(str(tuple(each.shape)) for each in self._loss_inputs)
+                raise UsageError(
+                    f"{self.name}: its loss takes {len(self._loss_inputs)} tensors beside what the model returns "
+                    f"({shapes}), expected a target, and at most a weight of each sample"
+                )
+            yield {**self._called, **dict(zip(OF_LOSS, self._loss_inputs, strict=False))}
+
+    def close(self) -> None:
+        """End the script where it is suspended."""
+        if not self._run.dead:
+            with self.entered(), contextlib.suppress(Exception):
+                self._run.throw()
+
+    def _advance(self, batch: Given | None) -> None:
+        self._begin_step(batch)
+        self._resume()
+        if not self._updates:
+            raise UsageError(f"{self.name}: ended before the step of its optimizer")
+
+    def _resume(self) -> None:
+        """Run the script until it is suspended, or to its end; what it raises is raised here."""
+        if self._run.dead:
+            raise UsageError(f"{self.name}: has ended; give fewer --steps")
+        patches: list[AbstractContextManager[Any]] = [
+            around(nn.Module, "__call__", self._on_call),
+            around(Optimizer, "__init__", self._on_optimizer),
+            around(torch.autograd, "backward", self._on_backward),
+            _LossInputs(self._for_loss) if self._model else nullcontext(),
+        ]
+        hook = register_optimizer_step_post_hook(self._on_update)
+        try:
+            with self.entered(), applied(patches):
+                self._run.switch()
+        finally:
+            hook.remove()
+
+    def _suspend(self) -> None:
+        resumer = self._run.parent
+        assert resumer and getcurrent() is self._run
+        resumer.switch()
+
+    def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Run a call of a module; suspend the script before one that ends a step."""
+        own = _unwrapped(module)
+        if self._depth or not self._is_trained(own):
+            self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
+            return self._within(call, module, args, kwargs)
+        is_training = torch.is_grad_enabled() and module.training
+        if self._updates or (is_training and not self._model):
+            self._model = self._model or own
+            self._suspend()
+        if not is_training:
+            with calls.unobserved():
+                return self._within(call, own, args, kwargs)
+        if own is not self._model:
+            names = f"{type(self._model).__name__} and {type(own).__name__}"
+            raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
+        self._passes += 1
+        if self._passes > 1:
+            raise UsageError(
+                f"{self.name}: calls its model twice before the optimizer's step, expected once: accumulated gradients "
+                "are not run"
+            )
+        self._called = named = _named(self.name, own, args, kwargs)
+        given = {id(each): self._batch[name] for name, each in named.items()} if self._batch else {}
+        args, kwargs = tree_map(lambda each: given.get(id(each), each), (args, kwargs))
+        outputs = self._within(call, own, args, kwargs)
+        self._computes_loss = True
+        return outputs
+
+    def _within(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        self._depth += 1
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            self._depth -= 1
+
+    def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what stands in a loss in place of a tensor of the script's own, if that has something of each sample.
+
+        Weights of classes and other constants stay.
+        """
+        samples = next((each.shape[0] for each in self._called.values() if each.dim()), 0)
+        is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
+        if not self._computes_loss or is_constant or not samples or tensor.numel() % samples:
+            return tensor
+        if not any(each is tensor for each in self._loss_inputs):
+            self._loss_inputs.append(tensor)
+        place = next(place for place, each in enumerate(self._loss_inputs) if each is tensor)
+        return tensor if not self._batch else self._batch.get(dict(enumerate(OF_LOSS)).get(place, ""), tensor)
+
+    def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        init(optimizer, *args, **kwargs)
+        self._optimizers.append(optimizer)
+
+    def _on_backward(self, backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        self._computes_loss = False
+        backward(*args, **kwargs)
+
+    def _on_update(self, optimizer: Optimizer, *_: Any) -> None:
+        self._updates += self._is_of_model(optimizer)
+
+    def _is_trained(self, module: nn.Module) -> bool:
+        held = set(map(id, _held(self._optimizers)))
+        return any(id(each) in held for each in module.parameters())
+
+    def _is_of_model(self, optimizer: Optimizer) -> bool:
+        own = set(map(id, self._model.parameters())) if self._model else set()
+        return any(id(each) in own for each in _held([optimizer]))
+
+
+class _LossInputs(TorchFunctionMode):
+    """Replaces, in functions of tensors with a gradient, the tensors without: outside of modules these make a loss.
+
+    A parameter or a buffer of a module of the loss is none: such a module's own code passes it on.
+    """
+
+    def __init__(self, replaced: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._replaced = replaced
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        given = [each for each in tensors if not each.requires_grad]
+        if given and len(given) < len(tensors):
+            args, kwargs = tree_map(
+                lambda each: self._replaced(each) if isinstance(each, torch.Tensor) and not each.requires_grad else each,
+                (args, kwargs),
+            )
+        return func(*args, **(kwargs or {}))
+
+
+def _held(optimizers: Sequence[Optimizer]) -> Iterator[torch.Tensor]:
+    return (each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"])
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module within torch.compile's, and within those that distribute it."""
+    inner = WRAPPERS.get(type(module).__name__)
+    return _unwrapped(getattr(module, inner)) if inner else module
+
+
+def _named(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the tensors with which a model is called, by the names of its arguments.
+
+    Raises UsageError for other values than those that the arguments have by default.
+    """
+    signature = inspect.signature(model.forward)
+    named: dict[str, Any] = {}
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            named |= {f"{name}{place}": each for place, each in enumerate(value)}
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named |= value
+        elif value is not parameter.default:
+            named[name] = value
+    flat: dict[str, Any] = {}
+    for name, value in named.items():
+        flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    for name, value in flat.items():
+        if not isinstance(value, torch.Tensor) or name in OF_LOSS:
+            received = f"an argument named {name}" if name in OF_LOSS else f"{name}={value!r}"
+            raise UsageError(
+                f"{script}: calls its model with {received}, expected tensors or dicts of them, with other names than "
+                f"{' and '.join(OF_LOSS)}"
+            )
+    return flat
