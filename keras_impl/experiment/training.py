@@ -123,7 +123,7 @@ class Training:
             steps.append([(each, by_id[key]) for key, each in step.gradients.items() if each is not None])
 
         for number in range(count):
-            again.step(again.batch(number), note)
+            again.step(number, note)
             self._masks.on_step()
         return steps
 

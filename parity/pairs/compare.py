@@ -36,6 +36,7 @@ from parity.pairs.extent import (
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, place, prepare
 from parity.pairs.recording import are_done, recorded_both
+from parity.pairs.scripts import completed, tell
 from parity.pairs.sides.traces import describe, recorded_by_both
 from parity.pairs.vary.compare import vary
 from parity.pairs.vary.outcome import later_batch, pair_on, take_causes
@@ -64,6 +65,7 @@ def compared(
     Raises UsageError for what is wrong with the pair's file.
     """
     try:
+        file = completed(file, backends, folder)
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
         surveyed = survey.read(Path(prepared.context.survey))
         assert isinstance(file.case.model, Pair)
@@ -114,6 +116,7 @@ def _complete(
         again = compared(pair_on(variation, file, of_its_own), backends, of_its_own, varied=False)
         take_causes(result, again, variation)
     note_batch_sizes(result, varied)
+    tell(result, file, folder)
 
 
 def _matched_by_summaries(folder: Path) -> CaseResult | None:

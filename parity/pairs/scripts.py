@@ -62,13 +62,13 @@ def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
-    """Return a pair of two scripts with the inputs that PyTorch's trains on; any other pair as it is.
+    """Return a pair of two scripts with the inputs that PyTorch's trains on; any other pair, and a complete one, as it is.
 
     Raises UsageError if they train in ways that cannot be compared, and BackendError if one of them fails.
     """
     pair = file.case.model
     assert isinstance(pair, Pair)
-    if not is_script(pair.torch):
+    if not is_script(pair.torch) or pair.inputs:
         return file
     own = folder.absolute() / FOLDER
     context = PairContext(search=file.search)
@@ -99,7 +99,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     """Add to a result what was not run of the scripts of a pair, and what their batches differ in."""
     pair = file.case.model
     assert isinstance(pair, Pair)
-    if not is_script(pair.torch):
+    if not (folder / FOLDER).exists():
         return
     torch, keras = (dict(np.load(folder / FOLDER / side / VALUES)) for side in ("torch", "keras"))
     ours, theirs = name_of(pair.torch), name_of(pair.keras)

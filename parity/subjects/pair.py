@@ -6,12 +6,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from parity.core.errors import BackendError, TraceError, UsageError
+from parity.core.errors import TraceError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.pairs.recording import recorded, recorded_again
-from parity.pairs.scripts import completed, tell
 from parity.results import CaseResult, Report, failed
 from parity.runtime.job import Answer
 from parity.runtime.plan import Plan
@@ -41,17 +40,14 @@ class UserPair(Subject):
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the pair."""
         folder = plan.folder / self.case.name
-        file = self.file
         try:
-            file = completed(file, sides, folder)
-            result = compared(file, sides, folder, self._varied, self._whole or plan.kept)
-            tell(result, file, folder)
-        except (UsageError, BackendError) as error:
+            result = compared(self.file, sides, folder, self._varied, self._whole or plan.kept)
+        except UsageError as error:
             result = failed(self.case.name, error)
         if result.verdict != "error":
             note_environment([Trace(folder / side) for side in ("torch", "keras")], report)
             if self._follow_up:
-                self._follow_up(file, result, sides, folder)
+                self._follow_up(self.file, result, sides, folder)
         if not plan.kept:
             shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the disk space
         return result

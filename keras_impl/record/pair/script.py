@@ -20,6 +20,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.pairs.scripts import axes
 
+EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
 
 
@@ -78,6 +79,7 @@ class Script(script.Script):
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
         self._model: Any = None
+        self._has_optimizer = False  # whether the script's own was asked for
 
     def build(self) -> Any:
         """Run the script up to its call of `fit`, and return its model. Raises UsageError if it calls none."""
@@ -95,8 +97,14 @@ class Script(script.Script):
         raise UsageError(f"{self.name}: ended without a call of fit or train_on_batch; give a script that trains")
 
     def optimizer(self) -> Any:
-        """Return the optimizer that the script has compiled its model with."""
-        return self._model.optimizer
+        """Return the optimizer that the script has compiled its model with, the first time; then new ones like it."""
+        first = self._model.optimizer
+        if not self._has_optimizer:
+            self._has_optimizer = True
+            return first
+        again = type(first).from_config(first.get_config())
+        vars(again).update({name: value for name, value in vars(first).items() if name.startswith(EXCLUDED)})
+        return again
 
     def _on_fit(self, fit: Callable[..., Any], model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> None:
         named = dict(zip(("batch_size", "epochs", "verbose", "callbacks"), args, strict=False)) | kwargs

@@ -107,7 +107,9 @@ class Training:
         self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
         self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
         self._steps = self._setup.compile(self._traced)
-        if isinstance(model, keras.Model) and not self._fit:  # a script has compiled its model
+        if self._fit:  # the script has compiled it
+            model.optimizer = self.optimizer
+        elif isinstance(model, keras.Model):
             self._compile(model)
 
     def _compile(self, model: keras.Model) -> None:

@@ -84,6 +84,9 @@ def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) 
         gradients += [tensor.name for tensor in unequal if (tensor.kind, tensor.step) == (first.kind, first.step)]
     if first and first.step is not None and (cause.id in COARSE or (is_unknown and where in gradients)):
         kind = keys.UPDATE if first.kind in STATE else first.kind
+        if first.kind == "optimizer_state" and (updates := [each for each in moved if each.kind == keys.UPDATE]):
+            # A slot may be kept in another form: what it does to the parameters is asked for.
+            return Parted(where if is_unknown else first.name, kind, updates[0].name, updates[0].step or 0)
         if kind in LATER:
             return Parted(where if is_unknown else first.name, kind, first.name, first.step)
         if first.step > 0 and moved:  # what an update made is seen in the forward pass of the next step first
@@ -264,8 +267,10 @@ def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     updates = [both(asked._replace(name=name), traces) for name in names]
     moved = [(torch, keras) for torch, keras in updates if torch is not None and keras is not None and torch.any()]
     largest = max(moved, key=lambda sides: np.abs(sides[0]).max(), default=None)
+    if largest:
+        moved = [sides for sides in moved if np.abs(sides).max() > NOISE * np.abs(largest).max()]
     factor = float(np.vdot(*largest)) / float(np.vdot(largest[0], largest[0])) if largest else 1.0
-    if len(moved) < 2 or any(not is_times(torch, keras, factor) for torch, keras in moved):
+    if factor == 1 or len(moved) < 2 or any(not is_times(torch, keras, factor) for torch, keras in moved):
         return None
     evidence = f"in step {asked.step}, keras moves every parameter {factor:.6g} times as far as torch"
     return Cause(id=RESCALED, where=asked.where, torch=1.0, keras=float(f"{factor:.6g}"), evidence=evidence)

@@ -147,6 +147,7 @@ class StepObserver:
         self.on_loss, self.losses = on_loss, []
         self.gradients: Gradients = {}
         self.is_applied = False
+        self.rate: float | None = None  # at the optimizer's step
         self._trained = {id(parameter): parameter for parameter in trained}
         self._scaled: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id() of a scaled loss, which is kept
 
@@ -190,7 +191,7 @@ class StepObserver:
     def _on_update(self, optimizer: Optimizer, *_: Any) -> None:
         """Keep the gradients that an optimizer is about to apply; then what backward passes left counts no more."""
         if not self.is_applied:
-            self.is_applied = True
+            self.is_applied, self.rate = True, rate(optimizer)
             self.gradients.clear()
         self._keep(parameter for group in optimizer.param_groups for parameter in group["params"])
 

@@ -83,6 +83,7 @@ class _Course:
         self.case, self.pair, self.data, self.at = run.case, run.case.model, run.dataset, run.at
         self.search, self.survey, self.recorder = run.pair.search, run.pair.survey, run.recorders[0]
         self.training = manifest.Training()
+        self.rates: list[float | None] = []  # of each step, and of the next one
         self.masks = setup.masks
         self._passes = 0  # forward passes of the current step
 
@@ -114,19 +115,19 @@ class _Course:
         if self.pair.train.torch_optimizer:
             by_name = dict(self.model.named_parameters())
             self.training = replace(self.training, groups=groups(training.optimizer, by_name))
-        rates = [rate(training.optimizer)]
+        self.rates = [rate(training.optimizer)]
         with self.masks.drawn(self.model):  # around all steps, because it looks through every loaded file
             for number in range(self.case.steps):
                 batch = training.batch(number)
                 training.step(batch, functools.partial(self._record_step, batch))
                 self.probe.on_step()
                 self.masks.on_step()
-                rates.append(rate(training.optimizer))
+                self.rates.append(rate(training.optimizer))
         self.training = replace(
             self.training,
             own_step=bool(self.pair.train.torch_step),
             repeated=self.masks.repeats.places,
-            rates=rates,
+            rates=self.rates,
             is_scheduled=is_scheduled(training.optimizer),
         )
 
@@ -136,6 +137,7 @@ class _Course:
             self.recorder.join()
         for number, loss in enumerate(step.losses):
             self.probe.loss(loss, None if number else step.target)
+        self.rates[-1] = self.rates[-1] if step.rate is None else step.rate
         waiting = self.training.waiting if step.updates else [*self.training.waiting, batch.number]
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
         self.probe.gradients({}, step.gradients, step.applied)

@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,15 +20,16 @@ from greenlet import getcurrent, greenlet
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
+from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.record import calls
+from torch_impl.record.pair.outputs import flat
 
 Given = Mapping[str, torch.Tensor]
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)  # what a loss takes beside outputs, in the order in which it uses them
@@ -43,6 +44,7 @@ class Script(script.Script):
         self._run = greenlet(self.main)
         self._model: nn.Module | None = None
         self._optimizers: list[Optimizer] = []
+        self._has_optimizer = False  # whether the script's own was asked for
         self._depth = 0  # of the calls of modules
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         self._begin_step(None)
@@ -51,8 +53,9 @@ class Script(script.Script):
         self._batch: Given | None = batch
         self._called: Given = {}  # what the script gives to its model, by the names of the arguments
         self._loss_inputs: list[torch.Tensor] = []
+        self._tape = LossTape(self._for_loss)
+        self._arguments: Any = ()  # of the call of the model
         self._passes = self._updates = 0
-        self._computes_loss = False
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -65,24 +68,41 @@ class Script(script.Script):
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
-        """Return the optimizer that the script has made. Raises UsageError if it trains more than the model."""
+        """Return the optimizer that the script has made, the first time; then new ones of these parameters, like it.
+
+        Raises UsageError if it trains more than the model.
+        """
         own, (first, *others) = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
         if others:
             number = count(1 + len(others), "optimizer")
             raise UsageError(f"{self.name}: {number} hold parameters of the model, expected one")
-        if foreign := [each for each in _held([first]) if each.requires_grad and id(each) not in own]:
+        foreign = [each for each in _held([first]) if each.requires_grad and id(each) not in own]
+        if foreign and not self._has_optimizer:
             raise UsageError(
                 f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
                 f"called, {type(self._model).__name__}, the first of shape {tuple(foreign[0].shape)}; call one "
                 "nn.Module that holds all of them"
             )
+        if self._has_optimizer:
+            groups = [group | {"params": [each for each in group["params"] if id(each) in own]} for group in first.param_groups]
+            return type(first)([group for group in groups if group["params"]])
+        self._has_optimizer = True
         return first
 
     def step(self, model: nn.Module, optimizer: Optimizer, batch: Given) -> None:
-        """Run the script's next training step, on a batch. Raises UsageError where the script has none."""
+        """Run the script's next training step, on a batch; or again up to its backward pass, if it was left there.
+
+        Raises UsageError where the script has no such step.
+        """
         if model is not self._model:
-            raise LookupError("the script was run anew since this model was built")
-        self._advance(batch)
+            raise UsageError(f"{self.name}: was run anew since this model was built")
+        if not (self._run.dead and self._passes and not self._updates):
+            self._advance(batch)
+            return
+        self._batch = batch
+        args, kwargs = self._given(*self._arguments)
+        self._tape.again(flat(model(*args, **kwargs))).backward()
+        raise UsageError(f"{self.name}: was left in this step")
 
     def batches(self, steps: int) -> Iterator[Given]:
         """Run the script from its beginning; yield what it gives to its model and its loss in each step, by name.
@@ -122,7 +142,7 @@ class Script(script.Script):
             around(nn.Module, "__call__", self._on_call),
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),
-            _LossInputs(self._for_loss) if self._model else nullcontext(),
+            self._tape,
         ]
         hook = register_optimizer_step_post_hook(self._on_update)
         try:
@@ -158,12 +178,15 @@ class Script(script.Script):
                 f"{self.name}: calls its model twice before the optimizer's step, expected once: accumulated gradients "
                 "are not run"
             )
-        self._called = named = _named(self.name, own, args, kwargs)
-        given = {id(each): self._batch[name] for name, each in named.items()} if self._batch else {}
-        args, kwargs = tree_map(lambda each: given.get(id(each), each), (args, kwargs))
-        outputs = self._within(call, own, args, kwargs)
-        self._computes_loss = True
+        self._called, self._arguments = _named(self.name, own, args, kwargs), (args, kwargs)
+        outputs = self._within(call, own, *self._given(args, kwargs))
+        self._tape.begin(flat(outputs))
         return outputs
+
+    def _given(self, args: Any, kwargs: Any) -> Any:
+        """Return the arguments of the model's call with the batch in the place of the script's own tensors."""
+        given = {id(each): self._batch[name] for name, each in self._called.items()} if self._batch else {}
+        return tree_map(lambda each: given.get(id(each), each), (args, kwargs))
 
     def _within(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         self._depth += 1
@@ -179,7 +202,7 @@ class Script(script.Script):
         """
         samples = next((each.shape[0] for each in self._called.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
-        if not self._computes_loss or is_constant or not samples or tensor.numel() % samples:
+        if is_constant or not samples or tensor.numel() % samples:
             return tensor
         if not any(each is tensor for each in self._loss_inputs):
             self._loss_inputs.append(tensor)
@@ -190,9 +213,9 @@ class Script(script.Script):
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
 
-    def _on_backward(self, backward: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        self._computes_loss = False
-        backward(*args, **kwargs)
+    def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
+        self._tape.end(loss)
+        backward(loss, *args, **kwargs)
 
     def _on_update(self, optimizer: Optimizer, *_: Any) -> None:
         self._updates += self._is_of_model(optimizer)
@@ -204,27 +227,6 @@ class Script(script.Script):
     def _is_of_model(self, optimizer: Optimizer) -> bool:
         own = set(map(id, self._model.parameters())) if self._model else set()
         return any(id(each) in own for each in _held([optimizer]))
-
-
-class _LossInputs(TorchFunctionMode):
-    """Replaces, in functions of tensors with a gradient, the tensors without: outside of modules these make a loss.
-
-    A parameter or a buffer of a module of the loss is none: such a module's own code passes it on.
-    """
-
-    def __init__(self, replaced: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self._replaced = replaced
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        given = [each for each in tensors if not each.requires_grad]
-        if given and len(given) < len(tensors):
-            args, kwargs = tree_map(
-                lambda each: self._replaced(each) if isinstance(each, torch.Tensor) and not each.requires_grad else each,
-                (args, kwargs),
-            )
-        return func(*args, **(kwargs or {}))
 
 
 def _held(optimizers: Sequence[Optimizer]) -> Iterator[torch.Tensor]:

@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
     `applied`: the gradients as the optimizer has applied them, where its hooks may have changed them. `returns_loss`:
     whether the loss is that of a plain step, or one that a step of the user's own returned. `updates`: whether an
-    optimizer is called.
+    optimizer is called. `rate`: the learning rate at that time, which a step of the user's own may have set.
     """
 
     losses: list[torch.Tensor]
@@ -44,6 +44,7 @@ class Step(NamedTuple):
     applied: Mapping[int, torch.Tensor] = {}
     returns_loss: bool = True
     updates: bool = True
+    rate: float | None = None
 
 
 class _Left(BaseException):
@@ -169,9 +170,10 @@ class Training:
         with seen.watched(), self._setup.observed(self.model), self._observed(list(batch.inputs.values())):
             returned = self._run(batch)
         if (own := losses.number(returned)) is not None:
-            return Step([self._setup.mean(own)], self._target(batch), seen.gradients, updates=seen.is_applied)
-        means = [self._setup.mean(loss) for loss in seen.losses]
-        return Step(means, self._target(batch), seen.gradients, returns_loss=False, updates=seen.is_applied)
+            means, returns_loss = [self._setup.mean(own)], True
+        else:
+            means, returns_loss = [self._setup.mean(loss) for loss in seen.losses], False
+        return Step(means, self._target(batch), seen.gradients, {}, returns_loss, seen.is_applied, seen.rate)
 
     def _run(self, batch: Batch) -> Any:
         """Run the user's own step, and return what it returns."""
