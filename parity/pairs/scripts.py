@@ -28,11 +28,12 @@ FOLDER, FILE, VALUES = "scripts", "trained.json", "batches.npz"
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
-    Of Keras's `fit` also its callbacks, which are not run.
+    Of Keras's `fit` also its callbacks, which are not run; or whether the script trains in a loop of its own instead.
     """
 
     inputs: list[str]
     callbacks: list[str] = []
+    is_loop: bool = False
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
@@ -90,7 +91,8 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
         inputs[name] = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
     steps = sum(key.startswith(f"{next(iter(first))}@") for key in torch)
     assert pair.train
-    model = msgspec.structs.replace(pair, inputs=inputs, train=msgspec.structs.replace(pair.train, steps=steps))
+    train = msgspec.structs.replace(pair.train, steps=steps, keras_step=pair.keras if trained.is_loop else "")
+    model = msgspec.structs.replace(pair, inputs=inputs, train=train)
     case = msgspec.structs.replace(file.case, model=model, steps=steps)
     return file._replace(case=case, search=[*file.search, str(own / "torch")])
 

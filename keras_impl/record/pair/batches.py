@@ -20,8 +20,11 @@ def batches(job: BatchesJob) -> None:
     text = job.case.model.keras
     program.begin_anew(job.case.seed)
     keras.utils.set_random_seed(job.case.seed)
+    build = program.find("keras", text, job.pair.search)
     with user_errors(f"keras={text} fails"):
-        fit = fits[program.find("keras", text, job.pair.search)()]
+        fit = fits[build()]
     given = {"target": fit.y, "sample_weight": fit.sample_weight}
     arrays = fit.inputs | {name: np.asarray(each) for name, each in given.items() if each is not None}
-    write(Path(job.folder), Trained(inputs=list(fit.inputs), callbacks=fit.callbacks), arrays)
+    trained = Trained(inputs=list(fit.inputs), callbacks=list(fit.callbacks), is_loop=build.__self__.is_loop)
+    build.__self__.close()
+    write(Path(job.folder), trained, arrays)

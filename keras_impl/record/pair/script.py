@@ -1,10 +1,19 @@
-"""A user's training script in Keras: run up to its call of `fit`, with the model that it has compiled.
+"""A user's training script in Keras: run up to its call of `fit`, or step by step if it has a loop of its own.
 
-From there on the model's own `train_step` runs, as `fit` calls it, on the batches of the pair, in the form that `fit`
-would have given them (`Fit`). What else `fit` does (callbacks, validation) is not run.
+Where it calls `fit` it is left, with the model that it has compiled: the model's own `train_step` then runs, as `fit`
+calls it, and what else `fit` does (callbacks, validation) does not.
+
+A loop runs in a greenlet, which is left and resumed. The model is the layer that is called where a tf.GradientTape
+records. A step begins with such a call, and ends before the next one, or before one outside of a tape, which is not
+observed. It runs op by op.
+
+In place of the script's own batches come those of the pair, in the form that the script's own have.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -12,25 +21,37 @@ import keras
 import numpy as np
 import tensorflow as tf
 from einops import rearrange
+from greenlet import getcurrent, greenlet
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from keras_impl.record import calls, precision
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
-from parity.pairs.scripts import axes
+from parity.core.wording import count
+from parity.pairs.scripts import VALUES, axes
 
 EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
+OF_LOSS = (TARGET, SAMPLE_WEIGHT)
+OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
 
 
 class Fit(NamedTuple):
-    """A call of `fit`: the first batch of its data, the names of its callbacks, and the weight of each class."""
+    """What a model is trained on: the first batch of `fit`, with its callbacks and the weight of each class.
+
+    Of a loop only the inputs: what it gives to its loss is replaced where it does.
+    """
 
     x: Any
-    y: Any
-    sample_weight: Any
-    callbacks: list[str]
+    y: Any = None
+    sample_weight: Any = None
+    callbacks: Sequence[str] = ()
     class_weight: dict[int, float] | None = None
 
     @property
@@ -46,31 +67,32 @@ class Fit(NamedTuple):
             return dict(zip(self.x, tensors, strict=True))
         return keras.tree.pack_sequence_as(self.x, list(tensors))
 
-    def target(self, array: np.ndarray, samples: int) -> np.ndarray:
-        """Return PyTorch's target of so many samples in the form of the script's own: its axes, ids or one-hot rows.
 
-        Raises UsageError if it cannot be brought into that form.
-        """
-        own = np.asarray(self.y)
-        given, wanted = array.size / samples, own.size / len(own)
-        shape, is_whole = (samples, *own.shape[1:]), own.dtype.kind in "iub"
-        if given == wanted:
-            layout = axes(array.shape, shape)
-            values = rearrange(array, layout) if layout else array.reshape(shape)
-        elif array.dtype.kind in "iu" and given * own.shape[-1] == wanted:
-            values = np.eye(own.shape[-1])[array].reshape(shape)
-        elif is_whole and given == wanted * array.shape[-1]:
-            values = array.argmax(-1).reshape(shape)
-        else:
-            raise UsageError(
-                f"the target in PyTorch's loss has the shape {list(array.shape)}, for {samples} samples, and that of fit "
-                f"{list(own.shape)}; expected the same values, as class ids or as one-hot rows"
-            )
-        return values.astype(own.dtype) if is_whole else values
+def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
+    """Return PyTorch's target of so many samples in the form of the script's own: its axes, ids or one-hot rows.
+
+    Raises UsageError if it cannot be brought into that form.
+    """
+    own = np.asarray(own)
+    given, wanted = array.size / samples, own.size / max(len(own) if own.ndim else 1, 1)
+    shape, is_whole = (samples, *own.shape[1:]), own.dtype.kind in "iub"
+    if given == wanted:
+        layout = axes(array.shape, shape)
+        values = rearrange(array, layout) if layout else array.reshape(shape)
+    elif array.dtype.kind in "iu" and own.ndim and given * own.shape[-1] == wanted:
+        values = np.eye(own.shape[-1])[array].reshape(shape)
+    elif is_whole and array.ndim and given == wanted * array.shape[-1]:
+        values = array.argmax(-1).reshape(shape)
+    else:
+        raise UsageError(
+            f"the target in PyTorch's loss has the shape {list(array.shape)}, for {samples} samples, and that of Keras's "
+            f"script {list(own.shape)}; expected the same values, as class ids or as one-hot rows"
+        )
+    return values.astype(own.dtype) if is_whole else values
 
 
 class _Left(BaseException):
-    """Raised to leave the script where it trains."""
+    """Raised to leave the script where it calls `fit`."""
 
 
 class Script(script.Script):
@@ -78,27 +100,46 @@ class Script(script.Script):
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
+        self._run = greenlet(self.main)
         self._model: Any = None
+        self._optimizers: list[BaseOptimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
+        self._tapes: list[tf.GradientTape] = []  # those that record, the innermost last
+        self._depth = 0  # of the calls of layers
+        self._batch: Mapping[str, Any] | None = None
+        self._passes = self._updates = 0  # in the current step
+        self._begun = 0  # steps
+        self._replaced_in: set[int] = set()  # the steps whose target was replaced
+        file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
+        self._given = dict(np.load(file)) if file else {}
+
+    @property
+    def is_loop(self) -> bool:
+        """Return whether the script trains in a loop of its own."""
+        return not self._run.dead
 
     def build(self) -> Any:
-        """Run the script up to its call of `fit`, and return its model. Raises UsageError if it calls none."""
-        fit, batch, apply = keras.Model.fit, keras.Model.train_on_batch, keras.optimizers.Optimizer.apply
-        patches = [
-            around(keras.Model, fit.__name__, self._on_fit),
-            around(keras.Model, batch.__name__, self._on_batch),
-            around(keras.optimizers.Optimizer, apply.__name__, self._on_apply),
-        ]
+        """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
         try:
-            with self.entered(), applied(patches):
-                self.main()
+            self._resume()
         except _Left:
             return self._model
-        raise UsageError(f"{self.name}: ended without a call of fit or train_on_batch; give a script that trains")
+        if self._model is None:
+            raise UsageError(
+                f"{self.name}: ended, and neither called fit or train_on_batch, nor a model where a tf.GradientTape "
+                "records; give a script that trains one model"
+            )
+        return self._model
 
-    def optimizer(self) -> Any:
-        """Return the optimizer that the script has compiled its model with, the first time; then new ones like it."""
-        first = self._model.optimizer
+    def optimizer(self) -> BaseOptimizer:
+        """Return the optimizer that the script has made, the first time; then new ones like it.
+
+        Raises UsageError if a loop has none, or several.
+        """
+        if self.is_loop and len(self._optimizers) != 1:
+            number = count(len(self._optimizers), "optimizer")
+            raise UsageError(f"{self.name}: has made {number} before its first training step, expected one")
+        first = self._optimizers[0] if self.is_loop else self._model.optimizer
         if not self._has_optimizer:
             self._has_optimizer = True
             return first
@@ -106,13 +147,63 @@ class Script(script.Script):
         vars(again).update({name: value for name, value in vars(first).items() if name.startswith(EXCLUDED)})
         return again
 
-    def _on_fit(self, fit: Callable[..., Any], model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> None:
+    def step(self, model: Any, optimizer: BaseOptimizer, batch: Mapping[str, Any]) -> None:
+        """Run the loop's next training step, on a batch. Raises UsageError where the script has no such step."""
+        if model is not self._model or self._run.dead:
+            raise UsageError(f"{self.name}: has ended, or was left in a step; give fewer --steps")
+        self._batch, self._passes, self._updates = batch, 0, 0
+        self._resume()
+        if not self._updates:
+            raise UsageError(f"{self.name}: ended before the step of its optimizer")
+        if f"{TARGET}@0" in self._given and self._begun - 1 not in self._replaced_in:
+            raise UsageError(
+                f"{self.name}: where the target of its loss comes from is not seen; expected a loss of keras.losses, "
+                "batches of a tf.data.Dataset, or a tf.function that is given them"
+            )
+
+    def close(self) -> None:
+        """End the script where it is suspended."""
+        if self._run and not self._run.dead:
+            with self.entered(), contextlib.suppress(Exception):
+                self._run.throw()
+
+    def _resume(self) -> None:
+        """Run the script until it is suspended or left, or to its end; what it raises is raised here."""
+        patches = [
+            around(keras.Model, "fit", self._on_fit),
+            around(keras.Model, "train_on_batch", self._on_batch),
+            around(BaseOptimizer, "__init__", self._on_optimizer),
+            around(BaseOptimizer, "apply", self._on_apply),
+            around(keras.Layer, "__call__", self._on_call),
+            around(tf.GradientTape, "__enter__", self._on_enter),
+            around(tf.GradientTape, "__exit__", self._on_exit),
+            around(keras.losses.Loss, "__call__", self._on_loss),
+            *(around(keras.losses, name, self._on_loss_function) for name in _loss_functions()),
+            around(OwnedIterator, "__next__", self._on_next),
+            around(Function, "__call__", self._on_function),
+        ]
+        with self.entered(), precision.eagerly(), applied(patches):
+            self._run.switch()
+
+    def _suspend(self) -> None:
+        """Suspend the script; its tapes do not record meanwhile."""
+        resumer = self._run.parent
+        assert resumer and getcurrent() is self._run
+        for tape in reversed(self._tapes):
+            tape._pop_tape()
+        resumer.switch()
+        for tape in self._tapes:
+            tape._push_tape()
+
+    def _on_fit(
+        self, fit: Callable[..., Any], model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
         named = dict(zip(("batch_size", "epochs", "verbose", "callbacks"), args, strict=False)) | kwargs
         callbacks = [type(each).__name__ for each in keras.tree.flatten(named.get("callbacks") or [])]
         data = {name: named[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in named}
         iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
-        first = next(iter(iterator._get_iterator()))
-        self._leave(model, Fit(*data_adapter_utils.unpack_x_y_sample_weight(first), callbacks, named.get("class_weight")))
+        first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
+        self._leave(model, Fit(*first, callbacks, named.get("class_weight")))
 
     def _on_batch(
         self, train: Callable[..., Any], model: Any, x: Any, y: Any = None, sample_weight: Any = None,
@@ -120,16 +211,110 @@ class Script(script.Script):
     ) -> None:  # fmt: skip
         self._leave(model, Fit(x, y, sample_weight, [], class_weight))
 
-    def _on_apply(self, apply: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        raise UsageError(
-            f"{self.name}: applies gradients in a loop of its own, expected fit or train_on_batch; describe the loop's "
-            "step as keras_step in a pair file"
-        )
-
     def _leave(self, model: Any, fit: Fit) -> None:
         if isinstance(fit.y, (dict, list, tuple)):
             raise UsageError(f"{self.name}: fit is given {len(fit.y)} targets, expected one")
-        if model.optimizer is None:
+        if getattr(model, "optimizer", None) is None:
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
         self._model, fits[model] = model, fit
         raise _Left
+
+    def _on_optimizer(self, init: Callable[..., None], optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
+        init(optimizer, *args, **kwargs)
+        self._optimizers.append(optimizer)
+
+    def _on_apply(self, apply: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._updates += 1
+        return apply(*args, **kwargs)
+
+    def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
+        self._tapes.append(tape)
+        return enter(tape)
+
+    def _on_exit(self, leave: Callable[..., Any], tape: tf.GradientTape, *args: Any) -> Any:
+        self._tapes.remove(tape)
+        return leave(tape, *args)
+
+    def _on_call(self, call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a call of a layer; suspend the script before one that ends a step."""
+        is_trained = not layer.built or bool(layer.trainable_variables)
+        if self._depth or getcurrent() is not self._run or not is_trained or not (self._tapes or self._model):
+            return self._within(call, layer, args, kwargs)
+        if self._updates or self._model is None:
+            if self._model is None:
+                self._model, fits[layer] = layer, Fit(self._only(args))
+            self._suspend()
+        if not self._tapes:
+            with calls.unobserved():
+                return self._within(call, layer, args, kwargs)
+        if layer is not self._model:
+            raise UsageError(f"{self.name}: trains two models that it calls one by one, {self._model.name} and {layer.name}")
+        self._passes += 1
+        if self._passes > 1:
+            raise UsageError(f"{self.name}: calls its model twice before the optimizer's step, expected once")
+        self._begun += 1
+        if self._batch:
+            inputs = [each for name, each in self._batch.items() if name not in OF_LOSS]
+            args = (Fit(self._only(args)).structured(inputs),)
+        return self._within(call, layer, args, kwargs)
+
+    def _within(self, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+        self._depth += 1
+        try:
+            return call(layer, *args, **kwargs)
+        finally:
+            self._depth -= 1
+
+    def _only(self, args: Sequence[Any]) -> Any:
+        if len(args) != 1:
+            raise UsageError(f"{self.name}: calls its model with {len(args)} positional arguments, expected one")
+        return args[0]
+
+    def _on_loss(
+        self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Any:
+        target, weight = self._of_step(self._begun - 1, y_true, sample_weight) if self._tapes else (y_true, sample_weight)
+        return compute(loss, target, y_pred, weight)
+
+    def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
+        target, _ = self._of_step(self._begun - 1, y_true, None) if self._tapes and not self._depth else (y_true, None)
+        return compute(target, *args, **kwargs)
+
+    def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
+        return self._replaced(following(iterator))
+
+    def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(function, *(args if self._depth or self._tapes else self._replaced(args)), **kwargs)
+
+    def _replaced(self, batch: Any) -> Any:
+        """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one."""
+        if not isinstance(batch, tuple) or len(batch) not in (2, 3) or not all(map(tf.is_tensor, batch[1:])):
+            return batch
+        target, weight = self._of_step(self._begun, batch[1], (*batch, None)[2])
+        return (batch[0], target, weight)[: len(batch)]
+
+    def _of_step(self, step: int, target: Any, weight: Any) -> tuple[Any, Any]:
+        """Return what stands for a target and the samples' weights in a step, in the form of the script's own."""
+        found = [self._given.get(f"{name}@{step}") for name in OF_LOSS]
+        inputs = next((each for name, each in self._given.items() if name.endswith(f"@{step}")), None)
+        if inputs is None:
+            return target, weight
+        self._replaced_in.add(step)
+        values = [
+            own if own is None or array is None else tf.constant(like(own, array, len(inputs)), _dtype(own))
+            for own, array in zip((target, weight), found, strict=True)
+        ]
+        return values[0], values[1]
+
+
+def _dtype(own: Any) -> Any:
+    """Return the dtype of a tensor, floats as the run has them."""
+    dtype = tf.convert_to_tensor(own).dtype
+    return keras.config.floatx() if dtype.is_floating else dtype
+
+
+def _loss_functions() -> Iterator[str]:
+    """Yield the names of Keras's loss functions."""
+    for name, function in vars(keras.losses).items():
+        if inspect.isfunction(function) and tuple(inspect.signature(function).parameters)[:2] == OF_KERAS:
+            yield name

@@ -18,7 +18,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
-from keras_impl.record.pair.script import fits
+from keras_impl.record.pair.script import fits, like
 from keras_impl.record.pair.sides import Setup
 from parity.config.pair import TARGET
 from parity.config.schema import Case
@@ -107,7 +107,9 @@ class Training:
         self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
         self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
         self._steps = self._setup.compile(self._traced)
-        if self._fit:  # the script has compiled it
+        if self._fit and self.pair.train.keras_step:
+            return
+        if self._fit:  # its script has compiled it
             model.optimizer = self.optimizer
         elif isinstance(model, keras.Model):
             self._compile(model)
@@ -165,7 +167,7 @@ class Training:
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
         if self._fit and self._fit.y is not None:
-            target = build.tensor(self._fit.target(array, len(next(iter(inputs.values())))))
+            target = build.tensor(like(self._fit.y, array, len(next(iter(inputs.values())))))
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
         weight = data.sample_weight(number)

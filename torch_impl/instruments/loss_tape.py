@@ -1,0 +1,65 @@
+"""What a script computes from the outputs of its model, up to the backward pass: seen, and run again."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+Tensors = Sequence[torch.Tensor]
+
+
+class _Applied(NamedTuple):
+    function: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    result: Any
+
+
+class LossTape(TorchFunctionMode):
+    """The functions that are called between `begin` and `end`.
+
+    `replaced` is called with each tensor without a gradient that one of them takes beside tensors with one, and returns
+    what it is given in place of it.
+    """
+
+    def __init__(self, replaced: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._replaced = replaced
+        self._applied: list[_Applied] = []
+        self._outputs: Tensors = []
+        self._loss: torch.Tensor | None = None
+        self._is_open = False
+
+    def begin(self, outputs: Tensors) -> None:
+        """Begin with what the model has returned."""
+        self._outputs, self._is_open = outputs, True
+
+    def end(self, loss: Any) -> None:
+        """End with what is differentiated."""
+        self._loss, self._is_open = loss, False
+
+    def again(self, outputs: Tensors) -> torch.Tensor:
+        """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
+        now = {id(before): output for before, output in zip(self._outputs, outputs, strict=True)}
+        for function, args, kwargs, result in self._applied:
+            args, kwargs = tree_map(lambda each: now.get(id(each), each), (args, kwargs))
+            again = function(*args, **kwargs)
+            now |= {id(each): other for each, other in zip(tree_leaves(result), tree_leaves(again), strict=True)}
+        if id(self._loss) not in now:
+            raise LookupError("the loss is no tensor of which torch tells how it was computed")
+        return now[id(self._loss)]
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if not self._is_open:
+            return func(*args, **kwargs)
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        if any(each.requires_grad for each in tensors):
+            replaced = {id(each): self._replaced(each) for each in tensors if not each.requires_grad}
+            args, kwargs = tree_map(lambda each: replaced.get(id(each), each), (args, kwargs))
+        result = func(*args, **kwargs)
+        if self._is_open:
+            self._applied.append(_Applied(func, args, kwargs, result))
+        return result
