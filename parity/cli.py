@@ -125,10 +125,13 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
 
 
-def pair_files(args: argparse.Namespace, on: Devices) -> tuple[list[PairFile], list[PairError]]:
+def pair_files(
+    args: argparse.Namespace, on: Devices, runs_scripts: bool = False
+) -> tuple[list[PairFile], list[PairError]]:
     """Return the pairs that the flags name, with `--pair` or with `--torch` and `--keras`, and the errors of others.
 
-    Those are files that are readable TOML but describe no valid pair.
+    Those are files that are readable TOML but describe no valid pair, or one of scripts unless the program
+    `runs_scripts`.
     Raises UsageError for invalid flags, for two pairs of one name, and for a file that cannot be read.
     """
     fields = _fields(args, on)
@@ -136,7 +139,8 @@ def pair_files(args: argparse.Namespace, on: Devices) -> tuple[list[PairFile], l
     errors: list[PairError] = []
     for path in args.pair:
         try:
-            files.append(pairs.load(path, args.set, getattr(args, "sides", []), **fields))
+            file = pairs.load(path, args.set, getattr(args, "sides", []), **fields)
+            files.append(file if runs_scripts else file.without_scripts())
         except PairError as error:  # reported as this pair's result; the other pairs are still compared
             errors.append(error)
     if getattr(args, "torch", ""):

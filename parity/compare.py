@@ -204,7 +204,7 @@ def _results(args: argparse.Namespace, report: Report, printed: terminal.Printed
 def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: terminal.Printed) -> Iterator[CaseResult]:
     """Run the chosen cases and pairs on both sides, and yield their results in this order."""
     devices, pythons = cli.devices(args), cli.pythons(args)
-    chosen, (pairs, errors) = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
+    chosen, (pairs, errors) = cli.chosen_cases(args, devices), cli.pair_files(args, devices, runs_scripts=args.golden is None)
     wrong = [failed(error.case, error) for error in errors]
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)

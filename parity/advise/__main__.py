@@ -96,7 +96,7 @@ def _advisers(args: argparse.Namespace, group: devices.Group) -> Iterator[Advise
     if args.check and args.pair:
         raise UsageError("--check trains by every strategy, and pairs are trained on one device only; leave it out")
     chosen = cases.select(cli.globs(args), args.set, **fields) if cli.globs(args) else []
-    files = [load(path, args.set, **fields) for path in args.pair]
+    files = [load(path, args.set, **fields).without_scripts() for path in args.pair]
     for case in chosen:
         yield Adviser(case, describe(case), here)
     for file in files:

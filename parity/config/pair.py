@@ -22,6 +22,7 @@ UNNAMED = (UNKNOWN, INTERNAL_ERROR)
 # A glob restricts where a difference may be only by characters outside of wildcards and [character sets].
 NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")
 PREFIX = "**"  # the end of a name that stands for all weights within a module
+UNUSED = "unused:unused"  # stands for a function of a framework that no compared side runs in
 SLICE = re.compile(r"\s*-?\d*\s*:\s*-?\d*\s*(,\s*-?\d*\s*:\s*-?\d*\s*)*")
 TARGET = "target"  # the input of this name is passed to the loss, not to the model
 SAMPLE_WEIGHT = "sample_weight"  # in a training, this input weighs the samples' losses
@@ -227,7 +228,7 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     def __post_init__(self) -> None:
         if self.train and not self.backward:
             raise ValueError("backward = false leaves nothing to train with; remove it, or the section [train]")
-        scripts = [is_script(text) for text in (self.torch, self.keras)]
+        scripts = [is_script(text) for text in (self.torch, self.keras) if text != UNUSED]
         if any(scripts) and not all(scripts):
             raise ValueError("received a training script on one side alone; give two scripts, or two module:function")
         if not all(scripts) and not set(self.inputs) - self.loss_inputs:

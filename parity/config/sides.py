@@ -26,6 +26,7 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
         accumulate: cut each batch into so many micro-batches, and update once for all of them.
         checkpointing: a glob of modules that torch.utils.checkpoint, or keras.remat, runs again in the backward pass.
         step: "module:function" that runs a training step in the place of the pair's own.
+        script: a training script that is run in the place of the pair's, such as the same one after a change.
         env: further environment variables of the side's process.
         python: the interpreter that runs the side; "" for that of its framework.
     """
@@ -34,6 +35,7 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
     accumulate: Positive = 1
     checkpointing: str = ""
     step: str = ""
+    script: str = ""
     env: dict[str, str] = {}
     python: str = ""
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from parity.config import cases, schema
-from parity.config.pair import Pair, PairInput, PairOutput, Train
+from parity.config.pair import UNUSED, Pair, PairInput, PairOutput, Train
 from parity.config.sides import Side
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
@@ -35,6 +35,18 @@ class PairFile(NamedTuple):
     flags: list[str]
     path: Path | None = None
     sides: tuple[Side, ...] = ()
+
+    @property
+    def has_scripts(self) -> bool:
+        """Return whether the pair is of training scripts."""
+        pair = self.case.model
+        return isinstance(pair, Pair) and (is_script(pair.torch) or is_script(pair.keras))
+
+    def without_scripts(self) -> "PairFile":
+        """Return the pair, or raise PairError if it is of training scripts."""
+        if self.has_scripts:
+            raise PairError(self.case.name, f"{self.case.name}: training scripts are run by parity.compare alone")
+        return self
 
     def without_training(self, **changed: Any) -> "PairFile":
         """Return the pair without [train] and the inputs of its loss, and with other values of these fields."""
@@ -164,7 +176,7 @@ def _with_scripts(where: str, table: Table) -> Table:
     Raises UsageError where the file says otherwise how they train.
     """
     torch, keras = (str(table.get(side, "")) for side in ("torch", "keras"))
-    if not (is_script(torch) and is_script(keras)):
+    if not all(is_script(text) or text == UNUSED for text in (torch, keras)):
         return table
     train = table.get("train", {})
     if further := sorted(train.keys() - {"steps"}):

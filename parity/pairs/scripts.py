@@ -14,7 +14,7 @@ import numpy as np
 from parity.config.pair import TARGET, Pair, PairInput
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
-from parity.core.script import is_script, name_of
+from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Finding
@@ -69,8 +69,10 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
     """
     pair = file.case.model
     assert isinstance(pair, Pair)
-    if not is_script(pair.torch) or pair.inputs:
+    if not file.has_scripts or pair.inputs:
         return file
+    if "torch" not in [side.name for side in sides]:
+        raise UsageError(f"{file.case.name}: sides of Keras alone cannot be scripts; compare them with one of PyTorch's")
     own = folder.absolute() / FOLDER
     context = PairContext(search=file.search)
     jobs = {side: BatchesJob(case=file.case, folder=str(own / side.name), pair=context) for side in sides}
@@ -80,21 +82,31 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
         if answer.status != "done":
             error = UsageError if answer.status == "usage" else BackendError
             raise error(f"{side_name}: {answer.message}")
-    torch, keras = (dict(np.load(own / side / VALUES)) for side in ("torch", "keras"))
-    trained = _trained(own / "keras")
+    torch = dict(np.load(own / "torch" / VALUES))
     first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
     inputs = {name: _described(array) for name, array in first.items()}
-    given = [name for name in first if name not in pair.loss_inputs]
-    _check_loss(pair, first, keras)
-    for name, theirs in _counterparts(pair, given, trained.inputs).items():
-        layout = _layout(pair, name, first[name], keras[theirs])
-        inputs[name] = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
+    is_loop = False
+    if (own / "keras" / VALUES).exists():
+        inputs, is_loop = _with_keras(pair, inputs, first, own / "keras")
     steps = sum(key.startswith(f"{next(iter(first))}@") for key in torch)
     assert pair.train
-    train = msgspec.structs.replace(pair.train, steps=steps, keras_step=pair.keras if trained.is_loop else "")
+    train = msgspec.structs.replace(pair.train, steps=steps, keras_step=pair.keras if is_loop else "")
     model = msgspec.structs.replace(pair, inputs=inputs, train=train)
     case = msgspec.structs.replace(file.case, model=model, steps=steps)
     return file._replace(case=case, search=[*file.search, str(own / "torch")])
+
+
+def _with_keras(
+    pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], folder: Path
+) -> tuple[dict[str, PairInput], bool]:
+    """Return the inputs with their names and axes in Keras's script, and whether that trains in a loop of its own."""
+    keras, trained = dict(np.load(folder / VALUES)), _trained(folder)
+    _check_loss(pair, torch, keras)
+    given = [name for name in torch if name not in pair.loss_inputs]
+    for name, theirs in _counterparts(pair, given, trained.inputs).items():
+        own = {"keras": "" if theirs.isdigit() else theirs, "keras_layout": _layout(pair, name, torch[name], keras[theirs])}
+        inputs = inputs | {name: msgspec.structs.replace(inputs[name], **own)}
+    return inputs, trained.is_loop
 
 
 def tell(result: CaseResult, file: PairFile, folder: Path) -> None:

@@ -142,6 +142,8 @@ class _Guilty:
 
     def __init__(self, file: PairFile, first: Divergence, folder: Path) -> None:
         assert isinstance(file.case.model, Pair) and first.step is not None
+        if file.has_scripts:
+            raise UsageError("a training script builds no module alone")
         self.file, self.pair, self.step = file, file.case.model, first.step
         self.module, _, number = first.name.partition("#")
         self.leaf = int(number or 0)

@@ -29,7 +29,7 @@ class LossTape(TorchFunctionMode):
         self._replaced = replaced
         self._applied: list[_Applied] = []
         self._outputs: Tensors = []
-        self._loss: torch.Tensor | None = None
+        self.loss: Any = None  # what is differentiated
         self._is_open = False
 
     def begin(self, outputs: Tensors) -> None:
@@ -38,7 +38,7 @@ class LossTape(TorchFunctionMode):
 
     def end(self, loss: Any) -> None:
         """End with what is differentiated."""
-        self._loss, self._is_open = loss, False
+        self.loss, self._is_open = loss, False
 
     def again(self, outputs: Tensors) -> torch.Tensor:
         """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
@@ -47,9 +47,9 @@ class LossTape(TorchFunctionMode):
             args, kwargs = tree_map(lambda each: now.get(id(each), each), (args, kwargs))
             again = function(*args, **kwargs)
             now |= {id(each): other for each, other in zip(tree_leaves(result), tree_leaves(again), strict=True)}
-        if id(self._loss) not in now:
+        if id(self.loss) not in now:
             raise LookupError("the loss is no tensor of which torch tells how it was computed")
-        return now[id(self._loss)]
+        return now[id(self.loss)]
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}

@@ -106,6 +106,11 @@ def unobserved() -> Iterator[None]:
         _thread.is_unobserved = False
 
 
+def is_observed() -> bool:
+    """Return whether calls are reported, outside of `unobserved`."""
+    return not _thread.is_unobserved
+
+
 @contextmanager
 def untracked() -> Iterator[None]:
     """Take the hooks of all modules away within the block, for a compiler, which would trace them."""

@@ -100,14 +100,17 @@ class Script(script.Script):
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
+        self._text, self._search = text, search
         self._run = greenlet(self.main)
         self._model: Any = None
+        self._stands_in: Any = None  # the model of an earlier run, which is called and differentiated in its place
         self._optimizers: list[BaseOptimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
         self._tapes: list[tf.GradientTape] = []  # those that record, the innermost last
         self._depth = 0  # of the calls of layers
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._updates = 0  # in the current step
+        self._loss: Any = None  # what was differentiated last
         self._begun = 0  # steps
         self._replaced_in: set[int] = set()  # the steps whose target was replaced
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
@@ -147,10 +150,15 @@ class Script(script.Script):
         vars(again).update({name: value for name, value in vars(first).items() if name.startswith(EXCLUDED)})
         return again
 
-    def step(self, model: Any, optimizer: BaseOptimizer, batch: Mapping[str, Any]) -> None:
-        """Run the loop's next training step, on a batch. Raises UsageError where the script has no such step."""
-        if model is not self._model or self._run.dead:
-            raise UsageError(f"{self.name}: has ended, or was left in a step; give fewer --steps")
+    def step(self, model: Any, optimizer: BaseOptimizer, batch: Mapping[str, Any]) -> Any:
+        """Run the loop's next training step, on a batch; or again up to its backward pass, if it was left there.
+
+        Returns what it differentiates. Raises UsageError where the script has no such step.
+        """
+        if model is not (self._stands_in or self._model):
+            raise UsageError(f"{self.name}: was run anew since this model was built")
+        if self._run.dead:
+            self._again(batch)
         self._batch, self._passes, self._updates = batch, 0, 0
         self._resume()
         if not self._updates:
@@ -160,6 +168,21 @@ class Script(script.Script):
                 f"{self.name}: where the target of its loss comes from is not seen; expected a loss of keras.losses, "
                 "batches of a tf.data.Dataset, or a tf.function that is given them"
             )
+        return self._loss
+
+    def _again(self, batch: Mapping[str, Any]) -> None:
+        """Run the script anew up to the backward pass in which it was left, with this model in the place of its own."""
+        if not self._passes or self._updates:
+            raise UsageError(f"{self.name}: has ended; give fewer --steps")
+        again = Script(self._text, self._search)
+        again._begun = self._begun - 1
+        again.build()
+        again._stands_in = self._model
+        try:
+            again.step(self._model, self._optimizers[0], batch)
+        finally:
+            again.close()
+        raise UsageError(f"{self.name}: was left in this step")
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -177,6 +200,7 @@ class Script(script.Script):
             around(keras.Layer, "__call__", self._on_call),
             around(tf.GradientTape, "__enter__", self._on_enter),
             around(tf.GradientTape, "__exit__", self._on_exit),
+            around(tf.GradientTape, "gradient", self._on_gradient),
             around(keras.losses.Loss, "__call__", self._on_loss),
             *(around(keras.losses, name, self._on_loss_function) for name in _loss_functions()),
             around(OwnedIterator, "__next__", self._on_next),
@@ -256,7 +280,22 @@ class Script(script.Script):
         if self._batch:
             inputs = [each for name, each in self._batch.items() if name not in OF_LOSS]
             args = (Fit(self._only(args)).structured(inputs),)
+        if self._stands_in is not None:
+            with calls.unobserved():
+                self._within(call, layer, args, kwargs | {"training": False})  # makes its variables, if none did yet
+            layer = self._stands_in
         return self._within(call, layer, args, kwargs)
+
+    def _on_gradient(
+        self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Note what is differentiated; if a model stands in, by its variables."""
+        self._loss = target
+        if self._stands_in is not None:
+            pairs = zip(self._model.trainable_variables, self._stands_in.trainable_variables, strict=True)
+            those = {id(of): variable for own, variable in pairs for of in (own, own.value)}
+            sources = tf.nest.map_structure(lambda each: those.get(id(each), each), sources)
+        return gradient(tape, target, sources, *args, **kwargs)
 
     def _within(self, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
         self._depth += 1

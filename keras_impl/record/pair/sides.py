@@ -44,10 +44,15 @@ class Setup:
         self.batch: list[np.ndarray] = []
 
     def case(self, case: Case) -> Case:
-        """Return the pair's case, with the side's own training step in the place of the pair's."""
-        if not (self.side.step and case.model.train):
+        """Return the pair's case, with the side's own training step, or script, in the place of the pair's."""
+        pair, script = case.model, self.side.script
+        if script:
+            step = script if pair.train.keras_step else ""
+            train = replace(pair.train, keras_step=step, keras_optimizer=script)
+            return replace(case, model=replace(pair, keras=script, train=train))
+        if not (self.side.step and pair.train):
             return case
-        return replace(case, model=replace(case.model, train=replace(case.model.train, keras_step=self.side.step)))
+        return replace(case, model=replace(pair, train=replace(pair.train, keras_step=self.side.step)))
 
     def recorder(self, recorder: Recorder) -> Recorder:
         """Return the recorder of whole batches, which passes on to `recorder` what is joined of its parts."""

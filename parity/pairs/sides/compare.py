@@ -19,6 +19,7 @@ from parity.core.errors import BackendError, MissingError, UsageError
 from parity.pairs import compare as pairs
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import prepare, prepare_alone, survey_torch
+from parity.pairs.scripts import completed
 from parity.results import CaseResult, error_kind, failed
 from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
@@ -88,6 +89,7 @@ class SidesOfPair:
         """Survey the models of the frameworks that take part; return the context of Keras's jobs, or else torch's."""
         plain = {side.framework: side for side in reversed(self.file.sides)}
         workers = {framework: self._worker_of(side) for framework, side in plain.items()}
+        self.file = completed(self.file, list(workers.values()), self.folder)
         if len(workers) > 1:
             context = prepare(self.file, workers, self.folder).context
         elif "torch" in workers:

@@ -8,13 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from parity.config import cases
-from parity.config.pair import Pair
+from parity.config.pair import UNUSED, Pair
 from parity.config.schema import Case
 from parity.config.sides import KINDS, PLAIN, Side, unknown
 from parity.core.errors import UsageError, nearest
+from parity.core.script import is_script
 
 Table = dict[str, Any]
-UNUSED = "unused:unused"  # stands for a function of the framework that no compared side runs in
 
 
 class NoSideError(UsageError):
@@ -75,6 +75,11 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
             raise UsageError(
                 f"{path}: [sides.{side.name}]: {side.needs_training[0]} changes a training, and this pair has none; "
                 "add a section [train]"
+            )
+        if side.script and not (is_script(side.script) and is_script(getattr(case.model, side.framework))):
+            raise UsageError(
+                f"{path}: [sides.{side.name}]: script = {side.script!r} is to take the place of {side.framework} = "
+                f'{getattr(case.model, side.framework)!r} in [pair]; expected two training scripts, such as "train.py"'
             )
         if side.accumulate > 1 and case.model.train and getattr(case.model.train, f"{side.framework}_step"):
             raise UsageError(

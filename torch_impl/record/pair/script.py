@@ -43,6 +43,7 @@ class Script(script.Script):
         super().__init__(text, search)
         self._run = greenlet(self.main)
         self._model: nn.Module | None = None
+        self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
         self._optimizers: list[Optimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
         self._depth = 0  # of the calls of modules
@@ -54,7 +55,7 @@ class Script(script.Script):
         self._called: Given = {}  # what the script gives to its model, by the names of the arguments
         self._loss_inputs: list[torch.Tensor] = []
         self._tape = LossTape(self._for_loss)
-        self._arguments: Any = ()  # of the call of the model
+        self._call_arguments: Any = ()  # of the call of the model
         self._passes = self._updates = 0
 
     def build(self) -> nn.Module:
@@ -89,19 +90,20 @@ class Script(script.Script):
         self._has_optimizer = True
         return first
 
-    def step(self, model: nn.Module, optimizer: Optimizer, batch: Given) -> None:
+    def step(self, model: nn.Module, optimizer: Optimizer, batch: Given) -> Any:
         """Run the script's next training step, on a batch; or again up to its backward pass, if it was left there.
 
-        Raises UsageError where the script has no such step.
+        Returns what it differentiates. Raises UsageError where the script has no such step.
         """
-        if model is not self._model:
+        if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
+        self._stands_in = model
         if not (self._run.dead and self._passes and not self._updates):
             self._advance(batch)
-            return
+            return self._tape.loss
         self._batch = batch
-        args, kwargs = self._given(*self._arguments)
-        self._tape.again(flat(model(*args, **kwargs))).backward()
+        args, kwargs = self._given(*self._call_arguments)
+        self._tape.again(list(flat(model(*args, **kwargs)))).backward()
         raise UsageError(f"{self.name}: was left in this step")
 
     def batches(self, steps: int) -> Iterator[Given]:
@@ -178,9 +180,9 @@ class Script(script.Script):
                 f"{self.name}: calls its model twice before the optimizer's step, expected once: accumulated gradients "
                 "are not run"
             )
-        self._called, self._arguments = _named(self.name, own, args, kwargs), (args, kwargs)
-        outputs = self._within(call, own, *self._given(args, kwargs))
-        self._tape.begin(flat(outputs))
+        self._called, self._call_arguments = _named(self.name, own, args, kwargs), (args, kwargs)
+        outputs = self._within(call, self._stands_in or own, *self._given(args, kwargs))
+        self._tape.begin(list(flat(outputs)))
         return outputs
 
     def _given(self, args: Any, kwargs: Any) -> Any:

@@ -63,10 +63,14 @@ class Setup:
         self._by, self._graphs = "", 0
 
     def case(self, case: Case) -> Case:
-        """Return the pair's case, with the side's own training step in the place of the pair's."""
-        if not (self.side.step and case.model.train):
+        """Return the pair's case, with the side's own training step, or script, in the place of the pair's."""
+        pair, script = case.model, self.side.script
+        if script:
+            train = replace(pair.train, torch_step=script, torch_optimizer=script)
+            return replace(case, model=replace(pair, torch=script, train=train))
+        if not (self.side.step and pair.train):
             return case
-        return replace(case, model=replace(case.model, train=replace(case.model.train, torch_step=self.side.step)))
+        return replace(case, model=replace(pair, train=replace(pair.train, torch_step=self.side.step)))
 
     def device(self, device: torch.device) -> torch.device:
         """Return the device of this rank; `device` is that of a single process."""
@@ -175,11 +179,13 @@ class Setup:
         counted.clear()
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            self.begin_call((args, kwargs))
+            if is_observed := calls.is_observed():
+                self.begin_call((args, kwargs))
             with calls.untracked(), _without_modes(), _inlined(functional.multi_head_attention_forward):
                 outputs = compiled(*args, **kwargs)
             self._breaks += [reason.partition("\n")[0].strip() for reason in counted]  # further lines are advice
-            self.on_outputs(outputs)
+            if is_observed:
+                self.on_outputs(outputs)
             return outputs
 
         model._compiled_call_impl = called

@@ -1,0 +1,117 @@
+"""Pairs of training scripts, from the command or the file to the verdict: what a user runs is what is compared."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from parity.asserts import Session
+from parity.core.errors import UsageError
+from parity.pairs import file as files
+from parity.pairs.compare import compared
+from parity.pairs.scripts import axes
+from parity.results import CaseResult
+from parity.runtime.backend import Backend
+
+SCRIPTS = Path(__file__).parent / "scripts"
+Edits = Sequence[tuple[str, str, str]]  # a file, the text that is replaced in it, and by what
+
+
+def _compared(name: str, edits: Edits, backends: list[Backend], folder: Path) -> CaseResult:
+    """Compare a pair of scripts after edits of a copy of them."""
+    copy = folder / "scripts"
+    shutil.copytree(SCRIPTS, copy)
+    for file, before, after in edits:
+        text = (copy / file).read_text()
+        assert before in text
+        (copy / file).write_text(text.replace(before, after))
+    return compared(files.load(copy / f"{name}.toml"), backends, folder / "traces", varied=False)
+
+
+@pytest.mark.parametrize("name", ["fit", "loop"])
+def test_scripts_that_train_alike_match(name: str, backends: list[Backend], tmp_path: Path):
+    result = _compared(name, [], backends, tmp_path)
+    assert result.verdict == "match" and [cause.id for cause in result.expected] == ["batch_norm.running_variance"]
+    for kind in ("loss", "gradient", "update", "parameter"):
+        assert result.checks[kind].verdict == "match" and result.checks[kind].compared, kind
+    assert not [finding for finding in result.findings if finding.id == "script.batch_size"]
+    assert any("TerminateOnNaN" in each for each in result.not_compared) == (name == "fit")
+
+
+FAULTS = {
+    "smoothing": ("fit", [("fit.toml", 'train.py"', 'train.py --smoothing=0.1"')], "cross_entropy.label_smoothing"),
+    "rate": ("fit", [("train_fit.py", "(0.05,", "(0.04,")], "sgd.learning_rate"),
+    "inference": ("loop", [("train_loop.py", "model(images, training=True)", "model(images)")], "batch_norm.mode"),
+    "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "loss.normalisation"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "edits", "cause"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_of_the_training_is_named(
+    name: str, edits: Edits, cause: str, backends: list[Backend], tmp_path: Path
+):
+    result = _compared(name, edits, backends, tmp_path)
+    assert result.verdict == "diverged" and cause in [each.id for each in result.causes]
+
+
+def test_another_batch_size_is_a_finding(backends: list[Backend], tmp_path: Path):
+    result = _compared("fit", [("train_fit.py", "batch_size=24", "batch_size=16")], backends, tmp_path)
+    (finding,) = [finding for finding in result.findings if finding.id == "script.batch_size"]
+    assert result.verdict == "match" and "24" in finding.message and "16" in finding.message
+
+
+@pytest.mark.slow
+def test_sides_of_a_script():
+    session = Session()
+    file = files.load(SCRIPTS / "sides.toml", sides=["plain", "smoothed", "checkpointed", "compiled"])
+    verdicts = {result.case.partition(",")[2]: result.verdict for result in session.equivalent(file)}
+    session.close()
+    assert verdicts == {"smoothed": "diverged", "checkpointed": "match", "compiled": "match"}
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        ([("fit.toml", "train_fit.py", "missing.py")], r"there is no script 'missing\.py' in "),
+        ([("train_fit.py", "SIZE, SIZE, 3", "SIZE, SIZE, 4")], r"input x: train\.py gives its model \[24, 3, 6, 6\] float32"),
+        ([("train_fit.py", 'astype("float32")', 'astype("uint8")')], r"must stand in both models, or before both"),
+        ([("train.py", "criterion(model(images), labels)", "model(images).mean()")], r"gives a target to fit, and the loss"),
+    ],
+    ids=["missing", "shape", "preprocessing", "target"],
+)
+def test_scripts_that_cannot_be_compared(edits: Edits, message: str, backends: list[Backend], tmp_path: Path):
+    with pytest.raises(UsageError, match=message):
+        _compared("fit", edits, backends, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[pair]\ntorch = "train.py"\nkeras = "port:build"', "a training script on one side alone"),
+        ('[pair]\ntorch = "a.py"\nkeras = "b.py"\n[train]\nloss = "mse"', r"\[train\] has loss, but scripts train by"),
+        ('[pair]\ntorch = "a.py"\nkeras = "b.py"\n[inputs.x]\nshape = [2]', "inputs are given, but scripts train on"),
+    ],
+)
+def test_files_that_say_otherwise_how_scripts_train(text: str, message: str, tmp_path: Path):
+    file = tmp_path / "pair.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        files.load(file)
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "pattern"),
+    [
+        ((4, 3, 8, 8), (9, 3, 8, 8), ""),
+        ((4, 3, 8, 8), (9, 8, 8, 3), "b a1 a2 a3 -> b a2 a3 a1"),
+        ((4, 1, 8, 8), (9, 8, 8, 1), "b 1 a2 a3 -> b a2 a3 1"),
+        ((4, 1, 8, 8), (9, 8, 8), "b 1 a2 a3 -> b a2 a3"),
+        ((4, 8), (9, 8, 1), "b a1 -> b a1 1"),
+        ((4, 5, 7), (9, 7, 5), "b a1 a2 -> b a2 a1"),
+        ((4, 5), (9, 6), None),
+    ],
+)
+def test_axes(given: tuple[int, ...], own: tuple[int, ...], pattern: str | None):
+    assert axes(given, own) == pattern
