@@ -173,8 +173,8 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     needs_inputs = not (is_script(args.torch) and is_script(args.keras))
     if not args.certificate and not bool(args.torch) == bool(args.keras) == bool(args.input or not needs_inputs):
         parser.error(
-            f"a pair without a file needs all of --torch, --keras and --input, e.g. {inputs.EXAMPLE}; two training scripts "
-            "(--torch=train.py --keras=train_keras.py) bring their inputs"
+            f"a pair without a file needs all of --torch, --keras and --input, e.g. {inputs.EXAMPLE}; two training "
+            "scripts (--torch=train.py --keras=train_keras.py) bring their inputs"
         )
     if args.accept and (args.set or args.golden or not args.pair):
         parser.error(
@@ -204,7 +204,10 @@ def _results(args: argparse.Namespace, report: Report, printed: terminal.Printed
 def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: terminal.Printed) -> Iterator[CaseResult]:
     """Run the chosen cases and pairs on both sides, and yield their results in this order."""
     devices, pythons = cli.devices(args), cli.pythons(args)
-    chosen, (pairs, errors) = cli.chosen_cases(args, devices), cli.pair_files(args, devices, runs_scripts=args.golden is None)
+    chosen, (pairs, errors) = (
+        cli.chosen_cases(args, devices),
+        cli.pair_files(args, devices, runs_scripts=args.golden is None),
+    )
     wrong = [failed(error.case, error) for error in errors]
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)

@@ -49,9 +49,7 @@ FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "edits", "cause"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_of_the_training_is_named(
-    name: str, edits: Edits, cause: str, backends: list[Backend], tmp_path: Path
-):
+def test_a_fault_of_the_training_is_named(name: str, edits: Edits, cause: str, backends: list[Backend], tmp_path: Path):
     result = _compared(name, edits, backends, tmp_path)
     assert result.verdict == "diverged" and cause in [each.id for each in result.causes]
 
@@ -75,9 +73,15 @@ def test_sides_of_a_script():
     ("edits", "message"),
     [
         ([("fit.toml", "train_fit.py", "missing.py")], r"there is no script 'missing\.py' in "),
-        ([("train_fit.py", "SIZE, SIZE, 3", "SIZE, SIZE, 4")], r"input x: train\.py gives its model \[24, 3, 6, 6\] float32"),
+        (
+            [("train_fit.py", "SIZE, SIZE, 3", "SIZE, SIZE, 4")],
+            r"input x: train\.py gives its model \[24, 3, 6, 6\] float32",
+        ),
         ([("train_fit.py", 'astype("float32")', 'astype("uint8")')], r"must stand in both models, or before both"),
-        ([("train.py", "criterion(model(images), labels)", "model(images).mean()")], r"gives a target to fit, and the loss"),
+        (
+            [("train.py", "criterion(model(images), labels)", "model(images).mean()")],
+            r"gives a target to fit, and the loss",
+        ),
     ],
     ids=["missing", "shape", "preprocessing", "target"],
 )

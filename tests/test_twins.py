@@ -87,6 +87,10 @@ EXCEPTIONS = {
         "without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
     },
     "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
+    "record/pair/script.py": {
+        "Script.batches": "PyTorch's script gives the batches; of Keras's the first is enough, which `fit` makes",
+        "Script.optimizer": "a torch optimizer is made of its parameters",
+    },
     "record/pair/sides.py": {
         "Setup": "torch wraps the model, and ranks exchange numbers; Keras traces functions and tells the optimizer",
     },
@@ -119,7 +123,6 @@ EXCEPTIONS = {
         "innermost": "a torch module has a path in the model that asks; Keras's wrapper knows the path",
         "is_backward": "torch.utils.checkpoint calls modules in the backward pass",
         "tracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
-        "unobserved": "torch tells of itself that a backward pass is running, in which modules are called again",
         "untracked": "torch has hooks for the calls of all modules; Keras's layers are wrapped one by one",
     },
     "record/masks.py": {

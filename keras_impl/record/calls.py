@@ -74,6 +74,11 @@ def unobserved() -> Iterator[None]:
         _thread.is_unobserved = False
 
 
+def is_observed() -> bool:
+    """Return whether calls are reported, outside of `unobserved`."""
+    return not _thread.is_unobserved
+
+
 def observed(
     modules: Mapping[str, Any],
     on_call: Callable[[Call], None],
@@ -96,7 +101,7 @@ def _observed(
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if _thread.is_unobserved:
+        if not is_observed():
             with entered(path, module):
                 return function(*args, **kwargs)
         tensors = list(flat(list(signature.bind(*args, **kwargs).arguments.values())))

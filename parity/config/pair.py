@@ -194,7 +194,7 @@ class Train(Frozen, frozen=True):
 class Pair(BaseModel, frozen=True, tag="pair"):
     """Two model builders ("module:function"), their inputs, and how their weights and outputs correspond.
 
-    In place of both builders may stand training scripts ("train.py --epochs=1"), whose inputs are found by running them.
+    In place of both builders may stand training scripts ("train.py --epochs=1"), which are run to find the inputs.
     Without `train`, one forward and one backward pass are compared; with backward = false only the forward pass, for
     models through which TensorFlow has no gradient. `keeps_weights`: torch's weights are taken exactly as its builder
     gives them, as those of a checkpoint.

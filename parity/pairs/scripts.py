@@ -39,7 +39,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
     """Write what a script trains on into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / VALUES, **arrays)
+    np.savez(folder / VALUES, allow_pickle=False, **arrays)
     (folder / FILE).write_bytes(msgspec.json.encode(trained))
 
 
@@ -63,7 +63,7 @@ def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
-    """Return a pair of two scripts with the inputs that PyTorch's trains on; any other pair, and a complete one, as it is.
+    """Return a pair of two scripts with the inputs that PyTorch's trains on; any other pair as it is.
 
     Raises UsageError if they train in ways that cannot be compared, and BackendError if one of them fails.
     """
@@ -72,7 +72,9 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
     if not file.has_scripts or pair.inputs:
         return file
     if "torch" not in [side.name for side in sides]:
-        raise UsageError(f"{file.case.name}: sides of Keras alone cannot be scripts; compare them with one of PyTorch's")
+        raise UsageError(
+            f"{file.case.name}: sides of Keras alone cannot be scripts; compare them with one of PyTorch's"
+        )
     own = folder.absolute() / FOLDER
     context = PairContext(search=file.search)
     jobs = {side: BatchesJob(case=file.case, folder=str(own / side.name), pair=context) for side in sides}
@@ -104,8 +106,9 @@ def _with_keras(
     _check_loss(pair, torch, keras)
     given = [name for name in torch if name not in pair.loss_inputs]
     for name, theirs in _counterparts(pair, given, trained.inputs).items():
-        own = {"keras": "" if theirs.isdigit() else theirs, "keras_layout": _layout(pair, name, torch[name], keras[theirs])}
-        inputs = inputs | {name: msgspec.structs.replace(inputs[name], **own)}
+        layout = _layout(pair, name, torch[name], keras[theirs])
+        own = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
+        inputs = inputs | {name: own}
     return inputs, trained.is_loop
 
 

@@ -43,8 +43,12 @@ class LossTape(TorchFunctionMode):
     def again(self, outputs: Tensors) -> torch.Tensor:
         """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
         now = {id(before): output for before, output in zip(self._outputs, outputs, strict=True)}
+
+        def current(value: Any) -> Any:
+            return now.get(id(value), value)
+
         for function, args, kwargs, result in self._applied:
-            args, kwargs = tree_map(lambda each: now.get(id(each), each), (args, kwargs))
+            args, kwargs = tree_map(current, (args, kwargs))
             again = function(*args, **kwargs)
             now |= {id(each): other for each, other in zip(tree_leaves(result), tree_leaves(again), strict=True)}
         if id(self.loss) not in now:

@@ -149,18 +149,18 @@ def observed(
 
 
 def _before(path: str, on_call: Callable[[Call], None], *given: Any) -> None:
-    if not _thread.is_unobserved:
+    if is_observed():
         on_call(Call(path, *given))
 
 
 def _behind(path: str, on_return: Callable[[Call, Any], None], *given: Any) -> None:
     *call, outputs = given
-    if not _thread.is_unobserved:
+    if is_observed():
         on_return(Call(path, *call), outputs)
 
 
 def _on_call(module: nn.Module, *_: Any) -> None:
-    if _thread.is_unobserved:
+    if not is_observed():
         return
     running().append(_originals.get(module, module))
     for listener in _listeners:
@@ -168,7 +168,7 @@ def _on_call(module: nn.Module, *_: Any) -> None:
 
 
 def _on_return(*_: Any) -> None:
-    if _thread.is_unobserved:
+    if not is_observed():
         return
     for listener in _listeners:
         listener.on_return()

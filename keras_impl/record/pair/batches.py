@@ -5,8 +5,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from keras_impl.instruments.script_data import fits
 from keras_impl.record.pair.build import user_errors
-from keras_impl.record.pair.script import fits
 from parity.core import program
 from parity.pairs.scripts import Trained, write
 from parity.runtime.job import BatchesJob

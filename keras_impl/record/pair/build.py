@@ -16,8 +16,9 @@ from einops import rearrange
 from keras.src.models.functional import Functional
 
 from keras_impl.instruments import source
+from keras_impl.instruments.script_data import fits
 from keras_impl.record import precision
-from keras_impl.record.pair.script import Script, fits
+from keras_impl.record.pair.script import Script
 from parity.config.pair import Pair
 from parity.core import script
 from parity.core.errors import BackendError, UsageError, nearest

@@ -14,13 +14,11 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from einops import rearrange
 from greenlet import getcurrent, greenlet
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -28,67 +26,18 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from keras_impl.instruments.script_data import Fit, fits, is_array, replaced
 from keras_impl.record import calls, precision
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.pairs.scripts import VALUES, axes
+from parity.pairs.scripts import VALUES
 
 EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions
-fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
-
-
-class Fit(NamedTuple):
-    """What a model is trained on: the first batch of `fit`, with its callbacks and the weight of each class.
-
-    Of a loop only the inputs: what it gives to its loss is replaced where it does.
-    """
-
-    x: Any
-    y: Any = None
-    sample_weight: Any = None
-    callbacks: Sequence[str] = ()
-    class_weight: dict[int, float] | None = None
-
-    @property
-    def inputs(self) -> dict[str, np.ndarray]:
-        """Return the model's inputs in the first batch, by their names, or numbered if they have none."""
-        if isinstance(self.x, dict):
-            return {name: np.asarray(each) for name, each in self.x.items()}
-        return {str(place): np.asarray(each) for place, each in enumerate(keras.tree.flatten(self.x))}
-
-    def structured(self, tensors: Sequence[Any]) -> Any:
-        """Return the model's inputs, which are in the order of `inputs`, in the structure of the script's own."""
-        if isinstance(self.x, dict):
-            return dict(zip(self.x, tensors, strict=True))
-        return keras.tree.pack_sequence_as(self.x, list(tensors))
-
-
-def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
-    """Return PyTorch's target of so many samples in the form of the script's own: its axes, ids or one-hot rows.
-
-    Raises UsageError if it cannot be brought into that form.
-    """
-    own = np.asarray(own)
-    given, wanted = array.size / samples, own.size / max(len(own) if own.ndim else 1, 1)
-    shape, is_whole = (samples, *own.shape[1:]), own.dtype.kind in "iub"
-    if given == wanted:
-        layout = axes(array.shape, shape)
-        values = rearrange(array, layout) if layout else array.reshape(shape)
-    elif array.dtype.kind in "iu" and own.ndim and given * own.shape[-1] == wanted:
-        values = np.eye(own.shape[-1])[array].reshape(shape)
-    elif is_whole and array.ndim and given == wanted * array.shape[-1]:
-        values = array.argmax(-1).reshape(shape)
-    else:
-        raise UsageError(
-            f"the target in PyTorch's loss has the shape {list(array.shape)}, for {samples} samples, and that of Keras's "
-            f"script {list(own.shape)}; expected the same values, as class ids or as one-hot rows"
-        )
-    return values.astype(own.dtype) if is_whole else values
 
 
 class _Left(BaseException):
@@ -102,6 +51,7 @@ class Script(script.Script):
         super().__init__(text, search)
         self._text, self._search = text, search
         self._run = greenlet(self.main)
+        self.is_loop = False  # whether the script trains in a loop of its own
         self._model: Any = None
         self._stands_in: Any = None  # the model of an earlier run, which is called and differentiated in its place
         self._optimizers: list[BaseOptimizer] = []
@@ -115,11 +65,6 @@ class Script(script.Script):
         self._replaced_in: set[int] = set()  # the steps whose target was replaced
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
         self._given = dict(np.load(file)) if file else {}
-
-    @property
-    def is_loop(self) -> bool:
-        """Return whether the script trains in a loop of its own."""
-        return not self._run.dead
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -266,13 +211,15 @@ class Script(script.Script):
             return self._within(call, layer, args, kwargs)
         if self._updates or self._model is None:
             if self._model is None:
-                self._model, fits[layer] = layer, Fit(self._only(args))
+                self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
             self._suspend()
         if not self._tapes:
             with calls.unobserved():
                 return self._within(call, layer, args, kwargs)
         if layer is not self._model:
-            raise UsageError(f"{self.name}: trains two models that it calls one by one, {self._model.name} and {layer.name}")
+            raise UsageError(
+                f"{self.name}: trains two models that it calls one by one, {self._model.name} and {layer.name}"
+            )
         self._passes += 1
         if self._passes > 1:
             raise UsageError(f"{self.name}: calls its model twice before the optimizer's step, expected once")
@@ -312,12 +259,15 @@ class Script(script.Script):
     def _on_loss(
         self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> Any:
-        target, weight = self._of_step(self._begun - 1, y_true, sample_weight) if self._tapes else (y_true, sample_weight)
+        target, weight = (
+            self._of_step(self._begun - 1, y_true, sample_weight) if self._tapes else (y_true, sample_weight)
+        )
         return compute(loss, target, y_pred, weight)
 
     def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
-        target, _ = self._of_step(self._begun - 1, y_true, None) if self._tapes and not self._depth else (y_true, None)
-        return compute(target, *args, **kwargs)
+        if self._tapes and not self._depth:
+            y_true, _ = self._of_step(self._begun - 1, y_true, None)
+        return compute(y_true, *args, **kwargs)
 
     def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
         return self._replaced(following(iterator))
@@ -327,7 +277,7 @@ class Script(script.Script):
 
     def _replaced(self, batch: Any) -> Any:
         """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one."""
-        if not isinstance(batch, tuple) or len(batch) not in (2, 3) or not all(map(tf.is_tensor, batch[1:])):
+        if not isinstance(batch, tuple) or len(batch) not in (2, 3) or not all(map(is_array, batch[1:])):
             return batch
         target, weight = self._of_step(self._begun, batch[1], (*batch, None)[2])
         return (batch[0], target, weight)[: len(batch)]
@@ -340,16 +290,10 @@ class Script(script.Script):
             return target, weight
         self._replaced_in.add(step)
         values = [
-            own if own is None or array is None else tf.constant(like(own, array, len(inputs)), _dtype(own))
+            own if own is None or array is None else replaced(own, array, len(inputs))
             for own, array in zip((target, weight), found, strict=True)
         ]
         return values[0], values[1]
-
-
-def _dtype(own: Any) -> Any:
-    """Return the dtype of a tensor, floats as the run has them."""
-    dtype = tf.convert_to_tensor(own).dtype
-    return keras.config.floatx() if dtype.is_floating else dtype
 
 
 def _loss_functions() -> Iterator[str]:

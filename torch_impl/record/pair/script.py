@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -47,6 +47,7 @@ class Script(script.Script):
         self._optimizers: list[Optimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
         self._depth = 0  # of the calls of modules
+        self._outside = ExitStack()  # takes back, while the script is suspended, what it has entered
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         self._begin_step(None)
 
@@ -85,8 +86,8 @@ class Script(script.Script):
                 "nn.Module that holds all of them"
             )
         if self._has_optimizer:
-            groups = [group | {"params": [each for each in group["params"] if id(each) in own]} for group in first.param_groups]
-            return type(first)([group for group in groups if group["params"]])
+            held = ((group, [each for each in group["params"] if id(each) in own]) for group in first.param_groups)
+            return type(first)([group | {"params": params} for group, params in held if params])
         self._has_optimizer = True
         return first
 
@@ -126,6 +127,7 @@ class Script(script.Script):
 
     def close(self) -> None:
         """End the script where it is suspended."""
+        self._outside.close()
         if not self._run.dead:
             with self.entered(), contextlib.suppress(Exception):
                 self._run.throw()
@@ -146,12 +148,19 @@ class Script(script.Script):
             around(torch.autograd, "backward", self._on_backward),
             self._tape,
         ]
+        self._outside.close()
+        is_differentiated = torch.is_grad_enabled()
         hook = register_optimizer_step_post_hook(self._on_update)
         try:
             with self.entered(), applied(patches):
                 self._run.switch()
         finally:
             hook.remove()
+        if not self._run.dead:
+            self._outside.enter_context(torch.inference_mode(False))
+            self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
+            for device in ("cpu", "cuda"):
+                self._outside.enter_context(torch.autocast(device, enabled=False))
 
     def _suspend(self) -> None:
         resumer = self._run.parent

@@ -1,0 +1,75 @@
+"""What a Keras script trains on, and PyTorch's batches in that form."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import keras
+import numpy as np
+import tensorflow as tf
+from einops import rearrange
+
+from parity.core.errors import UsageError
+from parity.pairs.scripts import axes
+
+fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
+
+
+class Fit(NamedTuple):
+    """What a model is trained on: the first batch of `fit`, with its callbacks and the weight of each class.
+
+    Of a loop only the inputs: what it gives to its loss is replaced where it does.
+    """
+
+    x: Any
+    y: Any = None
+    sample_weight: Any = None
+    callbacks: Sequence[str] = ()
+    class_weight: dict[int, float] | None = None
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Return the model's inputs in the first batch, by their names, or numbered if they have none."""
+        if isinstance(self.x, dict):
+            return {name: np.asarray(each) for name, each in self.x.items()}
+        return {str(place): np.asarray(each) for place, each in enumerate(keras.tree.flatten(self.x))}
+
+    def structured(self, tensors: Sequence[Any]) -> Any:
+        """Return the model's inputs, which are in the order of `inputs`, in the structure of the script's own."""
+        if isinstance(self.x, dict):
+            return dict(zip(self.x, tensors, strict=True))
+        return keras.tree.pack_sequence_as(self.x, list(tensors))
+
+
+def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
+    """Return PyTorch's target of so many samples in the form of the script's own: its axes, ids or one-hot rows.
+
+    Raises UsageError if it cannot be brought into that form.
+    """
+    own = np.asarray(own)
+    given, wanted = array.size / samples, own.size / max(len(own) if own.ndim else 1, 1)
+    shape, is_whole = (samples, *own.shape[1:]), own.dtype.kind in "iub"
+    if given == wanted:
+        layout = axes(array.shape, shape)
+        values = rearrange(array, layout) if layout else array.reshape(shape)
+    elif array.dtype.kind in "iu" and own.ndim and given * own.shape[-1] == wanted:
+        values = np.eye(own.shape[-1])[array].reshape(shape)
+    elif is_whole and array.ndim and given == wanted * array.shape[-1]:
+        values = array.argmax(-1).reshape(shape)
+    else:
+        raise UsageError(
+            f"the target in PyTorch's loss has the shape {list(array.shape)}, for {samples} samples, and that of "
+            f"Keras's script {list(own.shape)}; expected the same values, as class ids or as one-hot rows"
+        )
+    return values.astype(own.dtype) if is_whole else values
+
+
+def replaced(own: Any, array: np.ndarray, samples: int) -> tf.Tensor:
+    """Return PyTorch's target, or weights, as a tensor of the form and the dtype of the script's own."""
+    dtype = tf.convert_to_tensor(own).dtype
+    return tf.constant(like(own, array, samples), keras.config.floatx() if dtype.is_floating else dtype)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is a tensor or an array."""
+    return tf.is_tensor(value) or isinstance(value, np.ndarray)

@@ -1,0 +1,167 @@
+"""Training scripts in PyTorch, run step by step: the same as run whole, on the batches that they are given."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from parity.core.errors import UsageError
+from torch_impl.record import calls
+from torch_impl.record.pair.script import Script
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+loss_of = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 4.0]), reduction="none")
+data = TensorDataset(torch.randn(18, 4), torch.randint(0, 3, (18,)), torch.rand(18))
+with torch.no_grad():
+    model(data.tensors[0])
+for epoch in range(2):
+    for x, labels, weights in DataLoader(data, batch_size=6, shuffle=True):
+        loss = (loss_of(model(x), labels) * weights).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        schedule.step()
+    model.eval()
+    with torch.no_grad():
+        print(loss_of(model(data.tensors[0]), data.tensors[1]).mean())
+    model.train()
+"""
+
+
+def _script(folder: Path, text: str, arguments: str = "") -> Script:
+    (folder / "train.py").write_text(text)
+    return Script(f"train.py {arguments}", [str(folder)])
+
+
+def test_step_by_step_is_the_same_as_whole(tmp_path: Path):
+    script = _script(tmp_path, SCRIPT)
+    whole = runpy.run_path(str(tmp_path / "train.py"))
+    batches = list(script.batches(6))
+    script.close()
+    again = _script(tmp_path, SCRIPT)
+    model = again.build()
+    optimizer = again.optimizer(list(model.parameters()))
+    losses = [again.step(model, optimizer, batch).item() for batch in batches]
+    assert losses[-1] == whole["loss"].item()
+    assert all(map(torch.equal, model.state_dict().values(), whole["model"].state_dict().values()))
+    assert [set(batch) for batch in batches] == [{"input", "target", "sample_weight"}] * 6
+
+
+def test_a_step_is_given_another_batch(tmp_path: Path):
+    script = _script(tmp_path, SCRIPT)
+    model = script.build()
+    batch = {"input": torch.ones(2, 4), "target": torch.tensor([0, 2]), "sample_weight": torch.tensor([1.0, 3.0])}
+    with torch.no_grad():
+        each = nn.functional.cross_entropy(
+            model(batch["input"]), batch["target"], weight=torch.tensor([1.0, 2.0, 4.0]), reduction="none"
+        )
+    loss = script.step(model, script.optimizer(list(model.parameters())), batch)
+    script.close()
+    torch.testing.assert_close(loss.detach(), (each * batch["sample_weight"]).mean())
+
+
+def test_evaluations_are_not_observed(tmp_path: Path):
+    script = _script(tmp_path, SCRIPT.replace("batch_size=6", "batch_size=18"))
+    model = script.build()
+    batch, optimizer = next(_script(tmp_path, SCRIPT).batches(1)), script.optimizer(list(model.parameters()))
+    seen: list[bool] = []
+    with calls.observed({"0": model[0]}, lambda call: seen.append(call.module.training), lambda *_: None):
+        script.step(model, optimizer, batch)
+        script.step(model, optimizer, batch)
+    script.close()
+    assert seen == [True, True]
+
+
+def test_a_step_that_was_left_in_its_backward_pass_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class LeftError(BaseException):
+        pass
+
+    losses = []
+
+    def leave(loss: torch.Tensor, *_: object, **__: object) -> None:
+        losses.append(loss.item())
+        raise LeftError
+
+    script = _script(tmp_path, SCRIPT)
+    model = script.build()
+    batch, optimizer = next(_script(tmp_path, SCRIPT).batches(1)), script.optimizer(list(model.parameters()))
+    monkeypatch.setattr(torch.autograd, "backward", leave)
+    for factor in (1.0, 1.0, 2.0):
+        with torch.no_grad():
+            model[3].weight *= factor
+        with pytest.raises(LeftError):
+            script.step(model, optimizer, batch)
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_new_optimizer_is_like_the_scripts(tmp_path: Path):
+    text = SCRIPT.replace(
+        "model.parameters(), lr=0.01",
+        "[{'params': model[0].parameters(), 'weight_decay': 0.1}, {'params': [*model[1:].parameters()]}], lr=0.01",
+    )
+    script = _script(tmp_path, text)
+    parameters = list(script.build().parameters())
+    first, again = script.optimizer(parameters), script.optimizer(parameters[-1:])
+    script.close()
+    assert [len(group["params"]) for group in first.param_groups] == [2, 4]
+    assert [(group["params"][0] is parameters[-1], group["weight_decay"]) for group in again.param_groups] == [
+        (True, 0)
+    ]
+
+
+MODEL = "import sys, torch\nfrom torch import nn\nm, n = nn.Linear(2, 2), nn.Linear(2, 2)\nx = torch.ones(4, 2)\n"
+SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (MODEL + "m(x).sum().backward()", "no nn.Module was called in training mode that holds the parameters of a "),
+        (MODEL + "sys.exit(4)", r"ended by sys\.exit\(4\) before it had trained"),
+        (MODEL + SGD + "m(x).sum().backward()", "ended before the step of its optimizer"),
+        (MODEL + SGD + "m(x).sum().backward(); m(x).sum().backward(); o.step()", "calls its model twice before the "),
+        (
+            MODEL + SGD + "p = torch.optim.SGD(n.parameters(), 0.1)\nm(x).sum().backward(); n(x)",
+            "trains two modules that it calls one by one, Linear and Linear",
+        ),
+        (
+            MODEL + "o = torch.optim.SGD([*m.parameters(), *n.parameters()], 0.1)\nm(x).sum().backward(); o.step()",
+            r"trains 2 parameters outside of the module that is called, Linear, the first of shape \(2, 2\)",
+        ),
+        (MODEL + SGD + "p = torch.optim.SGD(m.parameters(), 0.1)\nm(x)", "2 optimizers hold parameters of the model"),
+        (
+            MODEL + SGD + "l = (m(x) * torch.ones(4, 2) + torch.ones(4, 2) - torch.ones(4, 2)).sum()\n"
+            "l.backward(); o.step()",
+            r"its loss takes 3 tensors beside what the model returns",
+        ),
+        (
+            MODEL + "class M(nn.Linear):\n    def forward(self, x, k=1):\n        return super().forward(x) * k\n"
+            "m = M(2, 2)\n" + SGD + "m(x, k=2).sum().backward(); o.step()",
+            "calls its model with k=2, expected tensors or dicts of them",
+        ),
+    ],
+)  # fmt: skip
+def test_scripts_that_train_otherwise(text: str, message: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=message):
+        list(_script(tmp_path, text).batches(1))
+
+
+def test_a_script_that_ends_before(tmp_path: Path):
+    text = MODEL + SGD + "for _ in range(2):\n    (m(x) - torch.zeros(4, 2)).sum().backward()\n    o.step()\n"
+    assert len(list(_script(tmp_path, text).batches(5))) == 2
+
+
+def test_a_script_that_is_missing():
+    with pytest.raises(UsageError, match=r"there is no script 'nowhere\.py' in /tmp"):
+        Script("nowhere.py", ["/tmp"])
