@@ -14,7 +14,7 @@ from parity.config.pair import UNUSED, Pair, PairInput, PairOutput, Train
 from parity.config.sides import Side
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
-from parity.core.script import is_script
+from parity.core.script import is_script, name_of
 from parity.core.wording import count
 from parity.pairs.sides import of_file
 from parity.pairs.weights.patterns import split_sides
@@ -109,7 +109,8 @@ def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> P
     table: Table = {"torch": torch, "keras": keras, "inputs": tables}
     own = {key: fields.pop(key) for key in list(fields) if key in Pair.__struct_fields__}
     flags = [f"--torch={torch}", f"--keras={keras}", *(f"--input={text}" for text in given)]
-    name = fields.pop("name", None) or re.sub(r"[:/\\]", ".", f"{torch}-{keras}")
+    called = (name_of(text).removesuffix(".py") if is_script(text) else text for text in (torch, keras))
+    name = fields.pop("name", None) or re.sub(r"[:/\\]", ".", "-".join(called))
     return PairFile(_case("--torch and --keras", name, table | own, fields), [str(Path.cwd())], flags)
 
 

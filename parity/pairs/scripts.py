@@ -22,6 +22,7 @@ from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
 from parity.trace.mapping import PairContext
 
+BUILDING = ": build: "  # in the note of what was promoted before the model was called
 FOLDER, FILE, VALUES = "scripts", "trained.json", "batches.npz"
 
 
@@ -123,6 +124,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.not_compared.append(
         f"what the scripts do to their data before the model, and in which order: both were given the batches of {ours}"
     )
+    result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
     if callbacks := _trained(folder / FOLDER / "keras").callbacks:
         result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(callbacks)}")

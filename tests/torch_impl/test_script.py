@@ -148,7 +148,7 @@ SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
         (
             MODEL + "class M(nn.Linear):\n    def forward(self, x, k=1):\n        return super().forward(x) * k\n"
             "m = M(2, 2)\n" + SGD + "m(x, k=2).sum().backward(); o.step()",
-            "calls its model with k=2, expected tensors or dicts of them",
+            "calls its model with k=2, expected tensors, or dicts or lists of them",
         ),
     ],
 )  # fmt: skip

@@ -267,12 +267,13 @@ def _named(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[s
             named[name] = value
     flat: dict[str, Any] = {}
     for name, value in named.items():
-        flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+        parts = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
+        flat |= {f"{name}.{key}": each for key, each in parts.items()} if isinstance(parts, dict) else {name: value}
     for name, value in flat.items():
         if not isinstance(value, torch.Tensor) or name in OF_LOSS:
             received = f"an argument named {name}" if name in OF_LOSS else f"{name}={value!r}"
             raise UsageError(
-                f"{script}: calls its model with {received}, expected tensors or dicts of them, with other names than "
-                f"{' and '.join(OF_LOSS)}"
+                f"{script}: calls its model with {received}, expected tensors, or dicts or lists of them, with other "
+                f"names than {' and '.join(OF_LOSS)}"
             )
     return flat
