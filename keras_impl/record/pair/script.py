@@ -253,7 +253,8 @@ class Script(script.Script):
 
     def _only(self, args: Sequence[Any]) -> Any:
         if len(args) != 1:
-            raise UsageError(f"{self.name}: calls its model with {len(args)} positional arguments, expected one")
+            number = count(len(args), "positional argument")
+            raise UsageError(f"{self.name}: calls its model with {number}, expected one")
         return args[0]
 
     def _on_loss(

@@ -120,7 +120,7 @@ class Script(script.Script):
             if len(self._loss_inputs) > len(OF_LOSS):
                 shapes = ", ".join(str(tuple(each.shape)) for each in self._loss_inputs)
                 raise UsageError(
-                    f"{self.name}: its loss takes {len(self._loss_inputs)} tensors beside what the model returns "
+                    f"{self.name}: its loss takes {count(len(self._loss_inputs), 'tensor')} beside what the model returns "
                     f"({shapes}), expected a target, and at most a weight of each sample"
                 )
             yield {**self._called, **dict(zip(OF_LOSS, self._loss_inputs, strict=False))}
