@@ -182,7 +182,7 @@ class Script(script.Script):
 
     def _leave(self, model: Any, fit: Fit) -> None:
         if isinstance(fit.y, (dict, list, tuple)):
-            raise UsageError(f"{self.name}: fit is given {len(fit.y)} targets, expected one")
+            raise UsageError(f"{self.name}: fit is given {count(len(fit.y), 'target')}, expected a tensor")
         if getattr(model, "optimizer", None) is None:
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
         self._model, fits[model] = model, fit

@@ -119,9 +119,10 @@ class Script(script.Script):
             self._advance(None)
             if len(self._loss_inputs) > len(OF_LOSS):
                 shapes = ", ".join(str(tuple(each.shape)) for each in self._loss_inputs)
+                number = count(len(self._loss_inputs), "tensor")
                 raise UsageError(
-                    f"{self.name}: its loss takes {count(len(self._loss_inputs), 'tensor')} beside what the model returns "
-                    f"({shapes}), expected a target, and at most a weight of each sample"
+                    f"{self.name}: its loss takes {number} beside what the model returns ({shapes}), expected a "
+                    "target, and at most a weight of each sample"
                 )
             yield {**self._called, **dict(zip(OF_LOSS, self._loss_inputs, strict=False))}
 
