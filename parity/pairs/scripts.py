@@ -23,7 +23,7 @@ from parity.runtime.runner import Worker, both
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
-FOLDER, FILE, VALUES = "scripts", "trained.json", "batches.npz"
+FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):

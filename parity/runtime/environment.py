@@ -45,6 +45,7 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python:
             "LC_ALL": "C.UTF-8",
             "KERAS_BACKEND": "tensorflow",
             "KERAS_HOME": str(folder / "keras"),
+            "PARITY_KERAS_HOME": os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras"),  # the user's data
             "TMPDIR": str(folder),  # TensorFlow leaves temporary files behind when its process is killed
             "TF_CPP_MIN_LOG_LEVEL": "2",
             # By default glibc maps new pages for every large tensor and unmaps them afterwards (mallopt(3)).

@@ -12,6 +12,7 @@ In place of the script's own batches come those of the pair, in the form that th
 
 import contextlib
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from greenlet import getcurrent, greenlet
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.utils import file_utils
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
@@ -150,6 +152,7 @@ class Script(script.Script):
             *(around(keras.losses, name, self._on_loss_function) for name in _loss_functions()),
             around(OwnedIterator, "__next__", self._on_next),
             around(Function, "__call__", self._on_function),
+            around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
         ]
         with self.entered(), precision.eagerly(), applied(patches):
             self._run.switch()
@@ -260,10 +263,9 @@ class Script(script.Script):
     def _on_loss(
         self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> Any:
-        target, weight = (
-            self._of_step(self._begun - 1, y_true, sample_weight) if self._tapes else (y_true, sample_weight)
-        )
-        return compute(loss, target, y_pred, weight)
+        if self._tapes:
+            y_true, sample_weight = self._of_step(self._begun - 1, y_true, sample_weight)
+        return compute(loss, y_true, y_pred, sample_weight)
 
     def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
         if self._tapes and not self._depth:
