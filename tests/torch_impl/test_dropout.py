@@ -141,15 +141,26 @@ def test_a_function_imported_by_name_drops_by_shared_masks():
 
 
 @pytest.mark.parametrize(
-    ("model", "shape"),
+    ("model", "shape", "channels"),
     [
-        (nn.Dropout1d(0.1), (2, 3, 4)),
-        (nn.Dropout2d(0.1), (2, 3, 4, 5)),
-        (nn.Dropout3d(0.1), (2, 3, 4, 5, 6)),
-        (nn.AlphaDropout(0.1), (2, 3)),
-        (nn.FeatureAlphaDropout(0.1), (2, 3)),
+        (nn.Dropout1d, (2, 3, 4), (2, 3)),
+        (nn.Dropout1d, (3, 4), (3,)),
+        (nn.Dropout2d, (2, 3, 4, 5), (2, 3)),
+        (nn.Dropout2d, (2, 3, 4), (2, 3)),
+        (nn.Dropout3d, (3, 4, 5, 6), (3,)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:dropout2d")
+@pytest.mark.parametrize("inplace", [False, True])
+def test_channels_are_dropped_whole(model, shape, channels, inplace):
+    x = torch.ones(shape)
+    with Masks(0, 0).drawn(drop := nn.Sequential(model(0.5, inplace))):
+        got = drop(x)
+    kept = random.keep(0, "0", 0, 0, 0, channels, 0.5).reshape(channels + (1,) * (len(shape) - len(channels)))
+    assert np.array_equal(got.numpy(), np.broadcast_to(2.0 * kept, shape)) and (got is x) == inplace
+
+
+@pytest.mark.parametrize(("model", "shape"), [(nn.AlphaDropout(0.1), (2, 3)), (nn.FeatureAlphaDropout(0.1), (2, 3))])
 def test_other_kinds_are_refused_in_training(model, shape):
     x = torch.ones(shape)
     with Masks(0, 0).drawn(model):

@@ -112,7 +112,7 @@ def dropping_twice():
 
 
 class Channels(nn.Module):
-    """Drops whole channels of an image of one pixel, which shared masks do not serve."""
+    """Drops whole channels of an image of one pixel."""
 
     def __init__(self):
         super().__init__()

@@ -24,17 +24,18 @@ from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
-from parity.core.patches import applied
+from parity.core.patches import applied, calling
 from parity.data.pairs import Rows
 from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number
 from torch_impl.record import calls, tree
 
 SUPPORTED = (
-    "masks shared by both frameworks are available for nn.Dropout, F.dropout, F.scaled_dot_product_attention "
-    "and nn.MultiheadAttention"
+    "masks shared by both frameworks are available for nn.Dropout, nn.Dropout1d to 3d, F.dropout, "
+    "F.scaled_dot_product_attention and nn.MultiheadAttention"
 )
-OTHERS = ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+CHANNELS = {"dropout1d": 1, "dropout2d": 2, "dropout3d": 3}  # the axes behind the channels, which share a draw
+OTHERS = ("alpha_dropout", "feature_alpha_dropout")
 
 
 class Masks:
@@ -139,8 +140,15 @@ class Masks:
             drop = functools.partial(self.dropped, rate=dropout_p)
             return _attention(drop, query, key, value, attn_mask, *args, **kwargs)
 
+        def channels(axes: int, x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            batched = x.dim() > axes + 1 or axes == 2  # dropout2d takes three axes for (N, C, L)
+            ones = x.new_ones(x.shape[: 1 + batched] + (1,) * (x.dim() - 1 - batched))
+            kept = dropped(ones, p, training)
+            return x.mul_(kept) if inplace else x * kept
+
+        of_channels = {name: calling(channels, axes) for name, axes in CHANNELS.items()}
         others = {name: _refused(name, getattr(functional, name)) for name in OTHERS}
-        return {"dropout": dropped, "scaled_dot_product_attention": attended, **others}
+        return {"dropout": dropped, "scaled_dot_product_attention": attended, **of_channels, **others}
 
 
 def _drawn_from(device: torch.device) -> bytes:
