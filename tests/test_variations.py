@@ -143,8 +143,8 @@ def test_dropped_channels_of_one_pixel_are_dropped_elements(judge):
         pytest.param("dropping_twice", "dropping_exchanged", "in another order", marks=pytest.mark.slow),
         ("dropping", "dropping_gauss", "GaussianDropout"),
         pytest.param("fixed", "fixed_noisy", "GaussianNoise", marks=pytest.mark.slow),
-        pytest.param("channels", "dropping_wrong", "keras drops at the rates 0.5", marks=pytest.mark.slow),
-        pytest.param("channels", "plain", "keras drops at the rates nothing", marks=pytest.mark.slow),
+        pytest.param("alpha", "dropping_wrong", "keras drops at the rates 0.5", marks=pytest.mark.slow),
+        pytest.param("alpha", "plain", "keras drops at the rates nothing", marks=pytest.mark.slow),
     ],
 )
 def test_what_one_side_draws_and_the_other_does_not_is_inconclusive(torch, keras, says, judge):

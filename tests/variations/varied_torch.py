@@ -122,6 +122,10 @@ class Channels(nn.Module):
         return self.drop(x[:, :, None, None])[:, :, 0, 0]
 
 
+def alpha():
+    return _between(nn.AlphaDropout(0.25))
+
+
 def channels():
     return _between(Channels())
 
