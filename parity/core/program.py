@@ -64,13 +64,13 @@ def load_loss(flag: str, text: str, *given: str, search: Sequence[str] = ()) -> 
 def find(flag: str, text: str, search: Sequence[str] = ()) -> Callable[..., Any]:
     """Return what a flag names, like `load`, whatever arguments it takes. Raises UsageError if there is none."""
     folders = list(dict.fromkeys([*search, os.getcwd()]))
-    if script.is_script(text):
-        _look_in(folders)
-        return script.function(flag, text, folders)
     module, colon, name = text.partition(":")
-    if not colon or not module or not name:
+    if not script.is_script(text) and not (colon and module and name):
         raise UsageError(f"{flag}={text}: expected module:function, e.g. my_package.model:build")
+    _others.update(() if _others else sys.modules)
     _look_in(folders)
+    if script.is_script(text):
+        return script.function(flag, text, folders)
     ownership.claim(module)
     target: Any = _imported(f"{flag}={text}", module, name, folders)
     for part in name.split("."):

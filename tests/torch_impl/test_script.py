@@ -157,6 +157,19 @@ def test_scripts_that_train_otherwise(text: str, message: str, tmp_path: Path):
         list(_script(tmp_path, text).batches(1))
 
 
+def test_labels_that_a_model_takes_are_the_target(tmp_path: Path):
+    model = "class M(nn.Linear):\n    def forward(self, x, target, labels=None):\n"
+    model += "        out = super().forward(x + target)\n"
+    text = f"{MODEL}{model}        return out, ((out - labels) ** 2).mean()\nm = M(2, 2)\n{SGD}"
+    text += "m(x, torch.zeros(4, 1), labels=x + 1)[1].backward(); o.step()"
+    (batch,) = _script(tmp_path, text).batches(1)
+    assert list(batch) == ["x", "target_", "target"] and batch["target_"].shape == (4, 1)
+    script = _script(tmp_path, text)
+    model = script.build()
+    loss = script.step(model, script.optimizer([*model.parameters()]), batch | {"target": model(batch["x"], 0, 0)[0]})
+    assert loss == 0
+
+
 def test_a_script_that_ends_before(tmp_path: Path):
     text = MODEL + SGD + "for _ in range(2):\n    (m(x) - torch.zeros(4, 2)).sum().backward()\n    o.step()\n"
     assert len(list(_script(tmp_path, text).batches(5))) == 2

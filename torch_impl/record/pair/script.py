@@ -33,6 +33,7 @@ from torch_impl.record.pair.outputs import flat
 
 Given = Mapping[str, torch.Tensor]
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)  # what a loss takes beside outputs, in the order in which it uses them
+LABELS = ("labels", "label", "targets", TARGET)  # optional arguments of models that compute a loss themselves
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module", "DataParallel": "module"}
 
 
@@ -117,14 +118,14 @@ class Script(script.Script):
             if number and self._run.dead:
                 return
             self._advance(None)
-            if len(self._loss_inputs) > len(OF_LOSS):
+            if len(self._loss_inputs) > len(self._of_loss):
                 shapes = ", ".join(str(tuple(each.shape)) for each in self._loss_inputs)
                 number = count(len(self._loss_inputs), "tensor")
                 raise UsageError(
                     f"{self.name}: its loss takes {number} beside what the model returns ({shapes}), expected a "
                     "target, and at most a weight of each sample"
                 )
-            yield {**self._called, **dict(zip(OF_LOSS, self._loss_inputs, strict=False))}
+            yield {**self._called, **dict(zip(self._of_loss, self._loss_inputs, strict=False))}
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -197,7 +198,8 @@ class Script(script.Script):
 
     def _given(self, args: Any, kwargs: Any) -> Any:
         """Return the arguments of the model's call with the batch in the place of the script's own tensors."""
-        given = {id(each): self._batch[name] for name, each in self._called.items()} if self._batch else {}
+        batch = self._batch or {}
+        given = {id(each): batch[name] for name, each in self._called.items() if name in batch}
         return tree_map(lambda each: given.get(id(each), each), (args, kwargs))
 
     def _within(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -219,7 +221,12 @@ class Script(script.Script):
         if not any(each is tensor for each in self._loss_inputs):
             self._loss_inputs.append(tensor)
         place = next(place for place, each in enumerate(self._loss_inputs) if each is tensor)
-        return tensor if not self._batch else self._batch.get(dict(enumerate(OF_LOSS)).get(place, ""), tensor)
+        return tensor if not self._batch else self._batch.get(dict(enumerate(self._of_loss)).get(place, ""), tensor)
+
+    @property
+    def _of_loss(self) -> list[str]:
+        """Return what the loss is given outside of the model, in the order in which it uses it."""
+        return [name for name in OF_LOSS if name not in self._called]
 
     def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
@@ -265,16 +272,15 @@ def _named(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[s
         elif parameter.kind is parameter.VAR_KEYWORD:
             named |= value
         elif value is not parameter.default:
-            named[name] = value
+            is_label = name in LABELS and parameter.default is None
+            named[TARGET if is_label else f"{name}_" if name in OF_LOSS else name] = value
     flat: dict[str, Any] = {}
     for name, value in named.items():
         parts = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
         flat |= {f"{name}.{key}": each for key, each in parts.items()} if isinstance(parts, dict) else {name: value}
     for name, value in flat.items():
-        if not isinstance(value, torch.Tensor) or name in OF_LOSS:
-            received = f"an argument named {name}" if name in OF_LOSS else f"{name}={value!r}"
+        if not isinstance(value, torch.Tensor):
             raise UsageError(
-                f"{script}: calls its model with {received}, expected tensors, or dicts or lists of them, with other "
-                f"names than {' and '.join(OF_LOSS)}"
+                f"{script}: calls its model with {name}={value!r}, expected tensors, or dicts or lists of them"
             )
     return flat
