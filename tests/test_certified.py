@@ -162,6 +162,7 @@ def test_a_mean_of_means_is_not_the_mean(folder: Path) -> None:
     assert "step 0: gradient of" in wrong.stdout or "step 0: loss" in wrong.stdout
 
 
+@pytest.mark.slow
 def test_a_file_of_another_pair_is_refused(folder: Path) -> None:
     (folder / "longer.toml").write_text(PAIR.replace("steps = 2", "steps = 3"))
     ended = compared(folder, "--pair=longer.toml")

@@ -23,7 +23,7 @@ CASES = [
     "two_linear/pipeline@1f1b",
     "simple_block/tensor_parallel",
 ]
-SAMPLE = ["simple_block/single", "two_linear/send_recv"]
+SAMPLE = [(0, "simple_block/single"), (0, "two_linear/send_recv"), (1, "simple_block/single")]
 
 
 def examination(name: str, **fields: Any) -> DoctorJob:
@@ -46,7 +46,7 @@ def test_a_profile_is_what_perfetto_reads(number: int, backends: list[Backend], 
 @pytest.mark.parametrize(
     ("number", "name"),
     [
-        pytest.param(number, name, marks=[] if name in SAMPLE else pytest.mark.slow)
+        pytest.param(number, name, marks=[] if (number, name) in SAMPLE else pytest.mark.slow)
         for number, name in [*itertools.product((0, 1), CASES), (0, "simple_block/fsdp")]
     ],
     ids=lambda value: ("torch", "keras")[value] if isinstance(value, int) else value,

@@ -147,6 +147,7 @@ def test_a_program_that_is_installed_itself_is_the_users(site, tmp_path):
     assert {each["source"].rpartition(":")[0] for each in faulty} == {str(package / "__init__.py")}
 
 
+@pytest.mark.slow
 def test_keras_places_are_the_users(site, tmp_path):
     (tmp_path / "train.py").write_text(FITTED)
     faulty = findings(site, tmp_path, "--keras=train:build", "--step=train:step")

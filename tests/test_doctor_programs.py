@@ -161,9 +161,8 @@ def trained(evidences: list[Evidence]) -> list:
     return [[f"{number or 0.0:.6g}" for size in step for number in size] for step in sizes]
 
 
-@pytest.mark.parametrize(
-    "program", sampled(named([program for program in PROGRAMS if program.mended]), "torch-loss_by_hand")
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("program", named([program for program in PROGRAMS if program.mended]))
 def test_the_advice_mends_the_program(program, examinations, mender):
     findings, _ = examinations[program.side, program.name, False].result()
     (found,) = [finding for finding in findings if finding.id == program.finding]

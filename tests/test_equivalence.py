@@ -257,14 +257,14 @@ def compared(session: Session, folder: Path, model: str, sides: str, train: str 
 
 OWN = 'torch_step = "sides_torch:whole"'
 SAME = [
-    ("layers", "torch,accumulated,checkpointed,ddp,both", ""),
+    pytest.param("layers", "torch,accumulated,checkpointed,ddp,both", "", marks=pytest.mark.slow),
     pytest.param("layers", "torch,compiled,elsewhere", "", marks=pytest.mark.slow),
-    ("batches", "torch,compiled", ""),
+    pytest.param("batches", "torch,compiled", "", marks=pytest.mark.slow),
     pytest.param("attention", "torch,compiled", "", marks=pytest.mark.slow),
     pytest.param("small", "torch,inductor", "", marks=pytest.mark.slow),
     pytest.param("island", "torch,compiled,checkpointed", "", marks=pytest.mark.slow),
     ("layers", "torch,reduced,halves", OWN),
-    ("layers", "keras,graph,keras_accumulated,keras_checkpointed", ""),
+    pytest.param("layers", "keras,graph,keras_accumulated,keras_checkpointed", "", marks=pytest.mark.slow),
     pytest.param("layers", "keras,xla,keras_halves", "", marks=pytest.mark.slow),
     pytest.param("batches", "graph,xla,keras", "", marks=pytest.mark.slow),
     pytest.param("layers", "accumulated,graph,keras_accumulated", "", marks=pytest.mark.slow),
@@ -284,11 +284,13 @@ def test_the_same_computation_matches(session: Session, folder: Path, model: str
 
 OTHER = [
     ("batches", "torch,accumulated", "", "0.norm", "statistics of its batch"),
-    ("batches", "torch,ddp", "", "0.norm", "statistics of its batch"),
+    pytest.param("batches", "torch,ddp", "", "0.norm", "statistics of its batch", marks=pytest.mark.slow),
     ("batches", "torch,checkpointed", "", "0.norm.running_mean", "updates the statistics a second time"),
     ("kinked", "torch,compiled", "", "(model)", "differ in nothing else"),
     pytest.param("decomposed", "torch,inductor", "", "(model)", "differ in nothing else", marks=pytest.mark.slow),
-    ("layers", "torch,unreduced", OWN, "2.bias", "rank 1 holds another gradient than rank 0"),
+    pytest.param(
+        "layers", "torch,unreduced", OWN, "2.bias", "rank 1 holds another gradient than rank 0", marks=pytest.mark.slow
+    ),
     ("layers", "torch,unequal", OWN, "2.bias", "differ in nothing else"),
     ("kinked", "keras,graph", "", "(model)", "differ in nothing else"),
     pytest.param("kinked", "keras,xla", "", "(model)", "differ in nothing else", marks=pytest.mark.slow),

@@ -3,6 +3,7 @@
 The catalogue of single ones is run by tests/test_catalogue.py and benchmarks/selftest.py.
 """
 
+import pytest
 from judged import passes_strict
 
 SMALL_BLOCK = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 16}}
@@ -21,6 +22,7 @@ def test_two_faults_at_once_are_both_listed(run):
     assert ("relu.slope", "relu", 0.0, 0.01) in named(faulty)
 
 
+@pytest.mark.slow
 def test_faults_on_both_sides_are_both_listed(run):
     faulty = run("residual_block/single", SMALL_BLOCK, torch="batch_norm.epsilon", keras="batch_norm.momentum")
     assert {found[0] for found in named(faulty)} == {"batch_norm.epsilon", "batch_norm.momentum"}

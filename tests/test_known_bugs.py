@@ -77,7 +77,8 @@ def test_a_known_bug_is_told_where_it_is(bug, scratch):
     assert found.message and found.fix
 
 
-@pytest.mark.parametrize("bug", sampled(named([*BUGS, *SOUND]), "eval_dropout"))
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", named([*BUGS, *SOUND]))
 def test_of_the_repaired_program_nothing_is_said(bug, scratch):
     assert findings(bug, True, scratch) == []
 
@@ -90,6 +91,7 @@ def test_the_page_admits_what_is_not_seen(bug, scratch):
     assert row.endswith("| not seen |") or "| not seen," in row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repaired", [False, True])
 def test_a_wrong_backward_pass_is_seen_by_comparison(repaired, backends, tmp_path):
     """Its gradients are the first that differ, and the cause is the switch by which the program is repaired."""

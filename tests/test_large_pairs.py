@@ -73,6 +73,7 @@ def by_summaries(result: CaseResult) -> bool:
     return any("are compared by summaries: --record=full compares them whole" in line for line in result.not_compared)
 
 
+@pytest.mark.slow
 def test_a_match_is_one_by_summaries(run: Any) -> None:
     result, recorded = run(1e-5)
     assert (result.verdict, recorded) == ("match", [True])
@@ -86,6 +87,7 @@ def test_all_is_whole_where_that_is_asked_for(run: Any) -> None:
     assert not by_summaries(result)
 
 
+@pytest.mark.slow
 def test_another_verdict_is_one_by_whole_tensors(run: Any) -> None:
     result, recorded = run(1e-3)
     assert (result.verdict, recorded) == ("diverged", [True, False])
@@ -93,6 +95,7 @@ def test_another_verdict_is_one_by_whole_tensors(run: Any) -> None:
     assert not by_summaries(result)
 
 
+@pytest.mark.slow
 def test_a_second_recording_that_fails_is_told(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = recording.both
 

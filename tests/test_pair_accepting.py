@@ -297,6 +297,7 @@ def test_an_unknown_difference_is_accepted_by_no_cause_and_by_no_small_size(judg
     assert (result.first_divergence.kind, result.first_divergence.name) == ("loss", "loss")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("verdicts_only")
 def test_what_was_not_looked_at_is_said(judge):
     (said,) = judge(PAIR.format(more="")).not_compared

@@ -5,7 +5,6 @@ The models are those of tests/pairs/alarms_torch.py and its counterpart.
 
 import pytest
 from judged import Judge, causes, judge_of
-from slow import sampled
 
 VECTORS, SEQUENCES = [8, 6], [2, 5, 16]
 TARGET = "[inputs.target]\nshape = [8, 4]\n"
@@ -36,7 +35,8 @@ def judge(backends, tmp_path_factory) -> Judge:
     return judge_of("alarms", backends, tmp_path_factory)
 
 
-@pytest.mark.parametrize("row", sampled(ROWS, "calls in another order in training"))
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS)
 def test_right_ports(row, judge):
     model, shape, more, _ = ROWS[row]
     result = judge(model, shape, more, **RIGHT.get(row, {}))

@@ -98,10 +98,10 @@ def judge(backends, tmp_path_factory) -> Callable[..., CaseResult]:
 @pytest.mark.parametrize(
     ("changes", "places"),
     [
-        ((), []),
+        pytest.param((), [], marks=pytest.mark.slow),
         (("first=2.5",), ["first"]),  # the gate and the other bump only follow
-        (("first=2.5", "second=2.5"), ["first", "second"]),
-        (("first=2.5", "second=0.5"), ["first", "second"]),
+        pytest.param(("first=2.5", "second=2.5"), ["first", "second"], marks=pytest.mark.slow),
+        pytest.param(("first=2.5", "second=0.5"), ["first", "second"], marks=pytest.mark.slow),
     ],
 )
 def test_each_layer_is_judged_by_what_it_does(judge, changes: tuple[str, ...], places: list[str]):

@@ -183,12 +183,13 @@ def judge(backends, tmp_path) -> Callable[..., CaseResult]:
     return judged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "train",
     [
         pytest.param("", id="inference"),
-        pytest.param(MSE, id="mse", marks=pytest.mark.slow),
-        pytest.param(OWN.format("Damped", "Damped"), id="own optimizer", marks=pytest.mark.slow),
+        pytest.param(MSE, id="mse"),
+        pytest.param(OWN.format("Damped", "Damped"), id="own optimizer"),
     ],
 )
 def test_a_right_port_matches(train, judge):
@@ -199,9 +200,9 @@ def test_a_right_port_matches(train, judge):
 @pytest.mark.parametrize(
     ("train", "fault"),
     [
-        pytest.param("", "scaled", id="inference-scaled"),
+        pytest.param("", "scaled", id="inference-scaled", marks=pytest.mark.slow),
         pytest.param("", "stopped", id="inference-stopped"),
-        pytest.param(MSE, "scaled", id="mse-scaled"),
+        pytest.param(MSE, "scaled", id="mse-scaled", marks=pytest.mark.slow),
         pytest.param(MSE, "stopped", id="mse-stopped", marks=pytest.mark.slow),
     ],
 )

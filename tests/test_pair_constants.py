@@ -36,7 +36,6 @@ ROWS = {
     "window": (held("window"), "window"),
     "embedded": (EMBEDDED, "positions.weight"),
 }
-SAMPLE = ["table_trained", "order"]
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +54,13 @@ def judge(backends, tmp_path_factory) -> Judge:
     return remembered(judged)
 
 
-@pytest.mark.parametrize("row", sampled(ROWS, *SAMPLE))
+@pytest.mark.parametrize("row", sampled(ROWS, "order"))
 def test_the_right_values_match(row: str, judge: Judge):
     result = judge(ROWS[row][0])
     assert passes_strict(result) and result.assumptions == [], result
 
 
-@pytest.mark.parametrize("row", sampled(ROWS, *SAMPLE))
+@pytest.mark.parametrize("row", sampled(ROWS, "order"))
 def test_the_wrong_values_are_named(row: str, judge: Judge):
     changes, name = ROWS[row]
     result = judge(changes, WRONG)
@@ -69,7 +68,7 @@ def test_the_wrong_values_are_named(row: str, judge: Judge):
     assert [(cause.id, cause.where) for cause in result.causes] == [("buffer.values", name)]
 
 
-@pytest.mark.parametrize("row", sampled([*ROWS, "mask"], *SAMPLE))
+@pytest.mark.parametrize("row", sampled([*ROWS, "mask"], "order"))
 def test_what_is_suggested_loads_torchs_values(row: str, judge: Judge):
     changes = ROWS[row][0] if row in ROWS else held(row)
     (suggestion,) = judge(changes, WRONG).suggestions
@@ -99,6 +98,7 @@ def test_a_variable_is_not_overwritten_by_a_buffer_that_is_none_of_its_own(judge
     assert judge(held("foreign"), WRONG).verdict == "diverged"
 
 
+@pytest.mark.slow
 def test_what_both_draw_at_random_is_torchs(judge: Judge):
     result = judge(held("random"))
     assert result.verdict == "match"

@@ -147,7 +147,7 @@ def judge(backends, tmp_path_factory) -> Judge:
     return judged
 
 
-@pytest.mark.parametrize("row", sampled(FAITHFUL, "step", "loss", "optimizer", "groups"))
+@pytest.mark.parametrize("row", sampled(FAITHFUL, "loss"))
 def test_what_is_the_same_matches(row: str, judge: Judge):
     result = judge(FAITHFUL[row])
     assert passes_strict(result) and result.causes == [], result
@@ -170,7 +170,7 @@ def test_a_clipping_that_nothing_reached_is_told(judge: Judge):
     assert not any("which no gradient" in line for line in judge(optimizers("clipped_sgd", "rows_sgd")).not_compared)
 
 
-@pytest.mark.parametrize("name", sampled(ROWS, "padding", "uncorrected", "clipped each"))
+@pytest.mark.parametrize("name", sampled(ROWS, "clipped each"))
 def test_the_cause_is_named(name: str, judge: Judge):
     row, result = ROWS[name], judge(ROWS[name].changes)
     assert result.verdict == "diverged"

@@ -122,6 +122,7 @@ def judge(backends, tmp_path) -> Judge:
     return judged
 
 
+@pytest.mark.slow
 def test_the_port_matches_and_a_loss_over_float_inputs_is_explained(judge: Judge):
     assert judge().verdict == "match", judge()
     (cause,) = judge(train__keras_loss="numbers_keras:farthest").causes
@@ -143,6 +144,7 @@ def test_a_number_that_a_module_returns_beside_its_output_is_explained(judge: Ju
     assert (cause.id, cause.torch, cause.keras) == ("chosen.factor", 0.25, 0.2)
 
 
+@pytest.mark.slow
 def test_what_would_change_the_output_explains_no_number_beside_it(judge: Judge):
     """With k = 1 torch would return Keras's number, and another output than Keras's."""
     (cause,) = judge(pair__keras_kwargs__few=True).causes

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from slow import sampled
 
 from parity.pairs import file
 from parity.pairs.compare import compared
@@ -38,12 +39,12 @@ def ids(result: CaseResult) -> list[str]:
     return sorted({cause.id for cause in result.causes})
 
 
-@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("axes", sampled(AXES, "2"))
 def test_the_same_padding_matches(judge: Compared, axes: int) -> None:
     assert judge("both", axes, "").verdict == "match"
 
 
-@pytest.mark.slow  # test_what_one_fault_hides_is_named_too has one size of it
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 32, 48, 64])
 def test_same_in_strided_convolutions_is_named_at_every_size(judge: Compared, size: int) -> None:
     result = judge("encoder", 2, "same", size)
@@ -56,16 +57,18 @@ def test_same_is_named_on_other_axes(judge: Compared, axes: int) -> None:
     assert ids(judge("encoder", axes, "same")) == ["conv.padding"]
 
 
-@pytest.mark.slow  # test_what_one_fault_hides_is_named_too has two axes of it
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", AXES)
 def test_where_a_transposed_convolution_is_cropped_is_named(judge: Compared, axes: int) -> None:
     assert ids(judge("decoder", axes, "same")) == ["conv_transpose.padding"]
 
 
-@pytest.mark.parametrize("axes", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", [1, 2])
 def test_zeros_that_count_in_a_maximum_are_named(judge: Compared, axes: int) -> None:
     assert ids(judge("pooled", axes, "")) == ["max_pool.padding"]
 
 
+@pytest.mark.slow
 def test_what_one_fault_hides_is_named_too(judge: Compared) -> None:
     assert ids(judge("both", 2, "same")) == ["conv2d.padding", "conv_transpose.padding"]

@@ -95,9 +95,9 @@ WRONG = '{"logvar": h, "mean": -ops.abs(h)}'
 @pytest.mark.parametrize(
     ("torch", "keras", "verdict"),
     [
-        ('{"mean": h, "logvar": -h.abs()}', RIGHT, "match"),
+        pytest.param('{"mean": h, "logvar": -h.abs()}', RIGHT, "match", marks=pytest.mark.slow),
         ("Fields(h, -h.abs())", RIGHT, "match"),
-        ("Tuple(h, -h.abs())", RIGHT, "match"),
+        pytest.param("Tuple(h, -h.abs())", RIGHT, "match", marks=pytest.mark.slow),
         ("Tuple(h, -h.abs())", WRONG, "diverged"),
     ],
 )
@@ -146,8 +146,10 @@ TARGET = "[inputs.target]\nshape = [4]\n"
 @pytest.mark.usefixtures("verdicts_only")
 @pytest.mark.parametrize(
     ("torch", "keras", "more", "failing"),
-    [("h[:, 0]", "h[:, :1]", TARGET, "keras"), ("h.argmax(-1)", "ops.max(h, -1)", "", "torch")],
-    ids=["shape", "integers"],
+    [
+        pytest.param("h[:, 0]", "h[:, :1]", TARGET, "keras", id="shape"),
+        pytest.param("h.argmax(-1)", "ops.max(h, -1)", "", "torch", id="integers", marks=pytest.mark.slow),
+    ],
 )
 def test_an_output_on_which_only_one_side_can_be_trained_is_a_difference(torch, keras, more, failing, judge):
     result = judge(torch, keras, more + TRAIN)
@@ -159,6 +161,7 @@ def test_an_output_on_which_only_one_side_can_be_trained_is_a_difference(torch, 
     assert not any("as the file has" in told for told in result.not_compared)
 
 
+@pytest.mark.slow
 def test_a_port_through_which_no_gradient_passes_is_compared_without_training(judge):
     """Keras's optimizer refuses to update nothing."""
     result = judge("h", "ops.stop_gradient(h)", TRAIN)
@@ -187,8 +190,8 @@ NUMBERS = '{"n": 0.1 + 0.2, "count": 7, "array": np.arange(3.0) / 7, "h": h}'
     ("keras", "verdict"),
     [
         (NUMBERS, "match"),
-        (NUMBERS.replace("0.1 + 0.2", "0.6"), "diverged"),
-        (NUMBERS.replace("7,", "14,"), "diverged"),
+        pytest.param(NUMBERS.replace("0.1 + 0.2", "0.6"), "diverged", marks=pytest.mark.slow),
+        pytest.param(NUMBERS.replace("7,", "14,"), "diverged", marks=pytest.mark.slow),
         (NUMBERS.replace("/ 7", "/ 3.5"), "diverged"),
     ],
 )

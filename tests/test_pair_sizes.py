@@ -56,6 +56,7 @@ def pair(tmp_path) -> file.PairFile:
     return file.load(tmp_path / "labeller.toml", [])
 
 
+@pytest.mark.slow
 def test_a_factor_that_is_left_out_is_named_by_its_line(pair, backends, tmp_path):
     (cause,) = compared(pair, backends, tmp_path / "run", varied=False).causes
     assert (cause.id, cause.torch, cause.keras) == ("module.wiring", "*", "the first alone")

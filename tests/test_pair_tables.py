@@ -132,6 +132,7 @@ def test_both_distributions_are_told_and_a_rule_loads_torchs_values(judge: Judge
     assert judge(row.model, row.shape, suggestion.toml, **row.keras).verdict == "match"
 
 
+@pytest.mark.slow
 def test_computed_values_that_nothing_reads_may_differ_beside_a_random_row(judge: Judge):
     result = judge("Positions", P, ends=True)
     assert passes_strict(result)

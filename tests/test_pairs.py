@@ -80,7 +80,8 @@ def check_planted(row: Planted, result: CaseResult) -> None:
     assert INTERNAL_ERROR not in [cause.id for cause in result.causes], result
 
 
-@pytest.mark.parametrize("row", sampled(named(PAIRS), "mlp", "attention", "convmap"))
+@pytest.mark.slow
+@pytest.mark.parametrize("row", named(PAIRS))
 def test_faithful_pair(row, judge):
     check_faithful(row, judge(row.name, []))
 

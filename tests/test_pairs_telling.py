@@ -98,8 +98,6 @@ def row_id(row: Row) -> str:
 
 CASES = sampled(
     (pytest.param(row, id=row_id(row)) for row in ROWS),
-    "Glu-pair.keras_kwargs.exchanged=True",
-    "Scores-pair.keras_kwargs.exchanged=True",
     "Averaging-pair.keras_kwargs.held=False",
     "Counts-pair.keras_kwargs.held=False",
 )

@@ -13,8 +13,8 @@ PATIENCE = 12.0  # seconds; the processes need about four to start
 # fault, what is said of rank 1
 FAILURES = [
     ("rank.raises", "RuntimeError"),
-    pytest.param("rank.exits", "the process ended with status 1", marks=pytest.mark.slow),
-    pytest.param("rank.hangs", f"no answer within {PATIENCE:.0f} s", marks=pytest.mark.slow),
+    ("rank.exits", "the process ended with status 1"),
+    ("rank.hangs", f"no answer within {PATIENCE:.0f} s"),
 ]
 
 
@@ -34,6 +34,7 @@ def processes(mark: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "said"), FAILURES)
 def test_a_rank_that_fails_ends_its_case_alone(tmp_path, fault, said):
     backend = Backend("torch", "", tmp_path, patience=PATIENCE)

@@ -61,6 +61,7 @@ def built():
         yield model, building
 
 
+@pytest.mark.slow
 def test_names(built):
     model, _ = built
     model(tf.ones((8, 3)))

@@ -81,14 +81,15 @@ def eagerly(step: Step) -> None:
         tf.config.run_functions_eagerly(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
         own_step,
         built_step,
         traced_noisy_step,
-        pytest.param(traced_step, marks=pytest.mark.slow),
-        pytest.param(compiled_step, marks=pytest.mark.slow),
+        traced_step,
+        compiled_step,
     ],
 )
 def test_the_next_step_is_as_without(make):

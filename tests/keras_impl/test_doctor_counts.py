@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from observing import DEVICES, line, observed
+from slow import sampled
 
 from keras_impl.instruments.functions import Functions
 from parity.doctor import rules
@@ -77,7 +78,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", sampled(FAULTS, "shape.loss_broadcast"))
 def test_a_finding_says_how_often_a_line_did_it(name):
     fault, comment = FAULTS[name]
     often = found(fault(3), name)

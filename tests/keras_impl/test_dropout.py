@@ -18,7 +18,7 @@ def key(step: int, call: int) -> Key:
     return Key(*(tf.constant(value, tf.int64) for value in (random.mask_key(3, "a.b", 1), step, call)))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES[:2], *(pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES[2:])])
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.999])
 def test_masks_are_the_sources(shape, rate):
     def kept(x: tf.Tensor) -> tf.Tensor:

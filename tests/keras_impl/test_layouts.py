@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from slow import sampled
 
 from parity.trace.layout import Transfer
 
@@ -40,7 +41,7 @@ def test_a_single_device_does_everything(record):
     assert found.collectives == {}
 
 
-@pytest.mark.parametrize("strategy", ["data_parallel", "ddp", "all_reduce"])
+@pytest.mark.parametrize("strategy", sampled(["data_parallel", "ddp", "all_reduce"], "ddp"))
 @pytest.mark.parametrize("devices", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_replicas_hold_copies_and_reduce_the_gradients(record, strategy, devices):
     found = layout(record, "simple_block", strategy=strategy, devices=devices, **SIZES, **ADAM)
@@ -71,7 +72,10 @@ def test_round_robin_moves_the_activations_to_and_fro(record):
     assert found.transfers == moved(*ways)
 
 
-@pytest.mark.parametrize("changes", [{"strategy": "send_recv"}, {"strategy": "pipeline", "accumulate": 2}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"strategy": "send_recv"}, pytest.param({"strategy": "pipeline", "accumulate": 2}, marks=pytest.mark.slow)],
+)
 def test_stages_hand_activations_on_and_gradients_back(record, changes):
     found = layout(record, "simple_block", devices=3, **SIZES, **ADAM, **changes)
     assert found.compute == found.backward == {"linear1": [0], "relu": [1], "linear2": [2]}
@@ -93,6 +97,7 @@ def test_hybrid_has_a_pipeline_in_each_replica(record):
     assert found.replicas == 2
 
 
+@pytest.mark.slow
 def test_a_shortcut_runs_beside_the_main_path(record):
     found = layout(record, "residual_block", strategy="branch_parallel", devices=3, **RESIDUAL)
     branch = {"shortcut.0", "shortcut.1"}

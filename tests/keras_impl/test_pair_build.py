@@ -131,7 +131,7 @@ CREATING = COUNTING.replace(
 ).replace("self.norm(self.last)", "self.late(self.norm(self.last))")
 
 
-@pytest.mark.parametrize("code", [COUNTING, CREATING])
+@pytest.mark.parametrize("code", [COUNTING, pytest.param(CREATING, marks=pytest.mark.slow)])
 def test_what_the_call_that_makes_weights_leaves_is_gone(tmp_path, code):
     made = pair(tmp_path, HEAD + code, "[inputs.x]\nshape = [2, 3]\n")
     data = PairData(made.case, [str(tmp_path)]).step(0)

@@ -222,6 +222,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_what_the_builder_gives_to_what_is_not_trained_is_kept(tmp_path):
     made, told = surveyed(tmp_path, BUILT)
     assert [weight.name for weight in told.weights if weight.fixed] == ["free/table", "frozen/table"]
@@ -282,6 +283,7 @@ def test_what_layers_do_not_begin_with_by_default_is_chosen(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_of_a_variable_that_is_loaded_in_part_the_rest_stays(tmp_path):
     made, _ = surveyed(tmp_path, BUILT)
     made.survey()  # another test has loaded values into it

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from pairs import ENTRIES, MATCHES, MLP, WEIGHTS, Pair, data, mlp, near, read, steps
+from slow import sampled
 
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
@@ -12,7 +13,7 @@ from parity.pairs import file
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", sampled(["sgd", "adam"], "sgd"))
 def test_training(tmp_path, optimizer):
     made = mlp(tmp_path, f"[train]\noptimizer = '{optimizer}'\nlearning_rate = 0.5\nsteps = 2\n")
     trace = made.record(ENTRIES, MATCHES)
@@ -55,6 +56,7 @@ class build(keras.Model):
 """
 
 
+@pytest.mark.slow
 def test_masks_are_numbered_by_the_order_of_the_draws(tmp_path):
     made = mlp(tmp_path, "[train]\nsteps = 1\n", TWICE)
     trace = made.record(ENTRIES, MATCHES)
@@ -88,6 +90,7 @@ def users_own(folder, code, **own: str) -> Pair:
     return Pair(folder, file.load(path).case)
 
 
+@pytest.mark.slow
 def test_a_loss_and_an_optimizer_of_the_users(tmp_path):
     trace = users_own(tmp_path, MLP + LOSS, loss="loss", optimizer="make").record(ENTRIES, MATCHES)
     y, target = read(trace, "activation/(model)"), read(trace, "input/target")
@@ -101,9 +104,19 @@ def test_a_loss_and_an_optimizer_of_the_users(tmp_path):
 @pytest.mark.parametrize(
     ("code", "kind", "message"),
     [
-        ("def loss(outputs, target): return outputs", UsageError, r"expected one number, received the shape \(5, 3\)"),
+        pytest.param(
+            "def loss(outputs, target): return outputs",
+            UsageError,
+            r"expected one number, received the shape \(5, 3\)",
+            marks=pytest.mark.slow,
+        ),
         ("def loss(): return 0.0", UsageError, "is called as loss"),
-        ("def loss(outputs, target): return 1 / 0", BackendError, r"fails: ZeroDivisionError: .*\.py:\d+$"),
+        pytest.param(
+            "def loss(outputs, target): return 1 / 0",
+            BackendError,
+            r"fails: ZeroDivisionError: .*\.py:\d+$",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_loss_that_cannot_be_used(tmp_path, code, kind, message):
@@ -116,6 +129,7 @@ def test_an_optimizer_that_is_none(tmp_path):
         users_own(tmp_path, MLP + "\ndef make(): return 3\n", optimizer="make").record(ENTRIES, MATCHES)
 
 
+@pytest.mark.slow
 def test_a_target_of_the_files(tmp_path):
     toml = (
         "[inputs.target]\nshape = [{}]\ndtype = 'int64'\nrange = [0, 3]\n[train]\nloss = 'cross_entropy'\nsteps = 1\n"
@@ -128,6 +142,7 @@ def test_a_target_of_the_files(tmp_path):
         mlp(tmp_path / "wrong", toml.format(4)).record(ENTRIES, MATCHES)
 
 
+@pytest.mark.slow
 def test_what_layers_add_is_part_of_the_loss(tmp_path):
     """As fit has it: the penalty of a kernel is 0.01 times the sum of its squares."""
     code = MLP.replace('name="b"', 'name="b", kernel_regularizer="l2"')

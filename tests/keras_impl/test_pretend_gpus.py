@@ -113,7 +113,14 @@ def test_what_the_program_reads(gpus):
 
 
 @pytest.mark.parametrize("devices", [None, ["GPU:0", "/gpu:1"]])
-@pytest.mark.parametrize("reduction", [None, tf.distribute.NcclAllReduce, tf.distribute.HierarchicalCopyAllReduce])
+@pytest.mark.parametrize(
+    "reduction",
+    [
+        None,
+        tf.distribute.NcclAllReduce,
+        pytest.param(tf.distribute.HierarchicalCopyAllReduce, marks=pytest.mark.slow),
+    ],
+)
 def test_mirrored_strategy(devices, reduction, gpus):
     strategy = tf.distribute.MirroredStrategy(devices, reduction and reduction())
     assert strategy.num_replicas_in_sync == 2
@@ -136,6 +143,7 @@ def test_mirrored_strategy(devices, reduction, gpus):
     assert np.array_equal(layer.kernel.numpy(), [[0.0], [0.0]])
 
 
+@pytest.mark.slow
 def test_fit_under_a_strategy(gpus):
     with tf.distribute.MirroredStrategy().scope():
         model = keras.Sequential([keras.layers.Dense(1)])

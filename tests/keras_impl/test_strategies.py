@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from slow import sampled
 
 from keras_impl import losses, models, optimizers
 from keras_impl.record import precision
@@ -56,9 +57,9 @@ ROWS = [
     ("tensor_parallel", "simple_block", BLOCK, {}, COUNTS),
     ("tensor_parallel", "transformer", TRANSFORMER, {}, (2, 4)),
 ]
-SAMPLE = [("ddp", "simple_block"), ("hybrid", "two_linear")]  # run always, on the largest number of devices
+SAMPLE = [("ddp", "simple_block", {"distribute_dataset": True}, 3), ("hybrid", "two_linear", {}, 4)]  # run always
 CASES = [
-    pytest.param(*row[:4], devices, marks=[] if row[:2] in SAMPLE and devices == row[4][-1] else pytest.mark.slow)
+    pytest.param(*row[:4], devices, marks=[] if (*row[:2], row[3], devices) in SAMPLE else pytest.mark.slow)
     for row in ROWS
     for devices in row[4]
 ]
@@ -88,7 +89,7 @@ def test_a_strategy_computes_what_the_single_device_does(record, strategy, model
             assert np.abs(received[name] - values).max() <= 256 * ULP * max(scale, 1e-3), name
 
 
-@pytest.mark.parametrize("strategy", ["data_parallel", "ddp"])
+@pytest.mark.parametrize("strategy", sampled(["data_parallel", "ddp"], "data_parallel"))
 def test_replicas_draw_their_own_samples_and_share_the_update(record, strategy):
     trace = record("simple_block", strategy=strategy, devices=3, steps=2, **BLOCK)
     reference = record("simple_block", steps=2, **BLOCK)
@@ -142,6 +143,7 @@ def test_all_reduce_trains_on_its_own_shards():
         assert np.abs(received[name] - values).max() <= 64 * ULP * np.abs(values).max(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", [False, True])
 def test_batch_norm_starts_from_replica_0_unless_told_otherwise(record, local):
     trace = record("residual_block", strategy="ddp", devices=2, steps=2, local_buffers=local, **RESIDUAL)

@@ -399,7 +399,7 @@ def test_a_framework_that_fails_leaves_the_json(
     assert json.loads(path.read_text())["error"] == "torch: crashed"
 
 
-@pytest.mark.parametrize("flags", [["--devices=8xH200"], ["--devices=cpu:4"]])
+@pytest.mark.parametrize("flags", [pytest.param(["--devices=8xH200"], marks=pytest.mark.slow), ["--devices=cpu:4"]])
 def test_the_tables_fit_80_columns(
     flags: list[str], measured: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

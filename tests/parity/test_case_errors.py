@@ -74,6 +74,7 @@ def test_a_backend_that_fails_wins_over_a_mistake(interpreter: Interpreter, tmp_
     assert case["error"] == "backend" and "no such file" in case["reason"] and "crashed" in case["reason"]
 
 
+@pytest.mark.slow
 def test_pairs_that_are_wrong_in_their_file_or_refused(interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text(PAIR.format(name="odd", more="lr = 1"))
     (tmp_path / "name.toml").write_text('[pair]\nname = 3\ntorch = "a:b"\n')
@@ -91,6 +92,7 @@ def test_pairs_that_are_wrong_in_their_file_or_refused(interpreter: Interpreter,
     assert "3 of 3 cases failed: pair/odd, pair/name, pair/good" in recording.stderr
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_ends_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("[pair")
     for name in ("broken.toml", "none.toml"):

@@ -152,6 +152,7 @@ def test_linear_layers_that_agree(rows: int, inputs: int, outputs: int) -> None:
     agree(lambda seed: call("linear", x := normal(rows, inputs, seed=seed), x @ weight.T, {"weight": weight}))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     rows=SIZES, channels=st.integers(8, 12), size=st.integers(2, 5), epsilon=EPSILONS, momentum=st.floats(0.001, 0.999)

@@ -89,7 +89,11 @@ SOME = [each for i, (kind, each) in enumerate(ALL) if kind != "optimizer" or i %
 BLURRED = [each for each in SOME if can_be_blurred(each)]
 
 
-@pytest.mark.parametrize("example", BLURRED, ids=lambda example: f"{example.cause}-{example.theirs}")
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(each, marks=pytest.mark.slow if each.cause.startswith("adam.") else []) for each in BLURRED],
+    ids=lambda example: f"{example.cause}-{example.theirs}",
+)
 def test_nothing_is_named_below_20_bits(example: Example):
     assert not changes(example.reference, blurred(example.candidate, example.reference))
 

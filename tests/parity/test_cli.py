@@ -175,7 +175,10 @@ def test_a_pair_s_file_where_something_else_is_expected(
     assert "--pair" not in complaint(compare("--case=*/single", "--steps=0"))  # of cases, whatever files there are
 
 
-@pytest.mark.parametrize(("name", "args", "said"), [MISTAKES[1], MISTAKES[3], MISTAKES[-2]])
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [*(pytest.param(*MISTAKES[place], marks=pytest.mark.slow) for place in (1, 3)), MISTAKES[-2]],
+)
 def test_a_mistake_is_the_same_line_in_a_process_of_its_own(name: str, args: list[str], said: list[str]) -> None:
     assert complaint(process(name, *args), name) == complaint(program(name, *args), name)
 
@@ -287,6 +290,7 @@ def test_list_prints_the_names() -> None:
     assert (ended.status, ended.out.split("\n"), ended.err) == (0, [*cases.names(), ""], "")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_not_a_divergence() -> None:
     """As in `python -m parity.compare --list | head -1`."""
     read, written = os.pipe()
@@ -503,7 +507,9 @@ def test_backends_that_end_at_once_are_status_3() -> None:
     assert "/nonexistent/python" in case["reason"] and "python -m parity.record" in case["reason"]
 
 
-@pytest.mark.parametrize("args", [["compare", "--quiet"], ["record", "--backend=torch", "--out=."]])
+@pytest.mark.parametrize(
+    "args", [pytest.param(["compare", "--quiet"], marks=pytest.mark.slow), ["record", "--backend=torch", "--out=."]]
+)
 def test_a_backend_that_answers_with_something_else_is_status_3(args: list[str], tmp_path: Path) -> None:
     """An interpreter that prints a greeting, say."""
     args = [arg.replace("--out=.", f"--out={tmp_path}") for arg in args]

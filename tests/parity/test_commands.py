@@ -83,7 +83,14 @@ def test_a_mistake_is_one_line_and_status_2(arguments: list[str], said: str) -> 
     assert ended.err.startswith(said)
 
 
-@pytest.mark.parametrize("arguments", [["comprae"], ["compare", "--stirct"], ["selftest", "--fault=nothing"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["comprae"],
+        pytest.param(["compare", "--stirct"], marks=pytest.mark.slow),
+        pytest.param(["selftest", "--fault=nothing"], marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_the_same_in_a_process_of_its_own(arguments: list[str]) -> None:
     assert process("parity", *arguments) == parity(*arguments)
 

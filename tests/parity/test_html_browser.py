@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from report_samples import HOSTILE, hostile, sample
+from slow import sampled
 
 from parity.report.html import comparison
 
@@ -84,7 +85,7 @@ def size(width: int, height: int = 900) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.parametrize("width", sampled((pytest.param(width, id=name) for name, width in WIDTHS.items()), "phone"))
 def test_a_page_fits_its_width_and_is_readable(width: int, scheme: str, browser: Any, page_file: Path) -> None:
     with opened(browser, page_file, viewport=size(width), color_scheme=scheme) as page:
         for case in page.locator("details").all():

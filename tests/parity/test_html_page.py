@@ -176,6 +176,7 @@ def test_a_page_without_cases_is_a_page() -> None:
     assert "Nothing was compared." in Parsed(comparison.render(Report())).text
 
 
+@pytest.mark.slow
 def test_the_default_matrix_fits(report: Report) -> None:
     cases, tensors, modules = OF_MATRIX
     names = [f"transformer.encoder.layers.{number}.self_attention" for number in range(modules)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from environments import NAME, PROJECT, ROOT, make, required
-from slow import WAIT
+from slow import WAIT, sampled
 from synthetic import record
 
 FRAMEWORKS = {"torch": "torch", "keras": "tensorflow"}  # of each backend, the extra
@@ -81,7 +81,9 @@ def test_without_a_framework_every_module_can_be_imported(python: Callable[..., 
     ]
 
 
-@pytest.mark.parametrize("command", [["-m", "parity.compare"], ["-m", "parity", "compare"]])
+@pytest.mark.parametrize(
+    "command", [["-m", "parity.compare"], pytest.param(["-m", "parity", "compare"], marks=pytest.mark.slow)]
+)
 def test_traces_are_compared_without_a_framework(
     command: list[str], python: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -92,7 +94,7 @@ def test_traces_are_compared_without_a_framework(
     assert "1 match" in ended.stdout
 
 
-@pytest.mark.parametrize("planted", ["", "torch", "keras"])
+@pytest.mark.parametrize("planted", sampled(["", "torch", "keras"], "", "keras"))
 def test_comparing_traces_imports_no_framework_that_is_there(planted: str, tmp_path: Path) -> None:
     """Both are installed. A planted one is seen."""
     for side in FRAMEWORKS:

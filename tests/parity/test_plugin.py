@@ -134,7 +134,8 @@ def test_nothing_is_said_or_started_without_a_pair(
     assert not (tmp_path / "log").exists()
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
 def test_each_worker_has_processes_of_its_own_until_it_ends(
     workers: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from processes import ended
-from slow import is_within, slowness
+from slow import is_within, sampled, slowness
 from stand_ins import ANSWERS, PRELUDE, RANKS, SLEEPS, Stage, job, only_rank_1
 
 from parity.core.errors import BackendError
@@ -119,7 +119,7 @@ def test_a_rank_that_complains_while_all_live_is_named_at_once(stage: Stage) -> 
     assert is_within(time.monotonic() - start, 10.0)
 
 
-@pytest.mark.parametrize("where", ["at work", "while it starts"])
+@pytest.mark.parametrize("where", sampled(["at work", "while it starts"], "while it starts"))
 def test_a_rank_that_hangs_is_named_within_the_patience(where: str, stage: Stage) -> None:
     before = 'say("ready"); sys.stdin.readline(); ' if where == "at work" else ""
     patience = 1.5 * slowness()
@@ -134,6 +134,7 @@ def test_a_rank_that_hangs_is_named_within_the_patience(where: str, stage: Stage
     assert stage.running() == []
 
 
+@pytest.mark.slow
 def test_all_ranks_that_are_silent_are_named(stage: Stage) -> None:
     answer = stage.backend(SLEEPS, 1.0).do(job(stage.folder))
     assert answer.message.startswith("torch rank 0, torch rank 1, torch rank 2: no answer within 1 s")

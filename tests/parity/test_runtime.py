@@ -197,7 +197,9 @@ def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):
     assert first.message == "ZeroDivisionError: division by zero"
 
 
-@pytest.mark.parametrize(("name", "processes"), [("simple_block/single", 1), ("simple_block/ddp", 2)])
+@pytest.mark.parametrize(
+    ("name", "processes"), [("simple_block/single", 1), pytest.param("simple_block/ddp", 2, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_process_outlives_its_parent(interpreter, tmp_path, how, name, processes):
     pids = tmp_path / "pids"
@@ -260,6 +262,7 @@ def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
     assert started.read_text() == "x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_comparison_leaves_nothing(interpreter, tmp_path, how, status):
     pids, scratch = tmp_path / "pids", tmp_path / "scratch"
@@ -298,7 +301,9 @@ def test_the_witness_turns_batches_round_unless_masks_belong_to_places(tmp_path,
 RECORDING = "open(job.folder + '/t' + str(n % 2), 'ab').write(b'tensor') and time.sleep({})"
 
 
-@pytest.mark.parametrize(("steps", "pause", "status"), [(8, 0.0, "done"), (2, 600.0, "error")])
+@pytest.mark.parametrize(
+    ("steps", "pause", "status"), [pytest.param(8, 0.0, "done", marks=pytest.mark.slow), (2, 600.0, "error")]
+)
 def test_who_records_is_not_hung_until_nothing_more_comes(interpreter, job, tmp_path, steps, pause, status):
     """The first takes three times as long as a silent one may."""
     patience = 1.0 * slowness()

@@ -67,7 +67,7 @@ def judged(*folders: Path) -> tuple[str, int, int]:
     return verdict, held, allocated
 
 
-@pytest.mark.parametrize("differs", [False, True])
+@pytest.mark.parametrize("differs", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_comparison_holds_a_few_blocks(trace: Path, tmp_path: Path, differs: bool) -> None:
     """Four files of each trace are mapped, 10 times the largest tensor; a whole one alone would break the bound."""
     other = tmp_path / "keras"

@@ -63,7 +63,14 @@ def hanging(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("what", "end"),
-    [*(("pair", end) for end in ENDS), *((what, INTERRUPT) for what in ("case", "golden", "record"))],
+    [
+        pytest.param("pair", ENDS[0], marks=pytest.mark.slow),
+        ("pair", ENDS[1]),
+        pytest.param("pair", ENDS[2], marks=pytest.mark.slow),
+        pytest.param("case", INTERRUPT, marks=pytest.mark.slow),
+        pytest.param("golden", INTERRUPT, marks=pytest.mark.slow),
+        ("record", INTERRUPT),
+    ],
 )
 def test_while_a_builder_hangs(what: str, end: tuple[signal.Signals, int, str], hanging: Path, tmp_path: Path) -> None:
     how, status, said = end
@@ -114,7 +121,7 @@ def test_a_signal_after_the_tidying_does_not_change_the_status(lost: str) -> Non
     assert program.returncode == 143
 
 
-@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGHUP, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_that_is_ignored_stays_ignored(how: signal.Signals, hanging: Path, tmp_path: Path) -> None:
     """As under nohup, and behind a shell's `&`; another signal ends the program and the processes of its sides."""
     flags = ["--case=simple_block/single", f"--torch-python={hanging}", f"--keras-python={hanging}"]

@@ -36,7 +36,7 @@ def rows() -> list:
     """A pair that is answered wrongly today fails, and its test says so when it no longer does."""
     wrong = {row.name: [pytest.mark.xfail(strict=True, reason=row.wrong)] for row in PAIRS if row.wrong}
     params = (pytest.param(row, id=row.name, marks=wrong.get(row.name, [])) for row in PAIRS)
-    return sampled(params, "dcgan_discriminator")
+    return sampled(params)
 
 
 @needs_published

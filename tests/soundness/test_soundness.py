@@ -1,6 +1,6 @@
 """No port that differs on its inputs passes, and no identical pair at the edges of floating point is an alarm.
 
-The whole table takes minutes (`pytest -m slow --whole`); a sample of every theme is run always.
+The whole table takes minutes (`pytest -m slow --whole`); a sample is run always.
 """
 
 from collections import Counter
@@ -15,19 +15,8 @@ from parity.pairs import compare
 SAMPLE = {
     # same
     "way_softmax",
-    "saturated_softmax_1e4",
-    "cancelled_centred_1e6",
-    "kink_sort",
-    "masked_logits_lowest",
-    "batch_20000",
-    "picture_convolutions",
     # differs
-    "gelu_forms",
-    "norm_eps_slightly",
     "mask_off_by_one",
-    "low_signs",
-    "not_finite_nan_momentum",
-    "exchanged_gated_unnamed",
 }
 
 

@@ -12,9 +12,9 @@ ROWS = [
     ("linear_stack/single", {}),
     ("simple_block/single", {}),
     ("two_linear/single", {}),
-    ("residual_block/single", {}),
+    pytest.param("residual_block/single", {}, marks=pytest.mark.slow),
     ("residual_block/single@identity", {}),
-    ("transformer/single", {}),
+    pytest.param("transformer/single", {}, marks=pytest.mark.slow),
     ("transformer/single", {"model": {"dropout": 0.0, "encoder_layers": 1, "d_model": 64}, "data": {"length": 24}}),
 ]
 

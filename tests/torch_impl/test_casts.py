@@ -156,6 +156,7 @@ def test_the_table_casts_what_pytorch_casts(kind):
     assert untried <= set(NOT_TRIED.split())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_table_without_casts_is_told(monkeypatch):
     monkeypatch.setattr(virtual_functions, "CASTS", [row for row in CASTS if "linear" not in row[2]])

@@ -151,6 +151,7 @@ def test_cross_entropy_has_the_classes_last_where_keras_has_them(tmp_path):
     assert step["loss/loss"] == pytest.approx(nn.functional.cross_entropy(output, target).item(), rel=1e-14)
 
 
+@pytest.mark.slow
 def test_an_input_named_target_is_what_the_loss_is_given(tmp_path):
     made = case("MLP", {"x": {"shape": [5, 3]}, "target": {"shape": [5, 4], "scale": 8.0}}, train={})
     step = recorded(made, tmp_path).step(0)
@@ -223,6 +224,7 @@ def test_dropout_takes_the_shared_masks_by_order(tmp_path):
     assert pair_helpers.drop is nn.functional.dropout
 
 
+@pytest.mark.slow
 def test_the_loaded_files_are_searched_once_per_run(tmp_path, monkeypatch):
     """However many steps there are: the files are thousands."""
     trained, searches, search = case("Dropping", X6, train={}), [], masks._search
@@ -259,6 +261,7 @@ def test_tied_and_sparse_gradients(tmp_path):
     assert "gradient/(input).ids" not in step
 
 
+@pytest.mark.slow
 def test_recomputed_activations_are_recorded_once(tmp_path):
     trace = recorded(case("Recomputing", train={}), tmp_path)
     step = trace.step(0)
@@ -266,6 +269,7 @@ def test_recomputed_activations_are_recorded_once(tmp_path):
     assert "gradient/block.0.weight" in step
 
 
+@pytest.mark.slow
 def test_a_float64_run_is_lifted_and_says_where(tmp_path):
     trace = recorded(case("Island", {"x": {"shape": [2, 4]}}), tmp_path)
     low, high = trace.accounts
@@ -278,6 +282,7 @@ def test_a_float64_run_is_lifted_and_says_where(tmp_path):
     assert 1e-9 < gap < 1e-5
 
 
+@pytest.mark.slow
 def test_outputs_without_gradient_are_recorded_alone(tmp_path):
     made = case("Returns", kwargs={"what": "ids"})
     step = recorded(made, tmp_path).step(0)
@@ -287,6 +292,7 @@ def test_outputs_without_gradient_are_recorded_alone(tmp_path):
         recorded(case("Returns", kwargs={"what": "ids"}, train={}), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_model_in_half_precision_and_in_inference_trains(tmp_path):
     made = case("linear_in_half", {"x": {"shape": [5, 4]}}, train={})
     trace = recorded(made, tmp_path)
@@ -305,6 +311,7 @@ def test_an_evaluation_takes_no_other_path(tmp_path):
     assert np.allclose(low["activation/(model)"], high["activation/(model)"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_where_it_happened(tmp_path):
     layout = recorded(case("MLP"), tmp_path).accounts[0].layout
     assert len(layout.devices) == 1

@@ -104,6 +104,7 @@ def covers(entry: str, name: str) -> bool:
     return f"{name}.".startswith(f"{entry}.") or f"{entry}.".startswith(f"{name}.")
 
 
+@pytest.mark.slow
 def test_every_private_entry_is_in_the_table():
     found = {name: path.name for path in sorted(PACKAGE.rglob("*.py")) for name in used(path)}
     missing = {name: file for name, file in found.items() if not any(covers(entry, name) for entry in ENTRIES)}

@@ -180,6 +180,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_public_models_have_no_float32(name):
     transformers = pytest.importorskip("transformers")

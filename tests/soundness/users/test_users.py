@@ -15,13 +15,9 @@ from parity.results import CaseResult
 
 SAMPLE = {
     # same
-    "fit_documented",
-    "mask_mean",
+    "penalty_of_kernel_both",
     # differs
     "fit_halved",
-    "loss_mask",
-    "default_training",
-    "count_attribute",
 }
 
 
