@@ -172,7 +172,7 @@ class Script(script.Script):
     def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a module; suspend the script before one that ends a step."""
         own = _unwrapped(module)
-        if self._depth or not self._is_trained(own):
+        if self._depth or calls.is_backward() or not self._is_trained(own):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self._within(call, module, args, kwargs)
         is_training = torch.is_grad_enabled() and module.training
