@@ -131,13 +131,14 @@ def _waiting(traces: tuple[Trace, Trace], stem: str) -> set[str]:
     """Return the keys of gradients that a step of the user's own accumulates: neither side updates anything yet.
 
     Before it applies them, a program may keep their sum or their mean. One that never calls an optimizer keeps them as
-    they are.
+    they are. With them the slots that one side alone has: torch's optimizers make theirs at the first update.
     """
     waiting = [trace.manifest.training.waiting for trace in traces]
     number, steps = keys.step_of(stem), traces[0].case.steps
     if any(number not in numbers or len(numbers) == steps for numbers in waiting):
         return set()
-    return {key for trace in traces for key in _listed(trace, HIGH, stem) if keys.split(key)[0] == "gradient"}
+    mine, theirs = (set(_listed(trace, HIGH, stem)) for trace in traces)
+    return {key for key in mine | theirs if keys.split(key)[0] == "gradient"} | set(filter(slot, mine ^ theirs))
 
 
 def without_losses(trace: Trace) -> Trace:

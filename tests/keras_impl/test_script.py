@@ -215,11 +215,11 @@ def test_scripts_that_train_otherwise(text: str, message: str, tmp_path: Path):
         (MODEL + DENSE + "with tf.GradientTape(): m(x)", "has made 0 optimizers before its first training step"),
         (
             MODEL + DENSE + "o = keras.optimizers.SGD()\nwith tf.GradientTape(): m(x)",
-            "ended before the step of its optimizer",
+            "ended before its backward pass",
         ),
         (
             MODEL + DENSE + "o = keras.optimizers.SGD()\nwith tf.GradientTape(): m(x); m(x)",
-            "calls its model twice before",
+            "calls its model twice before a backward",
         ),
         (
             MODEL + DENSE + "o = keras.optimizers.SGD()\nwith tf.GradientTape(): m(x); n(x)",

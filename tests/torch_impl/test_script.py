@@ -58,6 +58,21 @@ def test_step_by_step_is_the_same_as_whole(tmp_path: Path):
     assert [set(batch) for batch in batches] == [{"input", "target", "sample_weight"}] * 6
 
 
+def test_accumulated_gradients_wait_in_a_step_of_their_own(tmp_path: Path):
+    text = SCRIPT.replace("        optimizer.step()", "        if len(losses) % 2: continue\n        optimizer.step()")
+    text = text.replace("        optimizer.zero_grad()\n", "        losses.append(loss.item())\n")
+    text = text.replace("        schedule.step()", "        optimizer.zero_grad()").replace(
+        "for epoch", "losses = []\nfor epoch"
+    )
+    script = _script(tmp_path, text)
+    whole, batches = runpy.run_path(str(tmp_path / "train.py")), list(script.batches(6))
+    again = _script(tmp_path, text)
+    model = again.build()
+    optimizer = again.optimizer(list(model.parameters()))
+    assert [again.step(model, optimizer, batch) for batch in batches] == [None] * 6
+    assert all(map(torch.equal, model.state_dict().values(), whole["model"].state_dict().values()))
+
+
 def test_a_step_is_given_another_batch(tmp_path: Path):
     script = _script(tmp_path, SCRIPT)
     model = script.build()
@@ -129,10 +144,10 @@ SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
     [
         (MODEL + "m(x).sum().backward()", "no nn.Module was called in training mode that holds the parameters of a "),
         (MODEL + "sys.exit(4)", r"ended by sys\.exit\(4\) before it had trained"),
-        (MODEL + SGD + "m(x).sum().backward()", "ended before the step of its optimizer"),
-        (MODEL + SGD + "m(x).sum().backward(); m(x).sum().backward(); o.step()", "calls its model twice before the "),
+        (MODEL + SGD + "m(x).sum()", "ended before its backward pass"),
+        (MODEL + SGD + "(m(x) + m(x)).sum().backward(); o.step()", "calls its model twice before a backward pass"),
         (
-            MODEL + SGD + "p = torch.optim.SGD(n.parameters(), 0.1)\nm(x).sum().backward(); n(x)",
+            MODEL + SGD + "p = torch.optim.SGD(n.parameters(), 0.1)\n(m(x) + n(x)).sum().backward()",
             "trains two modules that it calls one by one, Linear and Linear",
         ),
         (

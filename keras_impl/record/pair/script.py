@@ -4,8 +4,8 @@ Where it calls `fit` it is left, with the model that it has compiled: the model'
 calls it, and what else `fit` does (callbacks, validation) does not.
 
 A loop runs in a greenlet, which is left and resumed. The model is the layer that is called where a tf.GradientTape
-records. A step begins with such a call, and ends before the next one, or before one outside of a tape, which is not
-observed. It runs op by op.
+records. A step begins with such a call, and ends before the next one behind its backward pass, or before one outside of
+a tape, which is not observed. It runs op by op. Where gradients are accumulated, several steps make one update.
 
 In place of the script's own batches come those of the pair, in the form that the script's own have.
 """
@@ -61,7 +61,8 @@ class Script(script.Script):
         self._tapes: list[tf.GradientTape] = []  # those that record, the innermost last
         self._depth = 0  # of the calls of layers
         self._batch: Mapping[str, Any] | None = None
-        self._passes = self._updates = 0  # in the current step
+        self._passes = self._backwards = 0  # in the current step
+        self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
         self._begun = 0  # steps
         self._replaced_in: set[int] = set()  # the steps whose target was replaced
@@ -100,26 +101,29 @@ class Script(script.Script):
     def step(self, model: Any, optimizer: BaseOptimizer, batch: Mapping[str, Any]) -> Any:
         """Run the loop's next training step, on a batch; or again up to its backward pass, if it was left there.
 
-        Returns what it differentiates. Raises UsageError where the script has no such step.
+        Returns what it differentiates; where gradients are accumulated, that is only a part of a loss, and it returns
+        nothing. Raises UsageError where the script has no such step.
         """
         if model is not (self._stands_in or self._model):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         if self._run.dead:
             self._again(batch)
-        self._batch, self._passes, self._updates = batch, 0, 0
+        self._batch, self._passes, self._backwards = batch, 0, 0
+        before = int(optimizer.iterations)
         self._resume()
-        if not self._updates:
-            raise UsageError(f"{self.name}: ended before the step of its optimizer")
+        self._accumulates |= before == int(optimizer.iterations)
+        if not self._backwards:
+            raise UsageError(f"{self.name}: ended before its backward pass")
         if f"{TARGET}@0" in self._given and self._begun - 1 not in self._replaced_in:
             raise UsageError(
                 f"{self.name}: where the target of its loss comes from is not seen; expected a loss of keras.losses, "
                 "batches of a tf.data.Dataset, or a tf.function that is given them"
             )
-        return self._loss
+        return None if self._accumulates else self._loss
 
     def _again(self, batch: Mapping[str, Any]) -> None:
         """Run the script anew up to the backward pass in which it was left, with this model in the place of its own."""
-        if not self._passes or self._updates:
+        if not self._passes or self._backwards:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         again = Script(self._text, self._search)
         again._begun = self._begun - 1
@@ -143,7 +147,6 @@ class Script(script.Script):
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
             around(BaseOptimizer, "__init__", self._on_optimizer),
-            around(BaseOptimizer, "apply", self._on_apply),
             around(keras.Layer, "__call__", self._on_call),
             around(tf.GradientTape, "__enter__", self._on_enter),
             around(tf.GradientTape, "__exit__", self._on_exit),
@@ -195,10 +198,6 @@ class Script(script.Script):
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
 
-    def _on_apply(self, apply: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._updates += 1
-        return apply(*args, **kwargs)
-
     def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
         self._tapes.append(tape)
         return enter(tape)
@@ -212,7 +211,7 @@ class Script(script.Script):
         is_trained = not layer.built or bool(layer.trainable_variables)
         if self._depth or getcurrent() is not self._run or not is_trained or not (self._tapes or self._model):
             return self._within(call, layer, args, kwargs)
-        if self._updates or self._model is None:
+        if self._backwards or self._model is None:
             if self._model is None:
                 self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
             self._suspend()
@@ -225,7 +224,7 @@ class Script(script.Script):
             )
         self._passes += 1
         if self._passes > 1:
-            raise UsageError(f"{self.name}: calls its model twice before the optimizer's step, expected once")
+            raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
         self._begun += 1
         if self._batch:
             inputs = [each for name, each in self._batch.items() if name not in OF_LOSS]
@@ -239,13 +238,15 @@ class Script(script.Script):
     def _on_gradient(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Note what is differentiated; if a model stands in, by its variables."""
+        """Run a backward pass; if a model stands in, by the variables of that."""
         self._loss = target
         if self._stands_in is not None:
             pairs = zip(self._model.trainable_variables, self._stands_in.trainable_variables, strict=True)
             those = {id(of): variable for own, variable in pairs for of in (own, own.value)}
             sources = tf.nest.map_structure(lambda each: those.get(id(each), each), sources)
-        return gradient(tape, target, sources, *args, **kwargs)
+        result = gradient(tape, target, sources, *args, **kwargs)
+        self._backwards += 1
+        return result
 
     def _within(self, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
         self._depth += 1

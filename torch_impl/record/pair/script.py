@@ -1,8 +1,9 @@
 """A user's training script in PyTorch: run up to the first training call of its model, and from there step by step.
 
 It runs in a greenlet, which is left and resumed. The model is the module that is called in training mode and whose
-parameters an optimizer of the script's holds. A step begins with such a call, and ends before the next one, or before
-one in evaluation, which is not observed.
+parameters an optimizer of the script's holds. A step begins with such a call, and ends before the next one behind its
+backward pass, or before one in evaluation, which is not observed. Where gradients are accumulated, several steps make
+one update.
 
 In place of the script's own batches come those of the pair, which the script gave in an earlier run (`batches`): all
 runs have the same ones, whatever was drawn for them. What a loss takes beside the model's outputs is its target.
@@ -19,7 +20,6 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
@@ -47,6 +47,7 @@ class Script(script.Script):
         self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
         self._optimizers: list[Optimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
+        self._accumulates = False  # whether a step has updated nothing
         self._depth = 0  # of the calls of modules
         self._outside = ExitStack()  # takes back, while the script is suspended, what it has entered
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
@@ -58,7 +59,7 @@ class Script(script.Script):
         self._loss_inputs: list[torch.Tensor] = []
         self._tape = LossTape(self._for_loss)
         self._call_arguments: Any = ()  # of the call of the model
-        self._passes = self._updates = 0
+        self._passes = self._backwards = 0
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -95,14 +96,17 @@ class Script(script.Script):
     def step(self, model: nn.Module, optimizer: Optimizer, batch: Given) -> Any:
         """Run the script's next training step, on a batch; or again up to its backward pass, if it was left there.
 
-        Returns what it differentiates. Raises UsageError where the script has no such step.
+        Returns what it differentiates; where gradients are accumulated, that is only a part of a loss, and it returns
+        nothing. Raises UsageError where the script has no such step.
         """
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         self._stands_in = model
-        if not (self._run.dead and self._passes and not self._updates):
+        if not (self._run.dead and self._passes and not self._backwards):
+            before = [each._version for each in model.parameters()]
             self._advance(batch)
-            return self._tape.loss
+            self._accumulates |= before == [each._version for each in model.parameters()]
+            return None if self._accumulates else self._tape.loss
         self._batch = batch
         args, kwargs = self._given(*self._call_arguments)
         self._tape.again(list(flat(model(*args, **kwargs)))).backward()
@@ -137,8 +141,8 @@ class Script(script.Script):
     def _advance(self, batch: Given | None) -> None:
         self._begin_step(batch)
         self._resume()
-        if not self._updates:
-            raise UsageError(f"{self.name}: ended before the step of its optimizer")
+        if not self._backwards:
+            raise UsageError(f"{self.name}: ended before its backward pass")
 
     def _resume(self) -> None:
         """Run the script until it is suspended, or to its end; what it raises is raised here."""
@@ -152,12 +156,8 @@ class Script(script.Script):
         ]
         self._outside.close()
         is_differentiated = torch.is_grad_enabled()
-        hook = register_optimizer_step_post_hook(self._on_update)
-        try:
-            with self.entered(), applied(patches):
-                self._run.switch()
-        finally:
-            hook.remove()
+        with self.entered(), applied(patches):
+            self._run.switch()
         if not self._run.dead:
             self._outside.enter_context(torch.inference_mode(False))
             self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
@@ -176,7 +176,7 @@ class Script(script.Script):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self._within(call, module, args, kwargs)
         is_training = torch.is_grad_enabled() and module.training
-        if self._updates or (is_training and not self._model):
+        if self._backwards or (is_training and not self._model):
             self._model = self._model or own
             self._suspend()
         if not is_training:
@@ -187,10 +187,7 @@ class Script(script.Script):
             raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
         self._passes += 1
         if self._passes > 1:
-            raise UsageError(
-                f"{self.name}: calls its model twice before the optimizer's step, expected once: accumulated gradients "
-                "are not run"
-            )
+            raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
         self._called, self._call_arguments = _named(self.name, own, args, kwargs), (args, kwargs)
         outputs = self._within(call, self._stands_in or own, *self._given(args, kwargs))
         self._tape.begin(list(flat(outputs)))
@@ -235,9 +232,7 @@ class Script(script.Script):
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         self._tape.end(loss)
         backward(loss, *args, **kwargs)
-
-    def _on_update(self, optimizer: Optimizer, *_: Any) -> None:
-        self._updates += self._is_of_model(optimizer)
+        self._backwards += 1
 
     def _is_trained(self, module: nn.Module) -> bool:
         held = set(map(id, _held(self._optimizers)))
