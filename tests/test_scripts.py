@@ -43,6 +43,11 @@ FAULTS = {
     "smoothing": ("fit", [("fit.toml", 'train.py"', 'train.py --smoothing=0.1"')], "cross_entropy.label_smoothing"),
     "rate": ("fit", [("train_fit.py", "(0.05,", "(0.04,")], "sgd.learning_rate"),
     "inference": ("loop", [("train_loop.py", "model(images, training=True)", "model(images)")], "batch_norm.mode"),
+    "penalty": (
+        "loop",
+        [("train_loop.py", "loss = tf", "loss = 1e-3 * tf.nn.l2_loss(model.head.kernel) + tf")],
+        "loss.added",
+    ),
     "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "loss.normalisation"),
 }
 

@@ -3,7 +3,6 @@
 How such a tensor differs is told in words, too.
 """
 
-import fractions
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,9 +14,8 @@ from parity.core.arrays import Array
 from parity.core.wording import agree, count, listed
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import DENSE, SLICES
-from parity.diagnose.experiment.pieces import PARAMETER
 from parity.diagnose.place import around, plain
-from parity.diagnose.solve import is_times, multiple
+from parity.diagnose.solve import multiple
 from parity.results import CaseResult, Cause, Divergence
 from parity.runtime.experiment import LATER, Change, Outcome, Question, Tensor
 from parity.trace import keys
@@ -31,8 +29,6 @@ DIGITS: Final = 6  # of a number that is written rather than searched for
 IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
 STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
 STOPPED, ADDED, SPARSE = "gradient.stopped", "loss.added", "optimizer.sparse_gradient"
-NORMALISED, RESCALED = "loss.normalisation", "schedule.rate"
-MOST_COUNTED: Final = 256  # elements whose number may be told
 # Causes that say how a gradient differs, and not by what in the code: an experiment may tell that.
 COARSE: Final = (STOPPED, "gradient.missing", "gradient.scale", "gradient.sign", "gradient.transposed")
 # Ids of what arguments of losses and optimizers are called in either framework.
@@ -44,7 +40,6 @@ IDS: Final = {
     "ignore_class": "cross_entropy.ignored",
 }
 NOISE: Final = 2.0**-36  # of the largest gradient: what may be rounding, as of a bias before a norm
-EXACT: Final = 1e-8  # of a ratio that is told as a fraction
 NEAR: Final = 1e-9  # elements that differ by less, relative to the largest, are alike
 MOST: Final = 4  # rows that are listed
 # What a tensor of each kind is, what a side does that has zeros there, and what the other side does.
@@ -240,40 +235,6 @@ def difference(kind: str, name: str, torch: Array | None, keras: Array | None) -
 def _loss(torch: float, keras: float) -> str:
     more, ratio = keras - torch, keras / torch if torch else np.inf
     return f"keras's loss is torch's {'+' if more > 0 else '-'} {abs(more):.6g}, or {ratio:.6g} times it"
-
-
-def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
-    """Return the cause of a loss that is divided by another number: it and all gradients differ by one factor."""
-    torch, keras = (trace.open("high", keys.step_file(asked.step)) for trace in traces)
-    gradients = [
-        key for key in torch if key.startswith("gradient/") and key in keras and not key.endswith(keys.EVIDENCE)
-    ]
-    largest = max((np.abs(torch[key]).max(initial=0.0) for key in gradients), default=0.0)
-    gradients = [key for key in gradients if np.abs(torch[key]).max(initial=0.0) > NOISE * largest]
-    loss = keys.key("loss", asked.name)
-    ratio = float(keras[loss] / torch[loss]) if torch[loss] else 0.0
-    if not gradients or any(not is_times(torch[key], keras[key], ratio) for key in gradients):
-        return None
-    share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
-    factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
-    evidence = f"keras's loss and all its gradients are {factor} those of torch's"
-    return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
-
-
-def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
-    """Return the cause of updates that differ by one factor, that of another learning rate in this step."""
-    initial = traces[0].open("high", keys.INITIAL)
-    names = [key.removeprefix(PARAMETER) for key in initial if key.startswith(PARAMETER)]
-    updates = [both(asked._replace(name=name), traces) for name in names]
-    moved = [(torch, keras) for torch, keras in updates if torch is not None and keras is not None and torch.any()]
-    largest = max(moved, key=lambda sides: np.abs(sides[0]).max(), default=None)
-    if largest:
-        moved = [sides for sides in moved if np.abs(sides).max() > NOISE * np.abs(largest).max()]
-    factor = float(np.vdot(*largest)) / float(np.vdot(largest[0], largest[0])) if largest else 1.0
-    if factor == 1 or len(moved) < 2 or any(not is_times(torch, keras, factor) for torch, keras in moved):
-        return None
-    evidence = f"in step {asked.step}, keras moves every parameter {factor:.6g} times as far as torch"
-    return Cause(id=RESCALED, where=asked.where, torch=1.0, keras=float(f"{factor:.6g}"), evidence=evidence)
 
 
 def _empty_rows(zeros: Array, values: Array) -> str:

@@ -7,7 +7,7 @@ from parity.config.pair import UNKNOWN, Pair
 from parity.core.errors import BackendError
 from parity.diagnose import losses, optimizers
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.experiment import later
+from parity.diagnose.experiment import later, ratios
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.description import with_descriptions
 from parity.diagnose.experiment.later import Parted, difference
@@ -37,7 +37,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
                 if asked.kind == "loss" and not named:
                     named, words = _causes_of_loss(experiment, asked, words)
-                elif is_own and not named and (cause := later.rescaled(asked, experiment.traces)):
+                elif is_own and not named and (cause := ratios.rescaled(asked, experiment.traces)):
                     named = [cause]
                 alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
@@ -67,7 +67,7 @@ def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Ca
 
 def _causes_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[list[Cause], str]:
     """Return the cause that the numbers or the ops of a loss tell, and its description with the lines of both sides."""
-    if cause := later.normalised(asked, experiment.traces):
+    if cause := ratios.normalised(asked, experiment.traces) or ratios.penalised(asked, experiment.traces):
         return [cause], words
     if not (scopes := _questions(experiment, asked)):
         return [], words

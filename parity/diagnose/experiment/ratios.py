@@ -1,0 +1,97 @@
+"""Causes that the numbers of two traces tell: a loss, or all updates, times a factor; a penalty of weights."""
+
+import fractions
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.core.wording import listed
+from parity.diagnose.experiment.later import ADDED, MOST, NOISE, Parted, both
+from parity.diagnose.experiment.pieces import PARAMETER
+from parity.diagnose.solve import is_times
+from parity.results import Cause
+from parity.trace import keys
+from parity.trace.manifest import Trace
+
+NORMALISED, RESCALED = "loss.normalisation", "schedule.rate"
+MOST_COUNTED: Final = 256  # elements whose number may be told
+EXACT: Final = 1e-8  # of a ratio that is told as a fraction
+GRADIENT: Final = "gradient/"
+
+
+def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the cause of a loss that is divided by another number: it and all gradients differ by one factor."""
+    torch, keras = (trace.open("high", keys.step_file(asked.step)) for trace in traces)
+    gradients = [
+        key for key in torch if key.startswith("gradient/") and key in keras and not key.endswith(keys.EVIDENCE)
+    ]
+    largest = max((np.abs(torch[key]).max(initial=0.0) for key in gradients), default=0.0)
+    gradients = [key for key in gradients if np.abs(torch[key]).max(initial=0.0) > NOISE * largest]
+    loss = keys.key("loss", asked.name)
+    ratio = float(keras[loss] / torch[loss]) if torch[loss] else 0.0
+    if not gradients or any(not is_times(torch[key], keras[key], ratio) for key in gradients):
+        return None
+    share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
+    factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
+    evidence = f"keras's loss and all its gradients are {factor} those of torch's"
+    return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
+
+
+def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the cause of updates that differ by one factor, that of another learning rate in this step."""
+    initial = traces[0].open("high", keys.INITIAL)
+    names = [key.removeprefix(PARAMETER) for key in initial if key.startswith(PARAMETER)]
+    updates = [both(asked._replace(name=name), traces) for name in names]
+    moved = [(torch, keras) for torch, keras in updates if torch is not None and keras is not None and torch.any()]
+    largest = max(moved, key=lambda sides: np.abs(sides[0]).max(), default=None)
+    if largest:
+        moved = [sides for sides in moved if np.abs(sides).max() > NOISE * np.abs(largest).max()]
+    factor = float(np.vdot(*largest)) / float(np.vdot(largest[0], largest[0])) if largest else 1.0
+    if factor == 1 or len(moved) < 2 or any(not is_times(torch, keras, factor) for torch, keras in moved):
+        return None
+    evidence = f"in step {asked.step}, keras moves every parameter {factor:.6g} times as far as torch"
+    return Cause(id=RESCALED, where=asked.where, torch=1.0, keras=float(f"{factor:.6g}"), evidence=evidence)
+
+
+def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the cause of a loss to which one side adds a multiple of the squares, or of the magnitudes, of weights.
+
+    The gradients of these weights then differ by that multiple of them, or of their signs, and no other gradients do.
+    """
+    if asked.step:
+        return None
+    initial = traces[0].open("high", keys.INITIAL)
+    torch, keras = (trace.open("high", keys.step_file(0)) for trace in traces)
+    names = [key.removeprefix(GRADIENT) for key in torch if key.startswith(GRADIENT) and key in keras]
+    weights = {name: initial[PARAMETER + name] for name in names if PARAMETER + name in initial}
+    apart = {name: np.asarray(keras[GRADIENT + name] - torch[GRADIENT + name]) for name in weights}
+    largest = max((np.abs(torch[GRADIENT + name]).max(initial=0.0) for name in weights), default=0.0)
+    apart = {name: each for name, each in apart.items() if np.abs(each).max(initial=0.0) > NOISE * largest}
+    loss = keys.key("loss", asked.name)
+    more = float(keras[loss] - torch[loss])
+    for what, made, share in (("squares", weights, 0.5), ("magnitudes", _signs(weights), 1.0)):
+        factor = _factor(apart, made)
+        total = sum(share * factor * float(np.vdot(made[name], weights[name])) for name in apart)
+        if factor and abs(total - more) <= NOISE**0.5 * abs(more):
+            side, without = ("keras", "torch") if factor > 0 else ("torch", "keras")
+            of = listed(list(apart), MOST)
+            added = f"{abs(share * factor):.6g} times the {what}"
+            evidence = f"{side} adds {added} of {of} to the loss, {without} does not"
+            mine, theirs = ("adds none", added) if factor > 0 else (added, "adds none")
+            return Cause(id=ADDED, where=asked.where, torch=mine, keras=theirs, evidence=evidence)
+    return None
+
+
+def _signs(weights: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.sign(weight) for name, weight in weights.items()}
+
+
+def _factor(apart: Mapping[str, Array], made: Mapping[str, Array]) -> float:
+    """Return the one factor by which all gradients' differences are what is made of the weights; 0 if there is none."""
+    largest = max(apart, key=lambda name: float(np.abs(made[name]).max(initial=0.0)), default=None)
+    if largest is None or not made[largest].any():
+        return 0.0
+    factor = float(np.vdot(made[largest], apart[largest]) / np.vdot(made[largest], made[largest]))
+    return factor if all(is_times(made[name], each, factor) for name, each in apart.items()) else 0.0
