@@ -195,7 +195,8 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
     embedding's.
     """
     answers = [(ask, answer._replace(changes=_without_order(answer))) for ask, answer in answers]
-    sums = {ask.tensor: _terms(answer) for ask, answer in answers if _is_other_sum(ask, answer)}
+    other_sums = ((ask.tensor, answer.settings) for ask, answer in answers if _is_other_sum(ask, answer))
+    sums = {tensor: (settings[0][TERMS], settings[1][TERMS]) for tensor, settings in other_sums if settings}
     moved: set[str] = set()
     for key in sums:
         used: tuple[set[str], set[str]] = set(), set()
@@ -207,10 +208,7 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
         inner = _scaled(ask, answer) if ask.tensor in scales else ""
         if inner in scales and _cancel(scales[inner], scales[ask.tensor]):
             moved |= {inner, ask.tensor}
-    return [
-        (ask, answer._replace(same=True, changes=()) if ask.tensor in moved and _is_moved(ask, answer) else answer)
-        for ask, answer in answers
-    ]
+    return [(ask, answer._replace(same=True, changes=()) if ask.tensor in moved else answer) for ask, answer in answers]
 
 
 def _without_order(answer: Explained) -> tuple[Change, ...]:
@@ -220,10 +218,6 @@ def _without_order(answer: Explained) -> tuple[Change, ...]:
         for change in answer.changes
         if len(answer.changes) == 1 or change.trait != TERMS or sorted(change.reference) != sorted(change.candidate)
     )
-
-
-def _is_moved(ask: Question, answer: Explained) -> bool:
-    return _is_other_sum(ask, answer) or _is_other_scale(answer)
 
 
 def _is_other_scale(answer: Explained) -> bool:
@@ -253,11 +247,6 @@ def _is_plain(settings: Settings) -> bool:
     """Return whether nothing is done but adding up."""
     usual = {"function": "identity", "operation": "sum", "added": "nothing", "rounded": "nothing", "scale": 1.0}
     return all(settings[name] == value for name, value in usual.items())
-
-
-def _terms(answer: Explained) -> tuple[Terms, Terms]:
-    assert answer.settings
-    return answer.settings[0][TERMS], answer.settings[1][TERMS]
 
 
 def _expanded(key: str, side: int, sums: Sums, used: set[str]) -> list[str]:

@@ -229,9 +229,8 @@ def _scales(gradient: Gradient, settings: Settings) -> Iterator[float]:
     if not gradient.name.endswith(keys.LOCAL) and (gradient.case.clip_norm or gradient.case.replicas > 1):
         return  # a reduction or clipping may have scaled it: reductions.py asks about those
     unscaled = _predict(gradient, **{**settings, "scale": 1.0})["gradient"]
-    factor = solve.scale(unscaled, gradient.seen["gradient"].value)
-    if factor is not None and abs(factor) > NOTHING:
-        yield factor
+    factors = solve.scale(unscaled, gradient.seen["gradient"].value)
+    yield from (factor for factor in factors if abs(factor) > NOTHING)
 
 
 FORMULA: Final[Formula[Gradient]] = Formula(

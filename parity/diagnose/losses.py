@@ -206,10 +206,6 @@ def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
     return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
 
 
-def _reductions(loss: LossValue, settings: Settings) -> Iterable[str]:
-    return ("mean", "sum") if loss.case.loss.reduction == "mean" else ("sum", "mean")
-
-
 def _has_columns(loss: LossValue) -> bool:
     return loss.outputs[0].ndim > 1 and loss.outputs[0].shape[-1] == 1
 
@@ -225,7 +221,7 @@ def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
 
 def _reduction_traits(over: str) -> tuple[Trait[LossValue], ...]:
     return (
-        Trait("reduction", "loss.sum", _reductions),
+        Trait("reduction", "loss.sum", lambda loss, _: dict.fromkeys((loss.case.loss.reduction, "mean", "sum"))),
         Trait("over", over, choices("all", "samples", "features")),
         Trait("scaled", "gradient.double_scaling", times(lambda case: 1 / case.replicas)),
         Trait("passes", "accumulation.normalisation", _passes),

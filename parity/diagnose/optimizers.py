@@ -16,7 +16,7 @@ from parity.diagnose.explain import Change
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
-from parity.diagnose.updates import Both, Updates, explains, observe
+from parity.diagnose.updates import Updates, explains, observe
 from parity.results import Cause
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -242,15 +242,12 @@ def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) 
             ask = _asked(sides, name, optimizer)
             answer = explain.compare(ask.formula, ask.reference, ask.candidate) if ask else None
             if ask and answer and answer.changes and answer.settings:
-                follow = [each for each in names if _follows(_asked(sides, each, optimizer), answer.settings)]
+                asked = {each: _asked(sides, each, optimizer) for each in names}
+                follow = [each for each, other in asked.items() if other and explains(other, answer.settings)]
                 if len(follow) >= min(NEEDED, len(names)):
                     found = [entries.cause(ask, change, ("torch", "keras")) for change in _telling(answer.changes)]
                     return ExplainedUpdates(found, frozenset([*follow, RATE]))
     return ExplainedUpdates([], frozenset())
-
-
-def _follows(question: Question | None, settings: Both) -> bool:
-    return question is not None and explains(question, settings)
 
 
 def _telling(changes: Sequence[Change]) -> list[Change]:

@@ -139,10 +139,10 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
     yield reduction.case.clip_norm or math.inf
     if reduction.case.clip_norm:
         whole = {**settings, "scope": "none", "elementwise": False}
-        factor = solve.scale(_reduced(reduction, **whole)["gradient"], reduction.seen["gradient"].value)
-        if factor is not None and 0 < factor < 1:
-            norm = _norm(np.sum(parts, axis=0) for parts in reduction.local.values())
-            yield factor * (norm + settings["epsilon"])
+        for factor in solve.scale(_reduced(reduction, **whole)["gradient"], reduction.seen["gradient"].value):
+            if 0 < factor < 1:
+                norm = _norm(np.sum(parts, axis=0) for parts in reduction.local.values())
+                yield factor * (norm + settings["epsilon"])
 
 
 def times(factor: Callable[[schema.Case], float]) -> Values:

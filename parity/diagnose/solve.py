@@ -73,11 +73,10 @@ def constant(
     yield point.value
 
 
-def scale(source: Array, target: Array) -> float | None:
-    """Return the factor from one array to another of its shape, by least squares; None if there are too few values."""
-    if source.shape != target.shape or np.count_nonzero(source) < ENOUGH:
-        return None
-    return float(np.vdot(source, target) / np.vdot(source, source))
+def scale(source: Array, target: Array) -> Iterator[float]:
+    """Yield the least-squares factor from one array to another of its shape; nothing if there are too few values."""
+    if source.shape == target.shape and np.count_nonzero(source) >= ENOUGH:
+        yield float(np.vdot(source, target) / np.vdot(source, source))
 
 
 def multiple(source: Array, target: Array) -> float | None:

@@ -258,8 +258,7 @@ def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
     require(settings["terms"] is not UNSET, "terms")
     alone = {**settings, "added": "nothing", "scale": 1.0, "rounded": "nothing"}
     unscaled = _predict(junction, **alone)["input"]
-    if (scale := solve.scale(unscaled, _value(junction))) is not None:
-        yield scale
+    yield from solve.scale(unscaled, _value(junction))
 
 
 def _together(operation: str, tensors: Iterable[Array]) -> Array:

@@ -98,7 +98,9 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
     sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
     if not sizes:
         return []
-    mine, theirs = (_fewest(outcome, min(sizes)) for outcome in (torch, keras))
+    mine, theirs = (
+        [found for found in outcome.found if len(found.changes) == min(sizes)] for outcome in (torch, keras)
+    )
     if len((mine or theirs)[0].changes) > 1:
         side, found = ("torch", mine[0]) if mine else ("keras", theirs[0])
         return [_entry(where, side, change, None, found, []) for change in found.changes]
@@ -133,10 +135,6 @@ def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
 
     found = [replace(each, changes=[renamed(change) for change in each.changes]) for each in outcome.found]
     return replace(outcome, found=found)
-
-
-def _fewest(outcome: Outcome, size: int) -> list[Found]:
-    return [found for found in outcome.found if len(found.changes) == size]
 
 
 def _both(where: str, kind: str, mine: list[Found], theirs: list[Found]) -> Cause:

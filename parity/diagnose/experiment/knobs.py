@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from parity.core.groups import grouped
 from parity.core.patches import applied
 
-Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
 WORD = re.compile(r"[A-Za-z_]\w{0,23}")
@@ -111,22 +110,18 @@ def _default(kind: type, name: str) -> tuple[Any, ...]:
 
 def configured(owner: Owner) -> Iterator[float]:
     """Yield the numbers with a point in the dicts and configurations that a module holds: it may be built by them."""
-    held = [value for value in vars(owner.module).values() if _is_configuration(value)]
+    held = [
+        value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        for value in vars(owner.module).values()
+        if isinstance(value, dict) or "config" in type(value).__name__.lower()
+    ]
     seen: set[int] = set()
     while held:
-        entries = _entries(held.pop())
+        entries = held.pop()
         if id(entries) not in seen:
             seen.add(id(entries))
             yield from (value for value in entries.values() if isinstance(value, float))
             held += [value for value in entries.values() if isinstance(value, dict)]
-
-
-def _is_configuration(value: Any) -> bool:
-    return isinstance(value, dict) or "config" in type(value).__name__.lower()
-
-
-def _entries(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
 
 
 def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:

@@ -156,7 +156,8 @@ class Search:
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
             if value is None and isinstance(tries.knob.value, float):
                 tries.found = self._default(tries, base)
-        is_same = result is not None and start is not None and _are_equal(result, start)
+        is_float = result is not None and result.dtype.kind == "f"
+        is_same = result is not None and start is not None and np.array_equal(result, start, equal_nan=is_float)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
 
     def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
@@ -269,7 +270,3 @@ class Search:
 def zeros(given: Any, *_: Any, **__: Any) -> Any:
     """Return zeros of the first argument's shape, in either framework."""
     return given * 0
-
-
-def _are_equal(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")

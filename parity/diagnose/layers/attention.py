@@ -61,7 +61,7 @@ def _samples_first(x: Array, settings: Settings) -> Array:
 
 def _attended(call: Call, samples: slice, settings: Settings) -> Array:
     """Return the module's output for some samples, samples first."""
-    return _finished(call, _scored(call, samples, settings), samples, settings)
+    return _projected(call, _heads(call, _scored(call, samples, settings), samples, settings), settings)
 
 
 def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
@@ -105,11 +105,6 @@ def _joined(x: Array, settings: Settings) -> Array:
     n, heads, t, size = x.shape
     axes = (0, 2, 1, 3) if settings["order"] == "(heads, head_dim)" else (0, 2, 3, 1)
     return x.transpose(axes).reshape(n, t, heads * size)
-
-
-def _finished(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
-    """Return the module's output from the scores and values."""
-    return _projected(call, _heads(call, scored, samples, settings), settings)
 
 
 def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
@@ -204,13 +199,9 @@ def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
     usual = _scale(call, {**settings, "scale": BY_KEY_DIM})
 
     def predict(_: Call, **trial: Any) -> dict[str, Array]:
-        return {"output": _finished(call, scored, FIRST, trial)}
+        return {"output": _projected(call, _heads(call, scored, FIRST, trial), trial)}
 
     yield from solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
-
-
-def _rates(call: Call, settings: Settings) -> tuple[float, ...]:
-    return call.case.dropout, *dropout.RATES
 
 
 ATTENTION = Formula(
@@ -228,7 +219,7 @@ ATTENTION = Formula(
         Trait("bias", "attention.bias", choices("added", "left out", "only the input's", "only the output's")),
         Trait("out_proj", "attention.out_proj", choices("applied", "left out")),
         Trait("constants", "constant.precision", choices(*PRECISIONS)),
-        *dropout.traits(_rates),
+        *dropout.traits(lambda call, _: (call.case.dropout, *dropout.RATES)),
         Trait("scale", "attention.scale", _scales),
     ),
     _check,

@@ -100,11 +100,9 @@ def _plausible(kept: Array, x: Array, rate: float) -> bool:
 def _rates(call: Call, settings: Settings) -> Iterator[float]:
     """Yield the case's rate, then the one that the scale of the kept elements implies, then usual ones."""
     yield call.case.dropout
-    x, y = call.inputs[0], call.output
-    kept = y != 0
-    factor = solve.scale(x[kept], y[kept])
-    if factor is not None and factor > 1.0:
-        yield 1.0 - 1.0 / factor
+    kept = call.output != 0
+    factors = solve.scale(call.inputs[0][kept], call.output[kept])
+    yield from (1.0 - 1.0 / factor for factor in factors if factor > 1.0)
     yield from RATES
 
 

@@ -119,10 +119,6 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
         )
 
 
-def _check_samples(call: Call) -> None:
-    require(call.inputs[0].ndim > 1 and len(call.inputs[0]) > 0, "samples of at least one axis")
-
-
 def _flatten(call: Call, order: str) -> dict[str, Array]:
     names = _axis_names(call)
     require(sorted(order.split(",")) == sorted(names[1:]), "those axes")
@@ -136,10 +132,6 @@ def _axis_names(call: Call) -> list[str]:
     return list(LETTERS) if count == len(LETTERS) else [str(axis) for axis in range(count)]
 
 
-def _orders(call: Call, settings: Settings) -> Iterator[str]:
-    return (",".join(order) for order in itertools.permutations(_axis_names(call)[1:]))
-
-
 MAX_POOL2D = Formula(
     _max_pool2d,
     (
@@ -149,4 +141,8 @@ MAX_POOL2D = Formula(
     ),
     _check_images,
 )
-FLATTEN = Formula(_flatten, (Trait("order", "flatten.order", _orders),), _check_samples)
+FLATTEN: Final[Formula[Call]] = Formula(
+    _flatten,
+    (Trait("order", "flatten.order", lambda call, _: map(",".join, itertools.permutations(_axis_names(call)[1:]))),),
+    lambda call: require(call.inputs[0].ndim > 1 and len(call.inputs[0]) > 0, "samples of at least one axis"),
+)
