@@ -137,7 +137,7 @@ RELU = Formula(
     _relu,
     (
         Trait("dropped", "relu.dropped", choices(False, True)),
-        Trait("function", "activation.kind", choices(*dict.fromkeys(["relu", *list(FUNCTIONS)[1:]]))),
+        Trait("function", "activation.kind", choices(*list(FUNCTIONS)[1:])),  # the identity is a ReLU that is dropped
         Trait("slope", "relu.slope", _slopes),
         Trait("cap", "relu.cap", _caps),
     ),
