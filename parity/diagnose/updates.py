@@ -139,10 +139,9 @@ class Replayed:
             frozen: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
                 only for a parameter that has no gradient on either side.
         """
-        both = [observe(side, name, replica) for side in self._sides.both]
-        if both[0] is None or both[1] is None:
+        reference, candidate = (observe(side, name, replica) for side in self._sides.both)
+        if reference is None or candidate is None:
             return False
-        reference, candidate = both[0], both[1]
         frozen = frozen or not any(
             gradient.any() for updates in (reference, candidate) for gradient in updates.gradients
         )

@@ -131,11 +131,13 @@ def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
         given: the arguments by name, which the next call takes from here.
         owner: the module that is called.
     """
-    of = type(owner.module).__name__
-    for name, value in given.items():
-        if is_setting(value):
-            change = assignment(given, name)
-            yield Knob(name, of, "", value, "argument", change, (), owner.kind, owner.path)
+    yield from (argument(given, name, owner) for name, value in given.items() if is_setting(value))
+
+
+def argument(given: dict[str, Any], name: str, owner: Owner) -> Knob:
+    """Return the setting that an argument of a call is."""
+    change = assignment(given, name)
+    return Knob(name, type(owner.module).__name__, "", given[name], "argument", change, of=owner.kind, path=owner.path)
 
 
 def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
@@ -153,9 +155,8 @@ def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
             if given[other] is not value and tuple(given[other].shape) == tuple(value.shape)
         }
         if others:
-            change = one_of(assignment(given, name), others)
-            of = type(owner.module).__name__
-            yield Knob(name, of, "", AS_GIVEN, "argument", change, tuple(others), owner.kind, owner.path)
+            knob = argument(given, name, owner)
+            yield knob._replace(value=AS_GIVEN, changed=one_of(knob.changed, others), words=tuple(others))
 
 
 def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:

@@ -46,10 +46,8 @@ def guilty(
     `which`: whether a cause is one of them.
     """
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
-    found, moved = (
-        [],
-        _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first]),
-    )
+    moved = _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first])
+    found = []
     for where in dict.fromkeys(cause.where for cause in filter(which, result.causes)):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
