@@ -45,10 +45,6 @@ class Observation(Protocol):
     """What all observations have in common."""
 
     @property
-    def name(self) -> str:
-        """Return the module, parameter or tensor that was observed."""
-
-    @property
     def seen(self) -> Mapping[str, Seen]:
         """Return the values that a formula has to reproduce, by name."""
 

@@ -80,15 +80,11 @@ def missing(sides: Sides) -> Iterator[Cause]:
     cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else MISSING
     for tensor in differing:
         lacking = [side.lacks(tensor) for side in sides.both]
-        if any(
-            lacks and _vanishes(*both, tensor)
-            for lacks, both in zip(lacking, (sides.both, sides.both[::-1]), strict=True)
-        ):
+        if tensor.step != differing[0].step or sum(lacking) != 1:
             continue
-        if tensor.step == differing[0].step and any(lacking) and not all(lacking):
-            reached: dict[str, Any] = {
-                side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)
-            }
+        lacks, has = sides.both if lacking[0] else sides.both[::-1]
+        if not _vanishes(lacks, has, tensor):
+            reached: dict[str, Any] = {lacks.name: WITHOUT, has.name: WITH}
             evidence = "only one side's backward pass reaches this parameter"
             yield Cause(id=cause, where=tensor.name, **reached, evidence=evidence)
 
@@ -120,12 +116,9 @@ def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
     """
     scope = gradient.name.rpartition(".")[0].rpartition(".")[0]
     mine, theirs = (each.recorded(gradient.step, gradient.replica) for each in (side, other))
-    near = (key for key in mine.keys() & theirs.keys() if keys.split(key)[0] in FORWARD)
-    return any(
-        _is_zero(mine[key]) and not _is_zero(theirs[key])
-        for key in near
-        if keys.split(key)[1].startswith(f"{scope}." if scope else "")
-    )
+    prefixes = tuple(keys.key(kind, f"{scope}." if scope else "") for kind in FORWARD)
+    near = (key for key in mine.keys() & theirs.keys() if key.startswith(prefixes))
+    return any(_is_zero(mine[key]) and not _is_zero(theirs[key]) for key in near)
 
 
 def _is_zero(array: Array) -> bool:

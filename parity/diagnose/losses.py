@@ -44,7 +44,6 @@ class LossValue(NamedTuple):
         seen: `loss`, one value for each micro-batch.
     """
 
-    name: str
     outputs: tuple[Array, ...]
     targets: tuple[Array, ...]
     case: schema.Case
@@ -84,7 +83,7 @@ def observe(side: Side, step: int, replica: int) -> LossValue | None:
     if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
         return None
     value = seen(joined(losses), joined(numbered(low, "loss", "loss")))
-    return LossValue("loss", tuple(outputs), tuple(targets), side.case, {"loss": value})
+    return LossValue(tuple(outputs), tuple(targets), side.case, {"loss": value})
 
 
 def _check(loss: LossValue) -> None:

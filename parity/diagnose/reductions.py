@@ -45,12 +45,10 @@ def observe(side: Side, name: str, step: int, replica: int) -> Reduction | None:
     """Return a reduced gradient and the replicas' gradients; None where either was not recorded."""
     gradient = side.value(f"gradient/{name}", step, replica)
     files = [side.tensors(step, other) for other in side.replicas]
-    suffix = keys.LOCAL
-    names = [key[len("gradient/") : -len(suffix)] for key in files[replica] if key.endswith(suffix)]
     local = {
-        parameter: tuple(file[key] for file in files)
-        for parameter in names
-        if all((key := f"gradient/{parameter}{suffix}") in file for file in files)
+        key.removeprefix("gradient/").removesuffix(keys.LOCAL): tuple(file[key] for file in files)
+        for key in files[replica]
+        if key.endswith(keys.LOCAL) and all(key in file for file in files)
     }
     samples = tuple(np.size(file.get("sample/indices", ())) for file in files)
     if gradient is None or name not in local:

@@ -35,7 +35,6 @@ class Samples(NamedTuple):
         seen: `indices`: of every step of replica 0, then of every step of replica 1, and so on.
     """
 
-    name: str
     size: int
     case: schema.Case
     seen: Mapping[str, Seen]
@@ -56,7 +55,7 @@ def observe(side: Side, size: int) -> Samples | None:
         for step in range(side.case.steps)
         if "sample/indices" in side.tensors(step, replica)
     ]
-    return Samples("indices", size, side.case, {"indices": seen(joined(drawn))}) if drawn else None
+    return Samples(size, side.case, {"indices": seen(joined(drawn))}) if drawn else None
 
 
 def _check(samples: Samples) -> None:

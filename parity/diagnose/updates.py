@@ -34,7 +34,6 @@ class Updates(NamedTuple):
         squares: the squares of the gradients, where the optimizer squares each row of a repeated id by itself.
     """
 
-    name: str
     initial: Array
     gradients: tuple[Array, ...]
     case: schema.Case
@@ -63,7 +62,7 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
     if settings and squares:
         settings = {**settings, "gradient": "IndexedSlices"}
     gradients, squares = others[: len(gradients)], others[len(gradients) :]
-    return Updates(name, first, tuple(gradients), side.case, sampled, settings, tuple(squares))
+    return Updates(first, tuple(gradients), side.case, sampled, settings, tuple(squares))
 
 
 def _settings(side: Side, name: str, steps: int) -> Settings | None:

@@ -36,7 +36,6 @@ class Junction:
     """A tensor between modules.
 
     Attributes:
-        name: its key.
         earlier: the tensors that were recorded before it and that it may be made of, by key.
         seen: the tensor itself, as `input`.
         names: the keys that stand for the same tensor as another one in the reference, with the first such key. As the
@@ -45,7 +44,6 @@ class Junction:
             its axes in several ways. A sum has at most one of them.
     """
 
-    name: str
     earlier: Mapping[str, Array]
     case: schema.Case
     seen: Mapping[str, Seen]
@@ -78,10 +76,6 @@ class Junction:
     def probes(self) -> dict[str, list[Array]]:
         """Return these elements of the tensors that each term stands for."""
         return {term: [array.flat[self.probed] for array in self.tensors(term)] for term in self.terms}
-
-    def chosen(self, terms: tuple[str, ...]) -> Iterator[tuple[Array, ...]]:
-        """Yield the probes of the terms of a sum, several if a term stands for several tensors."""
-        return itertools.product(*(self.probes[term] for term in terms))
 
     @functools.cached_property
     def sums(self) -> list["Sums"]:
@@ -124,7 +118,7 @@ def _recorded(side: Side, key: str, step: int, replica: int) -> Junction | None:
         return None
     before = itertools.takewhile(lambda item: item[0] != key, side.tensors(step, replica).items())
     earlier = {name: array for name, array in before if array.dtype == value.value.dtype}
-    return Junction(key, earlier, side.case, {"input": value})
+    return Junction(earlier, side.case, {"input": value})
 
 
 def of_its_shape(junction: Junction) -> Junction:
@@ -221,7 +215,8 @@ def _sums(junction: Junction, arranged: Callable[[Iterable[int], int], Iterator[
         ordered = (each if arranged is itertools.permutations else sorted(each) for each in places)
         terms = (tuple(names[place] for place in each) for each in ordered)
         while some := list(itertools.islice(terms, SETS)):
-            found = [(number, each) for number, own in enumerate(some) for each in junction.chosen(own)]
+            probes = [itertools.product(*(junction.probes[term] for term in own)) for own in some]
+            found = [(number, each) for number, own in enumerate(probes) for each in own]
             numbers, chosen = zip(*found, strict=True)
             yield Sums(some, np.array(numbers), [np.stack(each) for each in zip(*chosen, strict=True)])
 

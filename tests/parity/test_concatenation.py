@@ -20,7 +20,7 @@ A, B, C = PARTS.values()
 
 
 def joined(*arrays: np.ndarray, axis: int = 1, earlier: dict[str, np.ndarray] = PARTS) -> Junction:
-    return Junction("input/head", earlier, CASE, {"input": seen(np.concatenate(arrays, axis))})
+    return Junction(earlier, CASE, {"input": seen(np.concatenate(arrays, axis))})
 
 
 def changes(reference: Junction, candidate: Junction) -> list[tuple]:

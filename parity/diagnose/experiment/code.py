@@ -66,7 +66,7 @@ def functions(run: Executed) -> Iterator[Knob]:
     """
     code = run.function.__code__
     for number, name in enumerate(code.co_names):
-        if name in FUNCTIONS and (lookups := lookups_of(code, name)):
+        if name in FUNCTIONS and (lookups := list(lookups_of(code, name))):
             words = (LEFT_OUT,) if name in ACTIVATIONS else ()
             alone = [(each.line, _renamed_at(each)) for each in lookups if each.can_change]
             changes = [(lookups[0].line, _renamed(number)), *(alone if len(lookups) > 1 else [])]
