@@ -61,7 +61,7 @@ class Live(live.Live):
     exchanged = staticmethod(exchanged_arguments)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
-        super().__init__(built, inputs, training, later, tree.named(built.model))
+        super().__init__(built, lambda: built.call(inputs, training, Observer()), later, tree.named(built.model))
         self._observed = tree.inner(built.model)
         calls.observed(self._observed, self._on_call, self._on_return)
 
@@ -105,10 +105,6 @@ class Live(live.Live):
         layer = self._modules[path]
         sizes = {size for _, variable in layers.variables_of(layer) for size in variable.shape}
         return Owner(path, tree.kind(layer), layer, sizes)
-
-    def _whole(self) -> Any:
-        self._built.reset_variables()  # not the attributes, which an experiment may have set
-        return self._built.call(self._inputs, self._training, Observer())
 
     def _run(self, call: Callable[[], Any]) -> Any:
         return call()

@@ -46,23 +46,22 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
     """Return a parameter's updates over the steps whose gradients are all recorded; None if it is not of numbers."""
     initial = side.tensors(None, replica).get(f"parameter/{name}")
     gradients = list(_gradients(side, name, replica))
-    squares = list(_gradients(side, f"{name}{keys.SQUARES}", replica))
-    for step, applied in enumerate(_gradients(side, f"{name}{keys.APPLIED}", replica)):
-        gradients[step] = applied
+    for step, gradient in enumerate(_gradients(side, f"{name}{keys.APPLIED}", replica)):
+        gradients[step] = gradient
     if initial is None or initial.dtype == bool or not gradients:
         return None
     values: dict[str, Seen] = {}
     for step in {0, len(gradients) - 1}:
         values |= _step_values(side, name, step, replica, initial)
-    sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
-    first, *others = (_some_rows(array, initial.shape) for array in (initial, *gradients, *squares))
-    if not sampled:
+    if not values:
         return None
+    sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
+    first, *applied = (_some_rows(array, initial.shape) for array in (initial, *gradients))
+    squares = [_some_rows(array, initial.shape) for array in _gradients(side, f"{name}{keys.SQUARES}", replica)]
     settings = _settings(side, name, len(gradients))
     if settings and squares:
         settings = {**settings, "gradient": "IndexedSlices"}
-    gradients, squares = others[: len(gradients)], others[len(gradients) :]
-    return Updates(first, tuple(gradients), side.case, sampled, settings, tuple(squares))
+    return Updates(first, tuple(applied), side.case, sampled, settings, tuple(squares))
 
 
 def _settings(side: Side, name: str, steps: int) -> Settings | None:
