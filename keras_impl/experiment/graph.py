@@ -6,7 +6,7 @@ that code is changed in the graph: an operation's settings, the constants that i
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -55,7 +55,7 @@ def settings(layers: Iterable[Any], lines: Lines, read: Collection[str], theirs:
 
 def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask]) -> Iterator[Knob]:
     """Yield what can be changed in an operation."""
-    name = _name(operation)
+    name = to_snake_case(type(operation).__name__)  # of the function in keras.ops that makes such an operation
     for knob in knobs.attributes(Owner("", name, operation), read, Operation):
         yield knob._replace(owner=name)
     for node in operation._inbound_nodes:
@@ -86,11 +86,6 @@ def _operations(layers: Iterable[Any]) -> list[Operation]:
     return [operation for operation in dict.fromkeys(every) if not isinstance(operation, keras.Layer)]
 
 
-def _name(operation: Operation) -> str:
-    """Return the name of the function in keras.ops that makes such an operation."""
-    return to_snake_case(type(operation).__name__)
-
-
 def _keeps_form(operation: Operation) -> bool:
     """Return whether an operation makes of one tensor another of its shape and type, so that it can be left out."""
     (node, *_) = operation._inbound_nodes
@@ -113,13 +108,11 @@ def _arguments(node: Node, name: str, theirs: Sequence[Mask]) -> Iterator[Knob]:
 def _with_argument(node: Node, place: int) -> knobs.Changed:
     """Return the change of one of the arguments of a call, by its place among all of them."""
 
-    @contextmanager
-    def changed(value: Any) -> Iterator[None]:
+    def changed(value: Any) -> AbstractContextManager[Any]:
         given = (node.arguments.args, node.arguments.kwargs)
         flat = keras.tree.flatten(given)
         args, kwargs = keras.tree.pack_sequence_as(given, [*flat[:place], value, *flat[place + 1 :]])
-        with mock.patch.object(node, "arguments", SymbolicArguments(*args, **kwargs)):
-            yield
+        return mock.patch.object(node, "arguments", SymbolicArguments(*args, **kwargs))
 
     return changed
 
@@ -127,13 +120,8 @@ def _with_argument(node: Node, place: int) -> knobs.Changed:
 def _replaced(operation: Operation, another: Callable[..., Any]) -> knobs.Changed:
     """Return the change of what an operation does: `another` gets it, what it is to be, and the arguments of a call."""
 
-    @contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return another(operation, value, args, kwargs)
-
-        with mock.patch.object(operation, "call", call):
-            yield
+    def changed(value: Any) -> AbstractContextManager[Any]:
+        return mock.patch.object(operation, "call", lambda *args, **kwargs: another(operation, value, args, kwargs))
 
     return changed
 

@@ -121,13 +121,11 @@ class Live(live.Live):
         self._leave(call, lambda: list(flat(outputs)))
 
 
-@contextmanager
-def _exact_constants(precision: str) -> Iterator[None]:
+def _exact_constants(precision: str) -> AbstractContextManager[Any]:
     """Let tf.cast take a Python number at the precision to which it is cast."""
     cast = math_ops.cast
 
     def exact(x: Any, dtype: Any, name: str | None = None) -> Any:
         return tf.constant(x, dtype) if isinstance(x, float) else cast(x, dtype, name)
 
-    with mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast):
-        yield
+    return mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast)

@@ -69,8 +69,8 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     both: tuple[Any, Any] | None = observe_concatenation(sides, key, step, tensor.replica)
     formula: Formula[Any] = CONCATENATION if both else wiring.FORMULA
     both = both or wiring.observe(sides, key, step, tensor.replica, wiring.of_its_shape)
-    question = Question.of("activation", where, formula, both, own_key=plain(key))
-    return question._replace(is_later=bool(tensor.step) and tensor._replace(step=0) not in sides.unequal)
+    is_later = bool(tensor.step) and tensor._replace(step=0) not in sides.unequal
+    return Question.of("activation", where, formula, both)._replace(own_key=plain(key), is_later=is_later)
 
 
 def observe_concatenation(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction, Junction] | None:

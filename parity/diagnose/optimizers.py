@@ -272,8 +272,7 @@ def _optimizers_to_try(sides: tuple[Side, Side], name: str) -> Iterator[schema.O
 def _asked(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> Question | None:
     """Return the question about a parameter's updates, without the optimizer's state; None where a side lacks them."""
     both = [_alone(observed, optimizer) for side in sides if (observed := observe(side, name))]
-    formula = FORMULAS[type(optimizer).__name__.lower()]
-    return Question.of(keys.UPDATE, name, formula, both) if len(both) == len(sides) else None
+    return Question.of(keys.UPDATE, name, formula(both[0].case), both) if len(both) == len(sides) else None
 
 
 def _alone(updates: Updates, optimizer: schema.Optimizer) -> Updates:

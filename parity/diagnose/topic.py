@@ -96,12 +96,12 @@ class Side:
         is_pair = isinstance(self.case.model, Pair)
         return tensor is None or (is_pair and unequal.kind == "gradient" and not np.any(tensor))
 
-    def value(self, key: str, step: int | None, replica: int = 0, stored: float = 0.0) -> Seen | None:
+    def value(self, key: str, step: int | None, replica: int = 0) -> Seen | None:
         """Return a tensor as evidence; None if it was not recorded, or is too large for the search's many copies."""
         high = self.tensors(step, replica).get(key)
         if high is None or high.size > MOST_SEEN:
             return None
-        return seen(high, self.tensors(step, replica, "low").get(key), stored)
+        return seen(high, self.tensors(step, replica, "low").get(key))
 
 
 class Sides(NamedTuple):
@@ -167,10 +167,10 @@ class Question(NamedTuple):
     answer: Explained | None = None
 
     @classmethod
-    def of(cls, kind: str, where: str, formula: Formula[Any], both: Iterable[Any], own_key: str = "") -> "Question":
+    def of(cls, kind: str, where: str, formula: Formula[Any], both: Iterable[Any]) -> "Question":
         """Return the question with the observations of both sides, the reference's first."""
         reference, candidate = both
-        return cls(kind, where, formula, reference, candidate, own_key)
+        return cls(kind, where, formula, reference, candidate)
 
     @property
     def tensor(self) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from parity.core import ownership
 from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
@@ -168,10 +167,6 @@ class Live(ABC):
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
         return self._paused > 0
-
-    def is_models(self, file: str) -> bool:
-        """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
-        return ownership.is_models(file)
 
     def _takes_later(self, question: Question, evidence: Evidence) -> bool:
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""

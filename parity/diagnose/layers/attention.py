@@ -110,7 +110,9 @@ def _joined(x: Array, settings: Settings) -> Array:
 def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
     """Return the outputs of all heads, joined, before the output projection."""
     weights = _weights(scored.scores * _scale(call, settings), settings)
-    return _joined(weights * _dropout_factors(call, samples, weights.shape, settings) @ scored.values, settings)
+    count = _samples_first(call.inputs[0], settings).shape[0]
+    kept = dropout.factors(call, (count, *weights.shape[1:]), settings)[samples]
+    return _joined(weights * kept @ scored.values, settings)
 
 
 def _projected(call: Call, heads: Array, settings: Settings) -> Array:
@@ -156,12 +158,6 @@ def _mask(shape: tuple[int, ...], mask: str) -> Array:
     if mask in diagonals:
         return np.tril(allowed, diagonals[mask])
     return allowed if mask == NO_MASK else np.triu(allowed)
-
-
-def _dropout_factors(call: Call, samples: slice, shape: tuple[int, ...], settings: Settings) -> Array:
-    """Return the factors of dropout on the attention weights."""
-    count = _samples_first(call.inputs[0], settings).shape[0]
-    return dropout.factors(call, (count, *shape[1:]), settings)[samples]
 
 
 def _masks(call: Call, settings: Settings) -> tuple[str, ...]:

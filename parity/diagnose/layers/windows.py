@@ -112,11 +112,8 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     if settings["window"] is not UNSET:
         kernel, stride = settings["window"]
         size, count = call.inputs[0].shape[2:], call.output.shape[2:]
-        yield from (
-            padding
-            for padding in paddings(size, count, (kernel, kernel), stride)
-            if 2 * min(padding) <= kernel  # PyTorch takes no more than half a window
-        )
+        fitting = paddings(size, count, (kernel, kernel), stride)
+        yield from (padding for padding in fitting if 2 * min(padding) <= kernel)  # PyTorch takes half a window at most
 
 
 def _flatten(call: Call, order: str) -> dict[str, Array]:
