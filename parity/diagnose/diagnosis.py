@@ -99,12 +99,7 @@ def examined_beyond(
     """Return the diagnosis of a case in which all causes found so far are accepted, and something differs all the same.
 
     The result of `known` keeps its causes, and gets those that a first divergence hides which is accepted by now.
-
-    Args:
-        known: the case with its accepted causes.
-        verdict: the verdict on what differs all the same.
-        first: the first such difference.
-        reference, candidate: the traces that were examined.
+    `verdict` is that on what differs all the same, and `first` the first such difference.
     """
     result = known.result
     told = frozenset(map(_name, result.causes))

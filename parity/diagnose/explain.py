@@ -134,12 +134,8 @@ def explain(
 ) -> Explanation | None:
     """Return the settings nearest to `base` that reproduce what was recorded, or None.
 
-    Args:
-        formula: the formula to try.
-        observation: what it has to reproduce.
-        base: where to start; the usual values of all traits, if not given.
-        left: the residuals under `base`, by name. An explanation must make 20 bits of at least one of them vanish:
-            otherwise the evidence is too weak to name a cause.
+    `base`: where to start; the usual values of all traits, if not given. `left`: the residuals under `base`, by name.
+    An explanation must make 20 bits of at least one of them vanish: otherwise the evidence is too weak to name a cause.
     """
     search = _Search(formula, observation, left)
     start = usual_settings(formula, observation) if base is None else base

@@ -155,9 +155,7 @@ def _predict(
 def _stopped(staged: bool) -> Values:
     """Return the values of a trait that says whether a gradient is zero on this side only, or on the other only.
 
-    Args:
-        staged: whether the trait is for pipeline stages, where the gradient was lost between two of them: another
-            cause.
+    `staged`: whether the trait is for pipeline stages, where the gradient was lost between two of them: another cause.
     """
 
     def values(gradient: Gradient, settings: Settings) -> Iterator[str]:

@@ -58,13 +58,7 @@ def questions(sides: Sides) -> Iterator[Question]:
 
 
 def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cause]:
-    """Return in what a step's losses of users' own differ if both are cross-entropies of classes; none if they do not.
-
-    Args:
-        reference: the reference's trace.
-        candidate: the candidate's.
-        step: the step.
-    """
+    """Return in what a step's losses of users' own differ if both are cross-entropies of classes, else none."""
     both = [observe(Side(name, trace), step, 0) for name, trace in zip(SIDES, (reference, candidate), strict=True)]
     question = Question.of("loss", "loss", _of_classes(FURTHER, OTHERS), both)
     targets = [target for observed in both if observed for target in observed.targets]

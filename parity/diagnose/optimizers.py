@@ -229,13 +229,7 @@ class ExplainedUpdates(NamedTuple):
 
 
 def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) -> ExplainedUpdates:
-    """Return in what the updates of parameters differ; no causes if no formula explains both sides.
-
-    Args:
-        reference: the reference's trace.
-        candidate: the candidate's.
-        names: the parameters whose updates differ.
-    """
+    """Return in what the updates of the named parameters differ; no causes if no formula explains both sides."""
     sides = Side("torch", reference), Side("keras", candidate)
     for name in names[:TRIED]:
         for optimizer in _optimizers_to_try(sides, name):

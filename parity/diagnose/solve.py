@@ -45,13 +45,8 @@ def constant(
 ) -> Iterator[float]:
     """Yield the value of setting `name` under which `predict` comes nearest; nothing if too little depends on it.
 
-    Args:
-        predict: the formula.
-        observation: what it has to reproduce.
-        settings: the values of the other settings.
-        name: the setting to solve for.
-        starts: values to start from; the best of them is refined.
-        among: fit only the recorded values whose names begin with this.
+    `settings`: the values of the other settings. `starts`: values to start from; the best of them is refined.
+    `among`: fit only the recorded values whose names begin with this.
     """
 
     def at(value: float) -> Point:

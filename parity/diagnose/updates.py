@@ -131,11 +131,8 @@ class Replayed:
     def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
         """Return whether each side's updates of a parameter follow from its own gradients under some of these settings.
 
-        Args:
-            name: the parameter.
-            replica: the replica that recorded it.
-            frozen: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
-                only for a parameter that has no gradient on either side.
+        `frozen`: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
+        only for a parameter that has no gradient on either side.
         """
         reference, candidate = (observe(side, name, replica) for side in self._sides.both)
         if reference is None or candidate is None:

@@ -87,12 +87,8 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
 
     Returns an empty list if no change was found on either side.
 
-    Args:
-        where: torch's path of the module.
-        kind: its kind.
-        torch: what torch's side has found.
-        keras: what Keras's side has found.
-        paths: torch's and Keras's path of the module that was called again.
+    `where` and `kind`: torch's path of the module, and its kind. `paths`: torch's and Keras's path of the module that
+    was called again.
     """
     torch, keras = (_of_kind(outcome, path, kind) for outcome, path in zip((torch, keras), paths, strict=True))
     sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]

@@ -64,10 +64,8 @@ def executed(
 ) -> tuple[list[Executed], set[str]]:
     """Call, and return the functions that it ran through, in order, and all names that their code refers to.
 
-    Args:
-        call: what is called.
-        is_models: whether a file belongs to the model's code: neither a framework, nor Python, nor this project.
-        is_paused: whether what is running now is to be left out.
+    `is_models`: whether a file belongs to the model's code: neither a framework, nor Python, nor this project.
+    `is_paused`: whether what is running now is to be left out.
     """
     calls: dict[types.CodeType, str] = {}
     names: set[str] = set()

@@ -125,28 +125,18 @@ def configured(owner: Owner) -> Iterator[float]:
 
 
 def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
-    """Yield the arguments of the call that are settings.
-
-    Args:
-        given: the arguments by name, which the next call takes from here.
-        owner: the module that is called.
-    """
+    """Yield the arguments of a module's call that are settings."""
     yield from (argument(given, name, owner) for name, value in given.items() if is_setting(value))
 
 
 def argument(given: dict[str, Any], name: str, owner: Owner) -> Knob:
-    """Return the setting that an argument of a call is."""
+    """Return an argument of a module's call as a setting; the next call takes its arguments from `given`."""
     change = assignment(given, name)
     return Knob(name, type(owner.module).__name__, "", given[name], "argument", change, of=owner.kind, path=owner.path)
 
 
 def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
-    """Yield the float tensors among the arguments of a call, each of which can be what another of its shape is.
-
-    Args:
-        given: the arguments by name, which the next call takes from here.
-        owner: the module that is called.
-    """
+    """Yield the float tensors among the arguments of a call, each of which can be what another of its shape is."""
     floats = {name: value for name, value in given.items() if "float" in str(getattr(value, "dtype", ""))}
     for name, value in floats.items():
         others = {

@@ -81,15 +81,7 @@ def _place(tensor: Unequal, places: Mapping[str, str]) -> str:
 
 
 class Asked:
-    """Makes the questions to both sides of a pair.
-
-    Args:
-        torch: torch's survey.
-        matching: which tensors correspond.
-        unequal: all tensors that differ.
-        traces: the recordings, torch's first.
-        weights: which weights correspond.
-    """
+    """Makes the questions to both sides of a pair, from torch's survey, all that differs, and what corresponds."""
 
     def __init__(
         self,

@@ -54,10 +54,7 @@ def low_runs(sides: Sides) -> Iterator[LowRun]:
 def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | None:
     """Return what the float32 run of a module does and its float64 run does not, or None.
 
-    Args:
-        formula: the formula of the module's kind.
-        high: the module's first call in the high (float64) run.
-        low: the same call in the low run.
+    `high` and `low`: the module's first call in either run.
     """
     explanation = explain.explain(formula, high)
     if explanation is None or low.case.precision != RUN or low.output.size < solve.ENOUGH:
