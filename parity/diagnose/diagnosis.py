@@ -162,7 +162,7 @@ def _questions(sides: Sides) -> Iterator[Question]:
     """Yield all questions for which both sides have recorded what is needed."""
     for topic in TOPICS:
         for question in topic(sides):
-            if question.reference is not None and question.candidate is not None:
+            if not any(observation is None for observation in question.both):
                 yield question
 
 
@@ -170,7 +170,7 @@ def _answer(question: Question) -> Explained:
     """Return what explains a question."""
     if question.answer:
         return question.answer
-    return explain.guarded(lambda: explain.compare(question.formula, question.reference, question.candidate))
+    return explain.guarded(lambda: explain.compare(question.formula, *question.both))
 
 
 def _causes(

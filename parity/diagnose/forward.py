@@ -56,7 +56,7 @@ def _of_layer(sides: Sides, tensor: Unequal, module: str) -> Question | None:
     layer = LAYERS[sides.reference.modules[module]]
     first = 0 if tensor.kind == "buffer" else number(tensor.name)
     both = [call.observe(side, layer, module, first, tensor.step or 0, tensor.replica) for side in sides.both]
-    return None if None in both else Question.of("activation", module, layer.formula, both)
+    return None if None in both else Question("activation", module, layer.formula, both)
 
 
 def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | None:
@@ -70,7 +70,7 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     formula: Formula[Any] = CONCATENATION if both else wiring.FORMULA
     both = both or wiring.observe(sides, key, step, tensor.replica, wiring.of_its_shape)
     is_later = bool(tensor.step) and tensor._replace(step=0) not in sides.unequal
-    return Question.of("activation", where, formula, both)._replace(own_key=plain(key), is_later=is_later)
+    return Question("activation", where, formula, both, own_key=plain(key), is_later=is_later)
 
 
 def observe_concatenation(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction, Junction] | None:

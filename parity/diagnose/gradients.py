@@ -60,8 +60,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     first = [tensor for tensor in differing if tensor.step == differing[0].step]
     local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
     for tensor in most_informative(sides, local or [tensor for tensor in first if not _is_reduced(sides, tensor)]):
-        both = (observe(side, tensor, sides.reference) for side in sides.both)
-        yield Question.of("gradient", tensor.name, FORMULA, both)
+        both = [observe(side, tensor, sides.reference) for side in sides.both]
+        yield Question("gradient", tensor.name, FORMULA, both)
 
 
 def observe(side: Side, tensor: Unequal, other: Side) -> Gradient | None:

@@ -127,7 +127,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     drawn = weights.initial(sides.reference.case) if names else {}
     for name in dict.fromkeys(names):
         if name in drawn:
-            yield Question.of("parameter", name, FORMULA, (observe(side, name, drawn[name]) for side in sides.both))
+            yield Question("parameter", name, FORMULA, [observe(side, name, drawn[name]) for side in sides.both])
 
 
 def observe(side: Side, name: str, drawn: Array) -> InitialParameter | None:

@@ -42,8 +42,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     for tensor in sides.of("input"):
         if plain(tensor.name) in keys.MODEL_INPUTS and tensor.name not in asked:
             asked.add(tensor.name)
-            both = (observe(side, tensor, sides.reference) for side in sides.both)
-            yield Question.of("input", tensor.name, FORMULA, both)
+            both = [observe(side, tensor, sides.reference) for side in sides.both]
+            yield Question("input", tensor.name, FORMULA, both)
 
 
 def observe(side: Side, tensor: Unequal, other: Side) -> Input | None:

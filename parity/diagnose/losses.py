@@ -53,18 +53,18 @@ class LossValue(NamedTuple):
 def questions(sides: Sides) -> Iterator[Question]:
     """Ask about the first loss that differs."""
     for tensor in sides.of("loss")[:1]:
-        both = (observe(side, tensor.step or 0, tensor.replica) for side in sides.both)
-        yield Question.of("loss", "loss", formula(sides.reference.case), both)
+        both = [observe(side, tensor.step or 0, tensor.replica) for side in sides.both]
+        yield Question("loss", "loss", formula(sides.reference.case), both)
 
 
 def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cause]:
     """Return in what a step's losses of users' own differ if both are cross-entropies of classes, else none."""
     both = [observe(Side(name, trace), step, 0) for name, trace in zip(SIDES, (reference, candidate), strict=True)]
-    question = Question.of("loss", "loss", _of_classes(FURTHER, OTHERS), both)
+    question = Question("loss", "loss", _of_classes(FURTHER, OTHERS), both)
     targets = [target for observed in both if observed for target in observed.targets]
     if None in both or any(target.dtype.kind not in "iu" for target in targets):
         return []
-    answer = compare(question.formula, question.reference, question.candidate)
+    answer = compare(question.formula, *question.both)
     return [entries.cause(question, change, SIDES) for change in answer.changes]
 
 

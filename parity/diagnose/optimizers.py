@@ -39,8 +39,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     yield from known
     for tensor in most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
         if not known:
-            both = (observe(side, tensor.name, tensor.replica) for side in sides.both)
-            yield Question.of(keys.UPDATE, tensor.name, formula(sides.reference.case), both)
+            both = [observe(side, tensor.name, tensor.replica) for side in sides.both]
+            yield Question(keys.UPDATE, tensor.name, formula(sides.reference.case), both)
 
 
 def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
@@ -53,7 +53,7 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
     if named is None:
         return None
     answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(named, reference, candidate))
-    return Question(keys.UPDATE, name, named, reference, candidate, answer=answer) if answer else None
+    return Question(keys.UPDATE, name, named, (reference, candidate), answer=answer) if answer else None
 
 
 def _parameter(tensor: Unequal) -> str:
@@ -234,7 +234,7 @@ def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) 
     for name in names[:TRIED]:
         for optimizer in _optimizers_to_try(sides, name):
             ask = _asked(sides, name, optimizer)
-            answer = explain.compare(ask.formula, ask.reference, ask.candidate) if ask else None
+            answer = explain.compare(ask.formula, *ask.both) if ask else None
             if ask and answer and answer.changes and answer.settings:
                 asked = {each: _asked(sides, each, optimizer) for each in names}
                 follow = [each for each, other in asked.items() if other and explains(other, answer.settings)]
@@ -266,7 +266,7 @@ def _optimizers_to_try(sides: tuple[Side, Side], name: str) -> Iterator[schema.O
 def _asked(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> Question | None:
     """Return the question about a parameter's updates, without the optimizer's state; None where a side lacks them."""
     both = [_alone(observed, optimizer) for side in sides if (observed := observe(side, name))]
-    return Question.of(keys.UPDATE, name, formula(both[0].case), both) if len(both) == len(sides) else None
+    return Question(keys.UPDATE, name, formula(both[0].case), both) if len(both) == len(sides) else None
 
 
 def _alone(updates: Updates, optimizer: schema.Optimizer) -> Updates:

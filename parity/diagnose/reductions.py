@@ -37,8 +37,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Ask how the replicas' gradients were reduced, where both the local and the reduced ones were recorded."""
     reduced = [tensor for tensor in sides.of("gradient") if not tensor.name.endswith(keys.LOCAL)]
     for tensor in most_informative(sides, reduced):
-        both = (observe(side, tensor.name, tensor.step or 0, tensor.replica) for side in sides.both)
-        yield Question.of("gradient", tensor.name, FORMULA, both)
+        both = [observe(side, tensor.name, tensor.step or 0, tensor.replica) for side in sides.both]
+        yield Question("gradient", tensor.name, FORMULA, both)
 
 
 def observe(side: Side, name: str, step: int, replica: int) -> Reduction | None:

@@ -44,7 +44,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Ask which samples each replica drew."""
     if sides.of("sample"):
         size = batches.Dataset(sides.reference.case).size
-        yield Question.of("sample", "indices", FORMULA, (observe(side, size) for side in sides.both))
+        yield Question("sample", "indices", FORMULA, [observe(side, size) for side in sides.both])
 
 
 def observe(side: Side, size: int) -> Samples | None:

@@ -142,7 +142,7 @@ class Replayed:
         )
         return any(
             (frozen or settings[0][FROZEN] == settings[1][FROZEN])
-            and explains(ask._replace(reference=reference, candidate=candidate), settings)
+            and explains(ask._replace(both=(reference, candidate)), settings)
             for ask, settings in self._known
         )
 
@@ -151,5 +151,5 @@ def explains(question: Question, settings: Both) -> bool:
     """Return whether a pair of settings, one for each side, reproduces what a question is about."""
     return all(
         bits(observation.seen, residuals(question.formula, observation, side_settings)) >= NEEDED
-        for observation, side_settings in zip((question.reference, question.candidate), settings, strict=True)
+        for observation, side_settings in zip(question.both, settings, strict=True)
     )

@@ -56,12 +56,10 @@ Given = dict[str, Any]  # the arguments of a function by name
 
 
 def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
-    """Return the ops of a call that can be done in another way.
+    """Return the ops of `replay`, which calls a module again, that can be done in another way.
 
-    Args:
-        replay: calls the module again.
-        place: returns the path of the innermost module that is being called.
-        is_paused: whether what is running now is to be left out.
+    `place` returns the path of the innermost module that is being called, and `is_paused` whether what is running now
+    is to be left out.
     """
     found: list[Operation] = []
 
