@@ -44,7 +44,7 @@ def settings(layers: Iterable[Any], lines: Lines, read: Collection[str], theirs:
         theirs: the masks that the other side's module is given.
     """
     alike: dict[tuple[str, ...], list[Knob]] = {}
-    for operation in _operations(layers):
+    for operation in (each for each in _operations(layers) if not isinstance(each, keras.Layer)):
         line = lines.get(id(operation), "")
         for knob in _settings(operation, read, theirs):
             same = (line or str(id(operation)), knob.owner, knob.name, knob.kind, repr(knob.value), *knob.words)
@@ -70,7 +70,7 @@ def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask
 @contextmanager
 def located(layers: Iterable[Any], lines: Lines) -> Iterator[None]:
     """Take the line that made an operation or a layer of a graph for the user's that is running, while it runs."""
-    own = {id(each) for layer in layers if isinstance(layer, Functional) for each in layer.operations}
+    own = set(map(id, _operations(layers)))
 
     def called(call: Callable[..., Any], operation: Operation, /, *args: Any, **kwargs: Any) -> Any:
         with source.standing_for(lines.get(id(operation), "")) if id(operation) in own else nullcontext():
@@ -80,10 +80,10 @@ def located(layers: Iterable[Any], lines: Lines) -> Iterator[None]:
         yield
 
 
-def _operations(layers: Iterable[Any]) -> list[Operation]:
-    """Return the operations in the graphs of the functional models among some layers, without the layers there."""
-    every = (operation for layer in layers if isinstance(layer, Functional) for operation in layer.operations)
-    return [operation for operation in dict.fromkeys(every) if not isinstance(operation, keras.Layer)]
+def _operations(layers: Iterable[Any]) -> Iterable[Operation]:
+    """Return the operations in the graphs of the functional models among some layers, layers among them."""
+    models = (layer for layer in layers if isinstance(layer, Functional))
+    return dict.fromkeys(operation for model in models for operation in model.operations)
 
 
 def _keeps_form(operation: Operation) -> bool:

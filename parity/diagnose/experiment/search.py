@@ -175,21 +175,17 @@ class Search:
 
         Where a limit is off, many numbers do as well, so that none of them is the default.
         """
-
-        def does(number: float) -> bool:
-            return self._reproduces(self._left_under(*base, (tries.knob, number)))
-
         for number in filter(is_number, tries.values[tries.turn :]):
             if self._calls.is_over():
                 break
-            if number and does(number):
-                return None if does(2 * number) else number
+            if number and self._does(tries.knob, number, base):
+                return None if self._does(tries.knob, 2 * number, base) else number
         return None
 
     def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
         """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""
         is_text = isinstance(knob.value, str) and knob.kind in TEXTS
-        return is_text and self._reproduces(self._left_under(*base, (knob, ANOTHER)))
+        return is_text and self._does(knob, ANOTHER, base)
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -228,21 +224,21 @@ class Search:
 
         An integer stays one.
         """
-
-        def does(near: float) -> bool:
-            return self._reproduces(self._left_under(*base, (knob, near)), SPARE)
-
-        if isinstance(knob.value, int) and does(round(number)):
+        if isinstance(knob.value, int) and self._does(knob, round(number), base, SPARE):
             return round(number)
         for digits in range(DIGITS):
             rounded = float(f"{number:.{digits}g}") if digits else 0.0
             for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
-                if does(near):
+                if self._does(knob, near, base, SPARE):
                     return near
         return number
 
     def _found(self, trials: tuple[Trial, ...]) -> Found:
         return Found(trials, bits_of(self._target, self._left_under(*trials)), self.before)
+
+    def _does(self, knob: Knob, value: Any, base: tuple[Trial, ...], needed: float = NEEDED) -> bool:
+        """Return whether the other side is reproduced with a value of a setting, under the base's changes."""
+        return self._reproduces(self._left_under(*base, (knob, value)), needed)
 
     def _missed(self, value: Array | None) -> float:
         """Return by how much a value misses the other side's, infinity if it is of another shape."""
