@@ -80,8 +80,7 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
     for alike in grouped(with_line, lambda each: (each.source, each.name, each.what, each.before)).values():
         if len(alike) > 1:
             yield _knob(alike, tuple(alike[0].ways), doing)
-    for kind in dict.fromkeys(each.kind for each in found if each.what == PADDING):
-        alike = [each for each in found if each.kind == kind]
+    for alike in grouped((each for each in found if each.what == PADDING), lambda each: each.kind).values():
         if len(alike) > 1:
             yield _knob(alike, RULES, doing)
     for alike in grouped((each for each in found if each.what == FUNCTION), lambda each: each.name).values():
