@@ -137,14 +137,10 @@ class Replayed:
         reference, candidate = (observe(side, name, replica) for side in self._sides.both)
         if reference is None or candidate is None:
             return False
-        frozen = frozen or not any(
-            gradient.any() for updates in (reference, candidate) for gradient in updates.gradients
-        )
-        return any(
-            (frozen or settings[0][FROZEN] == settings[1][FROZEN])
-            and explains(ask._replace(both=(reference, candidate)), settings)
-            for ask, settings in self._known
-        )
+        both = reference, candidate
+        frozen = frozen or not any(gradient.any() for updates in both for gradient in updates.gradients)
+        known = (each for each in self._known if frozen or each[1][0][FROZEN] == each[1][1][FROZEN])
+        return any(explains(ask._replace(both=both), settings) for ask, settings in known)
 
 
 def explains(question: Question, settings: Both) -> bool:

@@ -90,12 +90,12 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
     usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
     for name, value in list(own.items()):
         if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
-            change = assignment(own, name)
-            what = "callable" if isinstance(value, FUNCTIONS) else "attribute"
-            setting, is_size = name.lstrip("_"), type(value) is int and value in owner.sizes
-            place = owner.kind, owner.path
-            yield Knob(
-                setting, kind.__name__, "", value, what, change, class_words, *place, is_size, _default(kind, name)
+            yield named(own, name, owner)._replace(
+                name=name.lstrip("_"),
+                kind="callable" if isinstance(value, FUNCTIONS) else "attribute",
+                words=class_words,
+                is_size=type(value) is int and value in owner.sizes,
+                defaults=_default(kind, name),
             )
 
 
@@ -126,13 +126,13 @@ def configured(owner: Owner) -> Iterator[float]:
 
 def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
     """Yield the arguments of a module's call that are settings."""
-    yield from (argument(given, name, owner) for name, value in given.items() if is_setting(value))
+    yield from (named(given, name, owner) for name, value in given.items() if is_setting(value))
 
 
-def argument(given: dict[str, Any], name: str, owner: Owner) -> Knob:
-    """Return an argument of a module's call as a setting; the next call takes its arguments from `given`."""
-    change = assignment(given, name)
-    return Knob(name, type(owner.module).__name__, "", given[name], "argument", change, of=owner.kind, path=owner.path)
+def named(held: dict[str, Any], name: str, owner: Owner) -> Knob:
+    """Return an argument of a module's call, which takes its arguments from `held`, or an attribute as a setting."""
+    change, kind = assignment(held, name), type(owner.module).__name__
+    return Knob(name, kind, "", held[name], "argument", change, of=owner.kind, path=owner.path)
 
 
 def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
@@ -145,7 +145,7 @@ def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
             if given[other] is not value and tuple(given[other].shape) == tuple(value.shape)
         }
         if others:
-            knob = argument(given, name, owner)
+            knob = named(given, name, owner)
             yield knob._replace(value=AS_GIVEN, changed=one_of(knob.changed, others), words=tuple(others))
 
 

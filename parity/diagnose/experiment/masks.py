@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, argument, one_of
+from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, named, one_of
 from parity.runtime.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
@@ -47,7 +47,7 @@ def knobs(
         like: makes a tensor of an array, of the type of another tensor.
     """
     for name, value in given.items():
-        knob = argument(given, name, owner)._replace(value=AS_GIVEN)
+        knob = named(given, name, owner)._replace(value=AS_GIVEN)
         yield from of_value(value, knob, theirs, array, like)
 
 
