@@ -28,6 +28,7 @@ FOLLOWS: Final = 6.0  # standard errors that the correlation of independent valu
 SURE: Final = 12.0
 DRAWN: Final = "drawn"
 PACKED: Final = ("in_proj_weight", "in_proj_bias")
+PACKINGS: Final = tuple(map("".join, itertools.permutations("qkv")))
 KERNELS: Final[dict[str, Callable[[Array], Array]]] = {
     DRAWN: lambda kernel: kernel,
     "flipped": lambda kernel: kernel[:, :, ::-1, ::-1],
@@ -212,11 +213,7 @@ FORMULA: Final[Formula[InitialParameter]] = Formula(
         Trait(
             "matrix", "linear.weight", choices_if(lambda start: start.drawn.ndim == 2, DRAWN, "transposed", "reshaped")
         ),
-        Trait(
-            "packing",
-            "attention.packing",
-            choices_if(lambda start: start.name.endswith(PACKED), *map("".join, itertools.permutations("qkv"))),
-        ),
+        Trait("packing", "attention.packing", choices_if(lambda start: start.name.endswith(PACKED), *PACKINGS)),
         Trait(
             "heads", "attention.heads", choices_if(_is_of_attention, DRAWN, "interleaved", "interleaved the other way")
         ),

@@ -32,6 +32,8 @@ TERMS: Final[dict[str, Callable[[Array], Array]]] = {
 SMOOTHINGS: Final = (0.0, 0.1, 0.05)
 FURTHER: Final = (*SMOOTHINGS, 0.2, 0.15, 0.01, 0.02, 0.3)  # where no experiment tells more
 ALL, OTHERS = "all classes", "the other classes"  # that share the probability taken away from a target's class
+MEANINGS: Final = ("logits", "probabilities", "probabilities, normalised first", "logarithms")  # of the outputs
+IGNORED: Final = ("none", "class 0, mean over the others", "class 0, mean over all")  # of the targets
 BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
 
 
@@ -229,17 +231,9 @@ def _of_classes(smoothings: Sequence[float], *shares: str) -> Formula[LossValue]
         (
             *_reduction_traits("cross_entropy.reduction"),
             Trait("softmaxes", "cross_entropy.double_softmax", choices(1, 2)),
-            Trait(
-                "taken_for",
-                "cross_entropy.logits",
-                choices("logits", "probabilities", "probabilities, normalised first", "logarithms"),
-            ),
+            Trait("taken_for", "cross_entropy.logits", choices(*MEANINGS)),
             Trait("axis", "cross_entropy.class_axis", _axes),
-            Trait(
-                "ignored",
-                "cross_entropy.ignored",
-                choices("none", "class 0, mean over the others", "class 0, mean over all"),
-            ),
+            Trait("ignored", "cross_entropy.ignored", choices(*IGNORED)),
             Trait("smoothing", "cross_entropy.label_smoothing", choices(*smoothings)),
             Trait("shared", "cross_entropy.label_smoothing", choices(ALL, *shares)),
             Trait("floor", "probability.clipping", choices("none", "1e-7", "1e-7, then normalised", "log e^-100")),

@@ -24,6 +24,7 @@ from parity.verdict.traces import Unequal
 
 AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
+EPSILONS: Final = ("after the correction", "before the correction", "inside the root")  # where it is added
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
 DECAY: Final = "weight_decay"
 RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
@@ -170,11 +171,7 @@ SGD: Final[tuple[Trait[Updates], ...]] = (
 )
 ADAM: Final[tuple[Trait[Updates], ...]] = (
     Trait("beta_precision", "adam.beta_precision", choices("float64", "float32", "float32 powers")),
-    Trait(
-        "epsilon_placement",
-        "adam.epsilon_placement",
-        choices("after the correction", "before the correction", "inside the root"),
-    ),
+    Trait("epsilon_placement", "adam.epsilon_placement", choices(*EPSILONS)),
     Trait("bias_correction", "adam.bias_correction", choices("both", "none", "first", "second")),
     Trait("amsgrad", "adam.amsgrad", choices(False, True)),
     Trait("counted", "adam.step", choices(1, 2)),

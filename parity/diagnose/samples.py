@@ -17,6 +17,7 @@ from parity.diagnose.topic import Question, Side, Sides, joined
 Step = list[Indices]  # the samples of one step, by replica
 SHUFFLED: Final = "shuffled"
 IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "contiguous parts of each batch", "round robin", "contiguous parts of each epoch"
+PADDINGS: Final = ("first samples repeated", "last samples left out", "none")  # of an epoch
 WHOLE_BATCHES: Final = "whole batches only"
 KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
     "all": lambda batch: batch,
@@ -198,11 +199,7 @@ FORMULA: Final[Formula[Samples]] = Formula(
         Trait("replicas", "shard.rotated", _replicas),
         Trait("epochs", "sampler.epoch", choices("each epoch shuffled anew", "the same order in each epoch")),
         Trait("dealt", "sampler.order", _dealt),
-        Trait(
-            "padding",
-            "sampler.padding",
-            choices_if(_are_uneven, "first samples repeated", "last samples left out", "none"),
-        ),
+        Trait("padding", "sampler.padding", choices_if(_are_uneven, *PADDINGS)),
         Trait("steps", "sampler.repeated", choices("new samples in each step", "the first step's samples again")),
         Trait("first", "sampler.offset", choices(0, 1)),
         Trait("kept", "sampler.drop_last", choices(*KEPT)),
