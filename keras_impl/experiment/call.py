@@ -41,11 +41,7 @@ KINDS: dict[str, Kind] = {**dict.fromkeys(MOVES, "moved"), **dict.fromkeys(SELEC
 
 
 def recorded(replay: Callable[[], Any]) -> Recording:
-    """Call `replay` and return the ops that it executes.
-
-    Args:
-        replay: calls the module again, in float64, and returns its outputs, or arrays of their numbers.
-    """
+    """Return the ops of `replay`, which calls the module again in float64 and returns its outputs or their numbers."""
     recorder = Recorder(id, _content)
 
     def see(kind: Any, inputs: tuple, attributes: Any, outputs: list, op_name: Any = None, graph: Any = None) -> None:

@@ -6,7 +6,7 @@ that code is changed in the graph: an operation's settings, the constants that i
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -44,7 +44,7 @@ def settings(layers: Iterable[Any], lines: Lines, read: Collection[str], theirs:
         theirs: the masks that the other side's module is given.
     """
     alike: dict[tuple[str, ...], list[Knob]] = {}
-    for operation in _operations(layers):
+    for operation in (each for each in _operations(layers) if not isinstance(each, keras.Layer)):
         line = lines.get(id(operation), "")
         for knob in _settings(operation, read, theirs):
             same = (line or str(id(operation)), knob.owner, knob.name, knob.kind, repr(knob.value), *knob.words)
@@ -55,7 +55,7 @@ def settings(layers: Iterable[Any], lines: Lines, read: Collection[str], theirs:
 
 def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask]) -> Iterator[Knob]:
     """Yield what can be changed in an operation."""
-    name = _name(operation)
+    name = to_snake_case(type(operation).__name__)  # of the function in keras.ops that makes such an operation
     for knob in knobs.attributes(Owner("", name, operation), read, Operation):
         yield knob._replace(owner=name)
     for node in operation._inbound_nodes:
@@ -70,7 +70,7 @@ def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask
 @contextmanager
 def located(layers: Iterable[Any], lines: Lines) -> Iterator[None]:
     """Take the line that made an operation or a layer of a graph for the user's that is running, while it runs."""
-    own = {id(each) for layer in layers if isinstance(layer, Functional) for each in layer.operations}
+    own = set(map(id, _operations(layers)))
 
     def called(call: Callable[..., Any], operation: Operation, /, *args: Any, **kwargs: Any) -> Any:
         with source.standing_for(lines.get(id(operation), "")) if id(operation) in own else nullcontext():
@@ -80,15 +80,10 @@ def located(layers: Iterable[Any], lines: Lines) -> Iterator[None]:
         yield
 
 
-def _operations(layers: Iterable[Any]) -> list[Operation]:
-    """Return the operations in the graphs of the functional models among some layers, without the layers there."""
-    every = (operation for layer in layers if isinstance(layer, Functional) for operation in layer.operations)
-    return [operation for operation in dict.fromkeys(every) if not isinstance(operation, keras.Layer)]
-
-
-def _name(operation: Operation) -> str:
-    """Return the name of the function in keras.ops that makes such an operation."""
-    return to_snake_case(type(operation).__name__)
+def _operations(layers: Iterable[Any]) -> Iterable[Operation]:
+    """Return the operations in the graphs of the functional models among some layers, layers among them."""
+    models = (layer for layer in layers if isinstance(layer, Functional))
+    return dict.fromkeys(operation for model in models for operation in model.operations)
 
 
 def _keeps_form(operation: Operation) -> bool:
@@ -113,13 +108,11 @@ def _arguments(node: Node, name: str, theirs: Sequence[Mask]) -> Iterator[Knob]:
 def _with_argument(node: Node, place: int) -> knobs.Changed:
     """Return the change of one of the arguments of a call, by its place among all of them."""
 
-    @contextmanager
-    def changed(value: Any) -> Iterator[None]:
+    def changed(value: Any) -> AbstractContextManager[Any]:
         given = (node.arguments.args, node.arguments.kwargs)
         flat = keras.tree.flatten(given)
         args, kwargs = keras.tree.pack_sequence_as(given, [*flat[:place], value, *flat[place + 1 :]])
-        with mock.patch.object(node, "arguments", SymbolicArguments(*args, **kwargs)):
-            yield
+        return mock.patch.object(node, "arguments", SymbolicArguments(*args, **kwargs))
 
     return changed
 
@@ -127,13 +120,8 @@ def _with_argument(node: Node, place: int) -> knobs.Changed:
 def _replaced(operation: Operation, another: Callable[..., Any]) -> knobs.Changed:
     """Return the change of what an operation does: `another` gets it, what it is to be, and the arguments of a call."""
 
-    @contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return another(operation, value, args, kwargs)
-
-        with mock.patch.object(operation, "call", call):
-            yield
+    def changed(value: Any) -> AbstractContextManager[Any]:
+        return mock.patch.object(operation, "call", lambda *args, **kwargs: another(operation, value, args, kwargs))
 
     return changed
 

@@ -61,7 +61,7 @@ class Live(live.Live):
     exchanged = staticmethod(exchanged_arguments)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
-        super().__init__(built, inputs, training, later, tree.named(built.model))
+        super().__init__(built, lambda: built.call(inputs, training, Observer()), later, tree.named(built.model))
         self._observed = tree.inner(built.model)
         calls.observed(self._observed, self._on_call, self._on_return)
 
@@ -106,10 +106,6 @@ class Live(live.Live):
         sizes = {size for _, variable in layers.variables_of(layer) for size in variable.shape}
         return Owner(path, tree.kind(layer), layer, sizes)
 
-    def _whole(self) -> Any:
-        self._built.reset_variables()  # not the attributes, which an experiment may have set
-        return self._built.call(self._inputs, self._training, Observer())
-
     def _run(self, call: Callable[[], Any]) -> Any:
         return call()
 
@@ -125,13 +121,11 @@ class Live(live.Live):
         self._leave(call, lambda: list(flat(outputs)))
 
 
-@contextmanager
-def _exact_constants(precision: str) -> Iterator[None]:
+def _exact_constants(precision: str) -> AbstractContextManager[Any]:
     """Let tf.cast take a Python number at the precision to which it is cast."""
     cast = math_ops.cast
 
     def exact(x: Any, dtype: Any, name: str | None = None) -> Any:
         return tf.constant(x, dtype) if isinstance(x, float) else cast(x, dtype, name)
 
-    with mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast):
-        yield
+    return mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast)

@@ -27,12 +27,10 @@ Do = Callable[[str, int, Function, tuple, dict[str, Any]], Any]
 
 
 def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
-    """Return the ops of a call that can be done in another way.
+    """Return the ops of `replay`, which calls a module again, that can be done in another way.
 
-    Args:
-        replay: calls the module again.
-        place: returns the path of the innermost module that is being called.
-        is_paused: whether what is running now is to be left out.
+    `place` returns the path of the innermost module that is being called, and `is_paused` whether what is running now
+    is to be left out.
     """
     found: list[Operation] = []
 
@@ -85,7 +83,9 @@ def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], resu
         others: dict[str, Any] = {order.text: partial(_reordered, order) for order in ways.orders(before, after)}
         return Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
     turned: dict[str, Any] = {order.text: partial(_turned, order) for order in ways.orders(after, after)}
-    return Operation(name, number, ORDER, RESHAPE, TRANSPOSE, {RESHAPE: _reshaped, **turned})
+    return Operation(
+        name, number, ORDER, RESHAPE, TRANSPOSE, {RESHAPE: lambda x, result: reshape(x, result.shape), **turned}
+    )
 
 
 def _of_cast(number: int, before: tf.DType, after: tf.DType) -> Operation | None:
@@ -94,10 +94,6 @@ def _of_cast(number: int, before: tf.DType, after: tf.DType) -> Operation | None
         return None
     what, kind = (after.name, "precision") if after.is_floating else ("dtype", CAST)
     return Operation(CAST, number, what, kind, f"cast to {after.name}", {ways.LEFT_OUT: lambda x, result: x})
-
-
-def _reshaped(x: Any, result: Any) -> Any:
-    return reshape(x, result.shape)
 
 
 def _turned(order: Order, x: Any, result: Any) -> Any:

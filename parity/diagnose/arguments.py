@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from parity.core.groups import by_key
 from parity.results import Cause
 from parity.runtime.experiment import Change
 
@@ -89,9 +90,7 @@ _TABLE: Final[tuple[tuple[Argument, tuple[str, ...]], ...]] = (
     (Argument(("weight_decay",)), ("adamw.weight_decay", "weight_decay.value")),
     (Argument(("global_clipnorm", "clipnorm")), ("clip.norm",)),
 )
-ARGUMENTS: Final = {
-    cause: [argument for argument, removed in _TABLE if cause in removed] for _, causes in _TABLE for cause in causes
-}
+ARGUMENTS: Final = by_key((cause, argument) for argument, causes in _TABLE for cause in causes)
 
 
 def settings(cause: Cause) -> list[Setting]:

@@ -85,12 +85,8 @@ def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     for key, recorded in tensors.items():
         kind, name = keys.split(key)
         array = tensors.get(key + keys.APPLIED, recorded)
-        if (
-            kind == "gradient"
-            and not name.endswith((keys.LOCAL, *keys.EVIDENCE))
-            and array.dtype.kind == "f"
-            and np.any(array)
-        ):
+        is_gradient = kind == "gradient" and not name.endswith((keys.LOCAL, *keys.EVIDENCE))
+        if is_gradient and array.dtype.kind == "f" and np.any(array):
             yield name, array
 
 

@@ -99,12 +99,7 @@ def examined_beyond(
     """Return the diagnosis of a case in which all causes found so far are accepted, and something differs all the same.
 
     The result of `known` keeps its causes, and gets those that a first divergence hides which is accepted by now.
-
-    Args:
-        known: the case with its accepted causes.
-        verdict: the verdict on what differs all the same.
-        first: the first such difference.
-        reference, candidate: the traces that were examined.
+    `verdict` is that on what differs all the same, and `first` the first such difference.
     """
     result = known.result
     told = frozenset(map(_name, result.causes))
@@ -167,7 +162,7 @@ def _questions(sides: Sides) -> Iterator[Question]:
     """Yield all questions for which both sides have recorded what is needed."""
     for topic in TOPICS:
         for question in topic(sides):
-            if question.reference is not None and question.candidate is not None:
+            if not any(observation is None for observation in question.both):
                 yield question
 
 
@@ -175,7 +170,7 @@ def _answer(question: Question) -> Explained:
     """Return what explains a question."""
     if question.answer:
         return question.answer
-    return explain.guarded(lambda: explain.compare(question.formula, question.reference, question.candidate))
+    return explain.guarded(lambda: explain.compare(question.formula, *question.both))
 
 
 def _causes(

@@ -4,6 +4,7 @@ Those of causes in the layout (modules, parameters or states that lie on other d
 of the lines that tell its differences.
 """
 
+import itertools
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,9 +115,6 @@ def layout_causes(layout: LayoutCheck, names: tuple[str, str], is_explained: boo
 
 def _layout_cause(cause: str, where: str, difference: str, names: tuple[str, str]) -> Cause:
     """Return the report's entry for one line of the layout's differences."""
-    values = [
-        part.strip().removeprefix(f"{name} ") for name, part in zip(names, difference.rsplit(", ", 1), strict=False)
-    ]
-    reference_value, candidate_value = [*values, None, None][:2]
-    both: dict[str, Any] = {names[0]: reference_value, names[1]: candidate_value}
-    return Cause(id=cause, where=where, **both, evidence=difference)
+    parts = itertools.zip_longest(names, difference.rsplit(", ", 1))
+    values = tuple(part and part.strip().removeprefix(f"{name} ") for name, part in parts)
+    return _entry(cause, where, names, values, difference)

@@ -134,15 +134,13 @@ def explain(
 ) -> Explanation | None:
     """Return the settings nearest to `base` that reproduce what was recorded, or None.
 
-    Args:
-        formula: the formula to try.
-        observation: what it has to reproduce.
-        base: where to start; the usual values of all traits, if not given.
-        left: the residuals under `base`, by name. An explanation must make 20 bits of at least one of them vanish:
-            otherwise the evidence is too weak to name a cause.
+    `base`: where to start; the usual values of all traits, if not given. `left`: the residuals under `base`, by name.
+    An explanation must make 20 bits of at least one of them vanish: otherwise the evidence is too weak to name a cause.
     """
     search = _Search(formula, observation, left)
-    for settings, changed in itertools.chain(search.assignments(base), search.by_parts(base)):
+    start = usual_settings(formula, observation) if base is None else base
+    unchanged: list[tuple[Settings, Traits[Observed]]] = [(start, ())] if base is None else []
+    for settings, changed in itertools.chain(unchanged, search.assignments(start), search.by_parts(start)):
         if (reached := search.reached(settings)) >= NEEDED:
             for trait in changed:
                 settings, reached = search.with_fewest_digits(settings, trait, reached)
@@ -163,22 +161,18 @@ class _Search(NamedTuple, Generic[Observed]):
         reached = bits(seen, remaining)
         return reached if reached < NEEDED or is_conclusive(seen, remaining, self.left) else 0.0
 
-    def assignments(self, base: Settings | None) -> Iterator[tuple[Settings, Traits[Observed]]]:
+    def assignments(self, base: Settings) -> Iterator[tuple[Settings, Traits[Observed]]]:
         """Yield settings to try with the traits that they change, those with the fewest changes first."""
-        if base is None:
-            base = usual_settings(self.formula, self.observation)
-            yield base, ()
         for count in range(1, MOST_CHANGES + 1):
             for changed in itertools.combinations(self.formula.traits, count):
                 yield from ((settings, changed) for settings in self.changed(base, changed))
 
-    def by_parts(self, base: Settings | None) -> Iterator[tuple[Settings, Traits[Observed]]]:
+    def by_parts(self, settings: Settings) -> Iterator[tuple[Settings, Traits[Observed]]]:
         """Yield settings found by accepting one change after another, for observations of several values.
 
         A change is accepted if more of the values are reproduced with it. That finds combinations of more than
         MOST_CHANGES changes, which would take too long to try exhaustively.
         """
-        settings = usual_settings(self.formula, self.observation) if base is None else base
         changed: Traits[Observed] = ()
         while len(self.observation.seen) > 1:
             reproduced = self.reproduced(settings)

@@ -45,10 +45,6 @@ class Observation(Protocol):
     """What all observations have in common."""
 
     @property
-    def name(self) -> str:
-        """Return the module, parameter or tensor that was observed."""
-
-    @property
     def seen(self) -> Mapping[str, Seen]:
         """Return the values that a formula has to reproduce, by name."""
 
@@ -56,11 +52,8 @@ class Observation(Protocol):
 def seen(high: Array, low: Array | None = None, stored: float = 0.0) -> Seen:
     """Return a value of the high run as evidence.
 
-    Args:
-        high: the value in the high run.
-        low: the same value in the low run.
-        stored: the largest magnitude of what the value was computed from, if larger: the roundoff of a small difference
-            of large numbers is that of the large ones.
+    `low`: the same value in the low run. `stored`: the largest magnitude of what the value was computed from, if
+    larger: the roundoff of a small difference of large numbers is that of the large ones.
     """
     high = np.asarray(high)
     if not np.issubdtype(high.dtype, np.floating):

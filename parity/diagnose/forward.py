@@ -6,17 +6,19 @@ recorded before it. Concatenating copies numbers, so each part is equal to its p
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import wiring
 from parity.diagnose.explain import Change, Explained
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, require
+from parity.diagnose.formula import Formula, Settings, Trait, require
 from parity.diagnose.layers import LAYERS, call
 from parity.diagnose.place import around, number, plain
-from parity.diagnose.topic import Question, Side, Sides
+from parity.diagnose.topic import Question, Sides
+from parity.diagnose.wiring import Junction
 from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.verdict.traces import Unequal
@@ -54,7 +56,7 @@ def _of_layer(sides: Sides, tensor: Unequal, module: str) -> Question | None:
     layer = LAYERS[sides.reference.modules[module]]
     first = 0 if tensor.kind == "buffer" else number(tensor.name)
     both = [call.observe(side, layer, module, first, tensor.step or 0, tensor.replica) for side in sides.both]
-    return None if None in both else Question.of("activation", module, layer.formula, both)
+    return None if None in both else Question("activation", module, layer.formula, both)
 
 
 def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | None:
@@ -66,55 +68,25 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     step = tensor.step or 0
     both: tuple[Any, Any] | None = observe_concatenation(sides, key, step, tensor.replica)
     formula: Formula[Any] = CONCATENATION if both else wiring.FORMULA
-    both = both or wiring.observe(sides, key, step, tensor.replica)
-    question = Question.of("activation", where, formula, both, own_key=plain(key))
-    return question._replace(is_later=bool(tensor.step) and tensor._replace(step=0) not in sides.unequal)
+    both = both or wiring.observe(sides, key, step, tensor.replica, wiring.of_its_shape)
+    is_later = bool(tensor.step) and tensor._replace(step=0) not in sides.unequal
+    return Question("activation", where, formula, both, own_key=plain(key), is_later=is_later)
 
 
-class Joined(NamedTuple):
-    """A tensor that may be a concatenation.
-
-    Attributes:
-        name: its key.
-        earlier: the tensors recorded before it that have its shape but for one axis, on which they are shorter, by key.
-        names: the keys that stand for the same tensor as another one in the reference, with the first such key.
-        seen: the tensor itself, as `input`.
-    """
-
-    name: str
-    earlier: Mapping[str, Array]
-    names: Mapping[str, str]
-    seen: Mapping[str, Seen]
-
-    @property
-    def value(self) -> Array:
-        """Return the tensor."""
-        return self.seen["input"].value
-
-
-def observe_concatenation(sides: Sides, key: str, step: int, replica: int) -> tuple[Joined, Joined] | None:
+def observe_concatenation(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction, Junction] | None:
     """Return a tensor on both sides with what it may be made of; None if the reference's is no concatenation."""
-    reference, candidate = (_recorded(side, key, step, replica) for side in sides.both)
-    if (
-        reference is None
-        or candidate is None
-        or not any(True for axis in _axes(reference) for _ in concatenations(reference, axis))
-    ):
+    reference, candidate = wiring.observe(sides, key, step, replica, _of_pieces)
+    if reference is None or candidate is None:
         return None
-    names = wiring.repeated(reference.earlier)
-    return reference._replace(names=names), candidate._replace(names=names)
+    is_joined = any(True for axis in _axes(reference) for _ in concatenations(reference, axis))
+    return (reference, candidate) if is_joined else None
 
 
-def _recorded(side: Side, key: str, step: int, replica: int) -> Joined | None:
-    value, earlier = side.value(key, step, replica), {}
-    if value is None:
-        return None
-    for name, array in side.tensors(step, replica).items():
-        if name == key:
-            break
-        if array.dtype == value.value.dtype and _axis(array.shape, value.value.shape) is not None:
-            earlier[name] = array
-    return Joined(key, earlier, {}, {"input": value})
+def _of_pieces(junction: Junction) -> Junction:
+    """Return a tensor with those before it that have its shape but for one axis, on which they are shorter."""
+    shape = junction.value.shape
+    pieces = {name: array for name, array in junction.earlier.items() if _axis(array.shape, shape) is not None}
+    return replace(junction, earlier=pieces)
 
 
 def _axis(part: tuple[int, ...], whole: tuple[int, ...]) -> int | None:
@@ -125,51 +97,43 @@ def _axis(part: tuple[int, ...], whole: tuple[int, ...]) -> int | None:
     return others[0] if len(others) == 1 and 0 < part[others[0]] < whole[others[0]] else None
 
 
-def _axes(joined: Joined, settings: Settings | None = None) -> list[int]:
+def _axes(junction: Junction, settings: Settings | None = None) -> list[int]:
     """Return the axes along which earlier tensors are pieces of the whole."""
-    axes = {_axis(array.shape, joined.value.shape) for array in joined.earlier.values()}
+    axes = {_axis(array.shape, junction.value.shape) for array in junction.earlier.values()}
     return sorted(axis for axis in axes if axis is not None)
 
 
-def concatenations(joined: Joined, axis: int, begin: int = 0, before: Parts = ()) -> Iterator[Parts]:
+def concatenations(junction: Junction, axis: int, begin: int = 0, before: Parts = ()) -> Iterator[Parts]:
     """Yield the sequences of earlier tensors that make up the whole from position `begin` of an axis on."""
-    whole = joined.value
+    whole = junction.value
     if begin == whole.shape[axis]:
         yield before
         return
     tried = set()
-    latest = list(joined.earlier.items())[::-1] if len(before) < MOST_PARTS else []
+    latest = list(junction.earlier.items())[::-1] if len(before) < MOST_PARTS else []
     for name, array in latest:
-        first = joined.names.get(name, name)
+        first = junction.names.get(name, name)
         size = array.shape[axis]
         if first in tried or _axis(array.shape, whole.shape) != axis or begin + size > whole.shape[axis]:
             continue
         piece = whole.take(range(begin, begin + size), axis)
         if piece.flat[0] == array.flat[0] and np.array_equal(piece, array):
             tried.add(first)
-            yield from concatenations(joined, axis, begin + size, (*before, first))
+            yield from concatenations(junction, axis, begin + size, (*before, first))
 
 
-def _parts(joined: Joined, settings: Settings) -> Iterator[Parts]:
+def _parts(junction: Junction, settings: Settings) -> Iterator[Parts]:
     """Yield the sequences of parts that make up the whole, of which a reference of the same data has one alone."""
-    return concatenations(joined, settings["axis"])
+    return concatenations(junction, settings["axis"])
 
 
-def _concatenated(joined: Joined, axis: int, parts: Parts) -> dict[str, Array]:
-    require(axis < joined.value.ndim, "the axis")
-    arrays = [_of_size(joined, part) for part in parts]
-    shapes = {_axis(array.shape, joined.value.shape) for array in arrays}
+def _concatenated(junction: Junction, axis: int, parts: Parts) -> dict[str, Array]:
+    require(axis < junction.value.ndim, "the axis")
+    arrays = [array for part in parts for array in junction.tensors(part)[:1]]
+    require(len(arrays) == len(parts), "all parts before")
+    shapes = {_axis(array.shape, junction.value.shape) for array in arrays}
     require(shapes == {axis}, "parts along the axis")
     return {"input": np.concatenate(arrays, axis)}
-
-
-def _of_size(joined: Joined, part: str) -> Array:
-    """Return a part, under whichever of its names it was recorded."""
-    arrays = (array for name, array in joined.earlier.items() if joined.names.get(name, name) == part)
-    array = next(arrays, None)
-    require(array is not None, f"{part} before")
-    assert array is not None
-    return array
 
 
 def _order(reference: Parts, candidate: Parts) -> str:
@@ -195,7 +159,8 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
     embedding's.
     """
     answers = [(ask, answer._replace(changes=_without_order(answer))) for ask, answer in answers]
-    sums = {ask.tensor: _terms(answer) for ask, answer in answers if _is_other_sum(ask, answer)}
+    other_sums = ((ask.tensor, answer.settings) for ask, answer in answers if _is_other_sum(ask, answer))
+    sums = {tensor: (settings[0][TERMS], settings[1][TERMS]) for tensor, settings in other_sums if settings}
     moved: set[str] = set()
     for key in sums:
         used: tuple[set[str], set[str]] = set(), set()
@@ -207,10 +172,7 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
         inner = _scaled(ask, answer) if ask.tensor in scales else ""
         if inner in scales and _cancel(scales[inner], scales[ask.tensor]):
             moved |= {inner, ask.tensor}
-    return [
-        (ask, answer._replace(same=True, changes=()) if ask.tensor in moved and _is_moved(ask, answer) else answer)
-        for ask, answer in answers
-    ]
+    return [(ask, answer._replace(same=True, changes=()) if ask.tensor in moved else answer) for ask, answer in answers]
 
 
 def _without_order(answer: Explained) -> tuple[Change, ...]:
@@ -220,10 +182,6 @@ def _without_order(answer: Explained) -> tuple[Change, ...]:
         for change in answer.changes
         if len(answer.changes) == 1 or change.trait != TERMS or sorted(change.reference) != sorted(change.candidate)
     )
-
-
-def _is_moved(ask: Question, answer: Explained) -> bool:
-    return _is_other_sum(ask, answer) or _is_other_scale(answer)
 
 
 def _is_other_scale(answer: Explained) -> bool:
@@ -253,11 +211,6 @@ def _is_plain(settings: Settings) -> bool:
     """Return whether nothing is done but adding up."""
     usual = {"function": "identity", "operation": "sum", "added": "nothing", "rounded": "nothing", "scale": 1.0}
     return all(settings[name] == value for name, value in usual.items())
-
-
-def _terms(answer: Explained) -> tuple[Terms, Terms]:
-    assert answer.settings
-    return answer.settings[0][TERMS], answer.settings[1][TERMS]
 
 
 def _expanded(key: str, side: int, sums: Sums, used: set[str]) -> list[str]:

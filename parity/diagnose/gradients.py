@@ -60,8 +60,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     first = [tensor for tensor in differing if tensor.step == differing[0].step]
     local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
     for tensor in most_informative(sides, local or [tensor for tensor in first if not _is_reduced(sides, tensor)]):
-        both = (observe(side, tensor, sides.reference) for side in sides.both)
-        yield Question.of("gradient", tensor.name, FORMULA, both)
+        both = [observe(side, tensor, sides.reference) for side in sides.both]
+        yield Question("gradient", tensor.name, FORMULA, both)
 
 
 def observe(side: Side, tensor: Unequal, other: Side) -> Gradient | None:
@@ -80,15 +80,11 @@ def missing(sides: Sides) -> Iterator[Cause]:
     cause = "send_recv.gradient" if sides.reference.case.distribution.is_staged else MISSING
     for tensor in differing:
         lacking = [side.lacks(tensor) for side in sides.both]
-        if any(
-            lacks and _vanishes(*both, tensor)
-            for lacks, both in zip(lacking, (sides.both, sides.both[::-1]), strict=True)
-        ):
+        if tensor.step != differing[0].step or sum(lacking) != 1:
             continue
-        if tensor.step == differing[0].step and any(lacking) and not all(lacking):
-            reached: dict[str, Any] = {
-                side.name: WITHOUT if lacks else WITH for side, lacks in zip(sides.both, lacking, strict=True)
-            }
+        lacks, has = sides.both if lacking[0] else sides.both[::-1]
+        if not _vanishes(lacks, has, tensor):
+            reached: dict[str, Any] = {lacks.name: WITHOUT, has.name: WITH}
             evidence = "only one side's backward pass reaches this parameter"
             yield Cause(id=cause, where=tensor.name, **reached, evidence=evidence)
 
@@ -120,12 +116,9 @@ def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
     """
     scope = gradient.name.rpartition(".")[0].rpartition(".")[0]
     mine, theirs = (each.recorded(gradient.step, gradient.replica) for each in (side, other))
-    near = (key for key in mine.keys() & theirs.keys() if keys.split(key)[0] in FORWARD)
-    return any(
-        _is_zero(mine[key]) and not _is_zero(theirs[key])
-        for key in near
-        if keys.split(key)[1].startswith(f"{scope}." if scope else "")
-    )
+    prefixes = tuple(keys.key(kind, f"{scope}." if scope else "") for kind in FORWARD)
+    near = (key for key in mine.keys() & theirs.keys() if key.startswith(prefixes))
+    return any(_is_zero(mine[key]) and not _is_zero(theirs[key]) for key in near)
 
 
 def _is_zero(array: Array) -> bool:
@@ -162,9 +155,7 @@ def _predict(
 def _stopped(staged: bool) -> Values:
     """Return the values of a trait that says whether a gradient is zero on this side only, or on the other only.
 
-    Args:
-        staged: whether the trait is for pipeline stages, where the gradient was lost between two of them: another
-            cause.
+    `staged`: whether the trait is for pipeline stages, where the gradient was lost between two of them: another cause.
     """
 
     def values(gradient: Gradient, settings: Settings) -> Iterator[str]:
@@ -229,9 +220,8 @@ def _scales(gradient: Gradient, settings: Settings) -> Iterator[float]:
     if not gradient.name.endswith(keys.LOCAL) and (gradient.case.clip_norm or gradient.case.replicas > 1):
         return  # a reduction or clipping may have scaled it: reductions.py asks about those
     unscaled = _predict(gradient, **{**settings, "scale": 1.0})["gradient"]
-    factor = solve.scale(unscaled, gradient.seen["gradient"].value)
-    if factor is not None and abs(factor) > NOTHING:
-        yield factor
+    factors = solve.scale(unscaled, gradient.seen["gradient"].value)
+    yield from (factor for factor in factors if abs(factor) > NOTHING)
 
 
 FORMULA: Final[Formula[Gradient]] = Formula(

@@ -28,6 +28,7 @@ FOLLOWS: Final = 6.0  # standard errors that the correlation of independent valu
 SURE: Final = 12.0
 DRAWN: Final = "drawn"
 PACKED: Final = ("in_proj_weight", "in_proj_bias")
+PACKINGS: Final = tuple(map("".join, itertools.permutations("qkv")))
 KERNELS: Final[dict[str, Callable[[Array], Array]]] = {
     DRAWN: lambda kernel: kernel,
     "flipped": lambda kernel: kernel[:, :, ::-1, ::-1],
@@ -57,8 +58,9 @@ class InitialParameter(NamedTuple):
     seen: Mapping[str, Seen]
 
 
-def fitting_initialisers(start: InitialParameter) -> Iterator[str]:
-    """Yield the names of the initialisers that the parameter may come from."""
+def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:
+    """Yield what the parameter may come from: the values drawn for it, or an initialiser, by its name."""
+    yield DRAWN
     parameter = start.seen["parameter"].value
     for name, constant in CONSTANTS.items():
         if (parameter == constant).all() and not (start.drawn == constant).all():
@@ -87,13 +89,6 @@ def _is_correlated(parameter: Array, drawn: Array) -> bool:
     if parameter.shape != drawn.shape:
         return False
     return bool(abs(np.corrcoef(parameter, drawn)[0, 1]) > FOLLOWS / math.sqrt(drawn.size))
-
-
-def initial_value(start: InitialParameter, name: str) -> Array:
-    """Return the parameter as an initialiser would have made it; for random initialisers, as it was recorded."""
-    if name in CONSTANTS:
-        return np.full(start.drawn.shape, CONSTANTS[name])
-    return start.seen["parameter"].value
 
 
 def _is_normal(values: Array) -> bool:
@@ -133,7 +128,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     drawn = weights.initial(sides.reference.case) if names else {}
     for name in dict.fromkeys(names):
         if name in drawn:
-            yield Question.of("parameter", name, FORMULA, (observe(side, name, drawn[name]) for side in sides.both))
+            yield Question("parameter", name, FORMULA, [observe(side, name, drawn[name]) for side in sides.both])
 
 
 def observe(side: Side, name: str, drawn: Array) -> InitialParameter | None:
@@ -141,10 +136,6 @@ def observe(side: Side, name: str, drawn: Array) -> InitialParameter | None:
     value = side.value(f"parameter/{name}", None)
     kind = side.modules.get(name.rpartition(".")[0], "")
     return None if value is None else InitialParameter(name, kind, drawn, side.case, {"parameter": value})
-
-
-def _check(start: InitialParameter) -> None:
-    require(start.drawn.size > 0 and start.drawn.dtype.kind != "b", "numbers")
 
 
 def _predict(
@@ -158,9 +149,11 @@ def _predict(
     rounded: str,
     origin: str,
 ) -> dict[str, Array]:
-    """Return the parameter that the settings make of the drawn value."""
+    """Return the parameter that the settings make of the drawn value; of a random initialiser, what was recorded."""
+    if origin in CONSTANTS:
+        return {"parameter": np.full(start.drawn.shape, CONSTANTS[origin])}
     if origin != DRAWN:
-        return {"parameter": initial_value(start, origin)}
+        return {"parameter": start.seen["parameter"].value}
     value = _blocks(start, matrix, packing, heads) if start.drawn.ndim < 3 else start.drawn
     for turn in (conv2d, conv_transpose2d):
         value = KERNELS[turn](value)
@@ -211,14 +204,7 @@ def _kernels(kind: str) -> Callable[[InitialParameter, Settings], Iterable[str]]
 def _scales(start: InitialParameter, settings: Settings) -> Iterator[float]:
     yield 1.0
     unscaled = _predict(start, **{**settings, "scale": 1.0})["parameter"]
-    factor = solve.scale(unscaled, start.seen["parameter"].value)
-    if factor is not None:
-        yield factor
-
-
-def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:
-    yield DRAWN
-    yield from fitting_initialisers(start)
+    yield from solve.scale(unscaled, start.seen["parameter"].value)
 
 
 FORMULA: Final[Formula[InitialParameter]] = Formula(
@@ -227,11 +213,7 @@ FORMULA: Final[Formula[InitialParameter]] = Formula(
         Trait(
             "matrix", "linear.weight", choices_if(lambda start: start.drawn.ndim == 2, DRAWN, "transposed", "reshaped")
         ),
-        Trait(
-            "packing",
-            "attention.packing",
-            choices_if(lambda start: start.name.endswith(PACKED), *map("".join, itertools.permutations("qkv"))),
-        ),
+        Trait("packing", "attention.packing", choices_if(lambda start: start.name.endswith(PACKED), *PACKINGS)),
         Trait(
             "heads", "attention.heads", choices_if(_is_of_attention, DRAWN, "interleaved", "interleaved the other way")
         ),
@@ -241,5 +223,5 @@ FORMULA: Final[Formula[InitialParameter]] = Formula(
         Trait("scale", "weight.scale", _scales),
         Trait("origin", "initialisation", _origins),
     ),
-    _check,
+    lambda start: require(start.drawn.size > 0 and start.drawn.dtype.kind != "b", "numbers"),
 )

@@ -29,7 +29,6 @@ class Input(NamedTuple):
         seen: `input` of this side.
     """
 
-    name: str
     other: Array
     case: schema.Case
     seen: Mapping[str, Seen]
@@ -43,15 +42,15 @@ def questions(sides: Sides) -> Iterator[Question]:
     for tensor in sides.of("input"):
         if plain(tensor.name) in keys.MODEL_INPUTS and tensor.name not in asked:
             asked.add(tensor.name)
-            both = (observe(side, tensor, sides.reference) for side in sides.both)
-            yield Question.of("input", tensor.name, FORMULA, both)
+            both = [observe(side, tensor, sides.reference) for side in sides.both]
+            yield Question("input", tensor.name, FORMULA, both)
 
 
 def observe(side: Side, tensor: Unequal, other: Side) -> Input | None:
     """Return a tensor that went into the model, together with that of another side."""
     key, step = f"input/{tensor.name}", tensor.step or 0
     value, theirs = side.value(key, step, tensor.replica), other.tensors(step, tensor.replica).get(key)
-    return None if value is None or theirs is None else Input(tensor.name, theirs, side.case, {"input": value})
+    return None if value is None or theirs is None else Input(theirs, side.case, {"input": value})
 
 
 def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:

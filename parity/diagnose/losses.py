@@ -32,6 +32,8 @@ TERMS: Final[dict[str, Callable[[Array], Array]]] = {
 SMOOTHINGS: Final = (0.0, 0.1, 0.05)
 FURTHER: Final = (*SMOOTHINGS, 0.2, 0.15, 0.01, 0.02, 0.3)  # where no experiment tells more
 ALL, OTHERS = "all classes", "the other classes"  # that share the probability taken away from a target's class
+MEANINGS: Final = ("logits", "probabilities", "probabilities, normalised first", "logarithms")  # of the outputs
+IGNORED: Final = ("none", "class 0, mean over the others", "class 0, mean over all")  # of the targets
 BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
 
 
@@ -44,7 +46,6 @@ class LossValue(NamedTuple):
         seen: `loss`, one value for each micro-batch.
     """
 
-    name: str
     outputs: tuple[Array, ...]
     targets: tuple[Array, ...]
     case: schema.Case
@@ -54,24 +55,18 @@ class LossValue(NamedTuple):
 def questions(sides: Sides) -> Iterator[Question]:
     """Ask about the first loss that differs."""
     for tensor in sides.of("loss")[:1]:
-        both = (observe(side, tensor.step or 0, tensor.replica) for side in sides.both)
-        yield Question.of("loss", "loss", formula(sides.reference.case), both)
+        both = [observe(side, tensor.step or 0, tensor.replica) for side in sides.both]
+        yield Question("loss", "loss", formula(sides.reference.case), both)
 
 
 def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cause]:
-    """Return in what a step's losses of users' own differ if both are cross-entropies of classes; none if they do not.
-
-    Args:
-        reference: the reference's trace.
-        candidate: the candidate's.
-        step: the step.
-    """
+    """Return in what a step's losses of users' own differ if both are cross-entropies of classes, else none."""
     both = [observe(Side(name, trace), step, 0) for name, trace in zip(SIDES, (reference, candidate), strict=True)]
-    question = Question.of("loss", "loss", _of_classes(FURTHER, OTHERS), both)
+    question = Question("loss", "loss", _of_classes(FURTHER, OTHERS), both)
     targets = [target for observed in both if observed for target in observed.targets]
     if None in both or any(target.dtype.kind not in "iu" for target in targets):
         return []
-    answer = compare(question.formula, question.reference, question.candidate)
+    answer = compare(question.formula, *question.both)
     return [entries.cause(question, change, SIDES) for change in answer.changes]
 
 
@@ -84,7 +79,7 @@ def observe(side: Side, step: int, replica: int) -> LossValue | None:
     if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
         return None
     value = seen(joined(losses), joined(numbered(low, "loss", "loss")))
-    return LossValue("loss", tuple(outputs), tuple(targets), side.case, {"loss": value})
+    return LossValue(tuple(outputs), tuple(targets), side.case, {"loss": value})
 
 
 def _check(loss: LossValue) -> None:
@@ -206,10 +201,6 @@ def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
     return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
 
 
-def _reductions(loss: LossValue, settings: Settings) -> Iterable[str]:
-    return ("mean", "sum") if loss.case.loss.reduction == "mean" else ("sum", "mean")
-
-
 def _has_columns(loss: LossValue) -> bool:
     return loss.outputs[0].ndim > 1 and loss.outputs[0].shape[-1] == 1
 
@@ -225,7 +216,7 @@ def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
 
 def _reduction_traits(over: str) -> tuple[Trait[LossValue], ...]:
     return (
-        Trait("reduction", "loss.sum", _reductions),
+        Trait("reduction", "loss.sum", lambda loss, _: dict.fromkeys((loss.case.loss.reduction, "mean", "sum"))),
         Trait("over", over, choices("all", "samples", "features")),
         Trait("scaled", "gradient.double_scaling", times(lambda case: 1 / case.replicas)),
         Trait("passes", "accumulation.normalisation", _passes),
@@ -240,17 +231,9 @@ def _of_classes(smoothings: Sequence[float], *shares: str) -> Formula[LossValue]
         (
             *_reduction_traits("cross_entropy.reduction"),
             Trait("softmaxes", "cross_entropy.double_softmax", choices(1, 2)),
-            Trait(
-                "taken_for",
-                "cross_entropy.logits",
-                choices("logits", "probabilities", "probabilities, normalised first", "logarithms"),
-            ),
+            Trait("taken_for", "cross_entropy.logits", choices(*MEANINGS)),
             Trait("axis", "cross_entropy.class_axis", _axes),
-            Trait(
-                "ignored",
-                "cross_entropy.ignored",
-                choices("none", "class 0, mean over the others", "class 0, mean over all"),
-            ),
+            Trait("ignored", "cross_entropy.ignored", choices(*IGNORED)),
             Trait("smoothing", "cross_entropy.label_smoothing", choices(*smoothings)),
             Trait("shared", "cross_entropy.label_smoothing", choices(ALL, *shares)),
             Trait("floor", "probability.clipping", choices("none", "1e-7", "1e-7, then normalised", "log e^-100")),

@@ -196,14 +196,11 @@ def _average(beta: float, new: Array, before: Array | None) -> Array:
 
 def _denominator(rule: Rule, square: Array, correction: float) -> Array:
     """Return the denominator of an adaptive optimizer with epsilon in one of the places in use."""
-    root: Array
     if rule.epsilon_placement == "inside the root":
-        root = np.sqrt(square / correction + rule.epsilon)
-    elif rule.epsilon_placement == "before the correction":
-        root = (np.sqrt(square) + rule.epsilon) / np.sqrt(correction)
-    else:
-        root = np.sqrt(square) / np.sqrt(correction) + rule.epsilon
-    return root
+        return np.asarray(np.sqrt(square / correction + rule.epsilon))
+    if rule.epsilon_placement == "before the correction":
+        return np.asarray((np.sqrt(square) + rule.epsilon) / np.sqrt(correction))
+    return np.asarray(np.sqrt(square) / np.sqrt(correction) + rule.epsilon)
 
 
 STEPS: Final = {

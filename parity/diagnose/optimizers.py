@@ -16,7 +16,7 @@ from parity.diagnose.explain import Change
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
-from parity.diagnose.updates import Both, Updates, explains, observe
+from parity.diagnose.updates import Updates, explains, observe
 from parity.results import Cause
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -24,6 +24,7 @@ from parity.verdict.traces import Unequal
 
 AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
+EPSILONS: Final = ("after the correction", "before the correction", "inside the root")  # where it is added
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
 DECAY: Final = "weight_decay"
 RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
@@ -39,8 +40,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     yield from known
     for tensor in most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
         if not known:
-            both = (observe(side, tensor.name, tensor.replica) for side in sides.both)
-            yield Question.of(keys.UPDATE, tensor.name, formula(sides.reference.case), both)
+            both = [observe(side, tensor.name, tensor.replica) for side in sides.both]
+            yield Question(keys.UPDATE, tensor.name, formula(sides.reference.case), both)
 
 
 def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
@@ -53,7 +54,7 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
     if named is None:
         return None
     answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(named, reference, candidate))
-    return Question(keys.UPDATE, name, named, reference, candidate, answer=answer) if answer else None
+    return Question(keys.UPDATE, name, named, (reference, candidate), answer=answer) if answer else None
 
 
 def _parameter(tensor: Unequal) -> str:
@@ -170,11 +171,7 @@ SGD: Final[tuple[Trait[Updates], ...]] = (
 )
 ADAM: Final[tuple[Trait[Updates], ...]] = (
     Trait("beta_precision", "adam.beta_precision", choices("float64", "float32", "float32 powers")),
-    Trait(
-        "epsilon_placement",
-        "adam.epsilon_placement",
-        choices("after the correction", "before the correction", "inside the root"),
-    ),
+    Trait("epsilon_placement", "adam.epsilon_placement", choices(*EPSILONS)),
     Trait("bias_correction", "adam.bias_correction", choices("both", "none", "first", "second")),
     Trait("amsgrad", "adam.amsgrad", choices(False, True)),
     Trait("counted", "adam.step", choices(1, 2)),
@@ -229,28 +226,19 @@ class ExplainedUpdates(NamedTuple):
 
 
 def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) -> ExplainedUpdates:
-    """Return in what the updates of parameters differ; no causes if no formula explains both sides.
-
-    Args:
-        reference: the reference's trace.
-        candidate: the candidate's.
-        names: the parameters whose updates differ.
-    """
+    """Return in what the updates of the named parameters differ; no causes if no formula explains both sides."""
     sides = Side("torch", reference), Side("keras", candidate)
     for name in names[:TRIED]:
         for optimizer in _optimizers_to_try(sides, name):
             ask = _asked(sides, name, optimizer)
-            answer = explain.compare(ask.formula, ask.reference, ask.candidate) if ask else None
+            answer = explain.compare(ask.formula, *ask.both) if ask else None
             if ask and answer and answer.changes and answer.settings:
-                follow = [each for each in names if _follows(_asked(sides, each, optimizer), answer.settings)]
+                asked = {each: _asked(sides, each, optimizer) for each in names}
+                follow = [each for each, other in asked.items() if other and explains(other, answer.settings)]
                 if len(follow) >= min(NEEDED, len(names)):
                     found = [entries.cause(ask, change, ("torch", "keras")) for change in _telling(answer.changes)]
                     return ExplainedUpdates(found, frozenset([*follow, RATE]))
     return ExplainedUpdates([], frozenset())
-
-
-def _follows(question: Question | None, settings: Both) -> bool:
-    return question is not None and explains(question, settings)
 
 
 def _telling(changes: Sequence[Change]) -> list[Change]:
@@ -275,8 +263,7 @@ def _optimizers_to_try(sides: tuple[Side, Side], name: str) -> Iterator[schema.O
 def _asked(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> Question | None:
     """Return the question about a parameter's updates, without the optimizer's state; None where a side lacks them."""
     both = [_alone(observed, optimizer) for side in sides if (observed := observe(side, name))]
-    formula = FORMULAS[type(optimizer).__name__.lower()]
-    return Question.of(keys.UPDATE, name, formula, both) if len(both) == len(sides) else None
+    return Question(keys.UPDATE, name, formula(both[0].case), both) if len(both) == len(sides) else None
 
 
 def _alone(updates: Updates, optimizer: schema.Optimizer) -> Updates:

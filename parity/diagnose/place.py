@@ -18,10 +18,7 @@ def responsible_module(first: Divergence, unequal: Collection[Unequal], modules:
     else than on the other side: a forgotten shortcut, for example. If the caller's own input differs already, the fault
     lies with the caller's caller, and so on.
 
-    Args:
-        first: the first tensor that differs.
-        unequal: all tensors that differ.
-        modules: the kinds of the recorded modules, by path.
+    `unequal`: all tensors that differ. `modules`: the kinds of the recorded modules, by path.
     """
     name = plain(first.name)
     if first.kind != "input" or name not in modules:
@@ -45,11 +42,8 @@ def unless_untold(
     That is so if functions make what its module is given of what other modules around it have returned, as in an
     attention before its last projection, and the result could not be compared.
 
-    Args:
-        first: the first tensor that differs.
-        unshared: the keys of those inputs of modules that no other module returned, and that could not be compared.
-        recorded: the keys of all tensors that the reference recorded in this step, in order.
-        modules: the kinds of the recorded modules, by path.
+    `unshared`: the keys of those inputs of modules that no other module returned, and that could not be compared.
+    `recorded`: the keys of all tensors that the reference recorded in this step, in order.
     """
     name = plain(first.name)
     owner = around(name, modules)
@@ -68,9 +62,7 @@ def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> D
 
     Too much noise is noticed only in tensors where it is large enough to be seen, but it may have begun earlier.
 
-    Args:
-        first: the first tensor that differs.
-        noisier: by side, the keys of the tensors that are noisier there, in execution order.
+    `noisier`: by side, the keys of the tensors that are noisier there, in execution order.
     """
     for tensors in noisier.values():
         if first.step == 0 and keys.key(first.kind, first.name) in tensors:

@@ -37,20 +37,18 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Ask how the replicas' gradients were reduced, where both the local and the reduced ones were recorded."""
     reduced = [tensor for tensor in sides.of("gradient") if not tensor.name.endswith(keys.LOCAL)]
     for tensor in most_informative(sides, reduced):
-        both = (observe(side, tensor.name, tensor.step or 0, tensor.replica) for side in sides.both)
-        yield Question.of("gradient", tensor.name, FORMULA, both)
+        both = [observe(side, tensor.name, tensor.step or 0, tensor.replica) for side in sides.both]
+        yield Question("gradient", tensor.name, FORMULA, both)
 
 
 def observe(side: Side, name: str, step: int, replica: int) -> Reduction | None:
     """Return a reduced gradient and the replicas' gradients; None where either was not recorded."""
     gradient = side.value(f"gradient/{name}", step, replica)
     files = [side.tensors(step, other) for other in side.replicas]
-    suffix = keys.LOCAL
-    names = [key[len("gradient/") : -len(suffix)] for key in files[replica] if key.endswith(suffix)]
     local = {
-        parameter: tuple(file[key] for file in files)
-        for parameter in names
-        if all((key := f"gradient/{parameter}{suffix}") in file for file in files)
+        key.removeprefix("gradient/").removesuffix(keys.LOCAL): tuple(file[key] for file in files)
+        for key in files[replica]
+        if key.endswith(keys.LOCAL) and all(key in file for file in files)
     }
     samples = tuple(np.size(file.get("sample/indices", ())) for file in files)
     if gradient is None or name not in local:
@@ -139,10 +137,10 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
     yield reduction.case.clip_norm or math.inf
     if reduction.case.clip_norm:
         whole = {**settings, "scope": "none", "elementwise": False}
-        factor = solve.scale(_reduced(reduction, **whole)["gradient"], reduction.seen["gradient"].value)
-        if factor is not None and 0 < factor < 1:
-            norm = _norm(np.sum(parts, axis=0) for parts in reduction.local.values())
-            yield factor * (norm + settings["epsilon"])
+        for factor in solve.scale(_reduced(reduction, **whole)["gradient"], reduction.seen["gradient"].value):
+            if 0 < factor < 1:
+                norm = _norm(np.sum(parts, axis=0) for parts in reduction.local.values())
+                yield factor * (norm + settings["epsilon"])
 
 
 def times(factor: Callable[[schema.Case], float]) -> Values:

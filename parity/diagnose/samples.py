@@ -17,6 +17,7 @@ from parity.diagnose.topic import Question, Side, Sides, joined
 Step = list[Indices]  # the samples of one step, by replica
 SHUFFLED: Final = "shuffled"
 IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "contiguous parts of each batch", "round robin", "contiguous parts of each epoch"
+PADDINGS: Final = ("first samples repeated", "last samples left out", "none")  # of an epoch
 WHOLE_BATCHES: Final = "whole batches only"
 KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
     "all": lambda batch: batch,
@@ -35,7 +36,6 @@ class Samples(NamedTuple):
         seen: `indices`: of every step of replica 0, then of every step of replica 1, and so on.
     """
 
-    name: str
     size: int
     case: schema.Case
     seen: Mapping[str, Seen]
@@ -45,7 +45,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Ask which samples each replica drew."""
     if sides.of("sample"):
         size = batches.Dataset(sides.reference.case).size
-        yield Question.of("sample", "indices", FORMULA, (observe(side, size) for side in sides.both))
+        yield Question("sample", "indices", FORMULA, [observe(side, size) for side in sides.both])
 
 
 def observe(side: Side, size: int) -> Samples | None:
@@ -56,7 +56,7 @@ def observe(side: Side, size: int) -> Samples | None:
         for step in range(side.case.steps)
         if "sample/indices" in side.tensors(step, replica)
     ]
-    return Samples("indices", size, side.case, {"indices": seen(joined(drawn))}) if drawn else None
+    return Samples(size, side.case, {"indices": seen(joined(drawn))}) if drawn else None
 
 
 def _check(samples: Samples) -> None:
@@ -199,11 +199,7 @@ FORMULA: Final[Formula[Samples]] = Formula(
         Trait("replicas", "shard.rotated", _replicas),
         Trait("epochs", "sampler.epoch", choices("each epoch shuffled anew", "the same order in each epoch")),
         Trait("dealt", "sampler.order", _dealt),
-        Trait(
-            "padding",
-            "sampler.padding",
-            choices_if(_are_uneven, "first samples repeated", "last samples left out", "none"),
-        ),
+        Trait("padding", "sampler.padding", choices_if(_are_uneven, *PADDINGS)),
         Trait("steps", "sampler.repeated", choices("new samples in each step", "the first step's samples again")),
         Trait("first", "sampler.offset", choices(0, 1)),
         Trait("kept", "sampler.drop_last", choices(*KEPT)),

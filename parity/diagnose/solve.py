@@ -45,13 +45,8 @@ def constant(
 ) -> Iterator[float]:
     """Yield the value of setting `name` under which `predict` comes nearest; nothing if too little depends on it.
 
-    Args:
-        predict: the formula.
-        observation: what it has to reproduce.
-        settings: the values of the other settings.
-        name: the setting to solve for.
-        starts: values to start from; the best of them is refined.
-        among: fit only the recorded values whose names begin with this.
+    `settings`: the values of the other settings. `starts`: values to start from; the best of them is refined.
+    `among`: fit only the recorded values whose names begin with this.
     """
 
     def at(value: float) -> Point:
@@ -73,11 +68,10 @@ def constant(
     yield point.value
 
 
-def scale(source: Array, target: Array) -> float | None:
-    """Return the factor from one array to another of its shape, by least squares; None if there are too few values."""
-    if source.shape != target.shape or np.count_nonzero(source) < ENOUGH:
-        return None
-    return float(np.vdot(source, target) / np.vdot(source, source))
+def scale(source: Array, target: Array) -> Iterator[float]:
+    """Yield the least-squares factor from one array to another of its shape; nothing if there are too few values."""
+    if source.shape == target.shape and np.count_nonzero(source) >= ENOUGH:
+        yield float(np.vdot(source, target) / np.vdot(source, source))
 
 
 def multiple(source: Array, target: Array) -> float | None:

@@ -5,7 +5,7 @@ needs of the traces it puts together itself, as its own observation.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,12 +96,12 @@ class Side:
         is_pair = isinstance(self.case.model, Pair)
         return tensor is None or (is_pair and unequal.kind == "gradient" and not np.any(tensor))
 
-    def value(self, key: str, step: int | None, replica: int = 0, stored: float = 0.0) -> Seen | None:
+    def value(self, key: str, step: int | None, replica: int = 0) -> Seen | None:
         """Return a tensor as evidence; None if it was not recorded, or is too large for the search's many copies."""
         high = self.tensors(step, replica).get(key)
         if high is None or high.size > MOST_SEEN:
             return None
-        return seen(high, self.tensors(step, replica, "low").get(key), stored)
+        return seen(high, self.tensors(step, replica, "low").get(key))
 
 
 class Sides(NamedTuple):
@@ -148,9 +148,8 @@ class Question(NamedTuple):
         kind: the kind of the tensor that differs (keys.py lists the kinds).
         where: the module or tensor at which a cause would be reported.
         formula: recomputes the observation under each setting.
-        reference: the reference's observation, for which the formula is made; None if it has not recorded what the
-            formula needs. Then the question is not asked.
-        candidate: the same observation of the candidate.
+        both: the observations of the reference, for which the formula is made, and of the candidate; None of a side
+            that has not recorded what the formula needs. Then the question is not asked.
         own_key: the key of what is explained, where it is not that of `where`.
         answer: what explains the difference, where it is known without a search.
         is_later: whether functions between modules make the tensor, and made it alike in the first step: then it may
@@ -160,17 +159,10 @@ class Question(NamedTuple):
     kind: str
     where: str
     formula: Formula[Any]
-    reference: Any
-    candidate: Any
+    both: Sequence[Any]
     own_key: str = ""
     is_later: bool = False
     answer: Explained | None = None
-
-    @classmethod
-    def of(cls, kind: str, where: str, formula: Formula[Any], both: Iterable[Any], own_key: str = "") -> "Question":
-        """Return the question with the observations of both sides, the reference's first."""
-        reference, candidate = both
-        return cls(kind, where, formula, reference, candidate, own_key)
 
     @property
     def tensor(self) -> str:

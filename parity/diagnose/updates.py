@@ -34,7 +34,6 @@ class Updates(NamedTuple):
         squares: the squares of the gradients, where the optimizer squares each row of a repeated id by itself.
     """
 
-    name: str
     initial: Array
     gradients: tuple[Array, ...]
     case: schema.Case
@@ -47,23 +46,22 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
     """Return a parameter's updates over the steps whose gradients are all recorded; None if it is not of numbers."""
     initial = side.tensors(None, replica).get(f"parameter/{name}")
     gradients = list(_gradients(side, name, replica))
-    squares = list(_gradients(side, f"{name}{keys.SQUARES}", replica))
-    for step, applied in enumerate(_gradients(side, f"{name}{keys.APPLIED}", replica)):
-        gradients[step] = applied
+    for step, gradient in enumerate(_gradients(side, f"{name}{keys.APPLIED}", replica)):
+        gradients[step] = gradient
     if initial is None or initial.dtype == bool or not gradients:
         return None
     values: dict[str, Seen] = {}
     for step in {0, len(gradients) - 1}:
         values |= _step_values(side, name, step, replica, initial)
-    sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
-    first, *others = (_some_rows(array, initial.shape) for array in (initial, *gradients, *squares))
-    if not sampled:
+    if not values:
         return None
+    sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
+    first, *applied = (_some_rows(array, initial.shape) for array in (initial, *gradients))
+    squares = [_some_rows(array, initial.shape) for array in _gradients(side, f"{name}{keys.SQUARES}", replica)]
     settings = _settings(side, name, len(gradients))
     if settings and squares:
         settings = {**settings, "gradient": "IndexedSlices"}
-    gradients, squares = others[: len(gradients)], others[len(gradients) :]
-    return Updates(name, first, tuple(gradients), side.case, sampled, settings, tuple(squares))
+    return Updates(first, tuple(applied), side.case, sampled, settings, tuple(squares))
 
 
 def _settings(side: Side, name: str, steps: int) -> Settings | None:
@@ -133,29 +131,21 @@ class Replayed:
     def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
         """Return whether each side's updates of a parameter follow from its own gradients under some of these settings.
 
-        Args:
-            name: the parameter.
-            replica: the replica that recorded it.
-            frozen: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
-                only for a parameter that has no gradient on either side.
+        `frozen`: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
+        only for a parameter that has no gradient on either side.
         """
-        both = [observe(side, name, replica) for side in self._sides.both]
-        if both[0] is None or both[1] is None:
+        reference, candidate = (observe(side, name, replica) for side in self._sides.both)
+        if reference is None or candidate is None:
             return False
-        reference, candidate = both[0], both[1]
-        frozen = frozen or not any(
-            gradient.any() for updates in (reference, candidate) for gradient in updates.gradients
-        )
-        return any(
-            (frozen or settings[0][FROZEN] == settings[1][FROZEN])
-            and explains(ask._replace(reference=reference, candidate=candidate), settings)
-            for ask, settings in self._known
-        )
+        both = reference, candidate
+        frozen = frozen or not any(gradient.any() for updates in both for gradient in updates.gradients)
+        known = (each for each in self._known if frozen or each[1][0][FROZEN] == each[1][1][FROZEN])
+        return any(explains(ask._replace(both=both), settings) for ask, settings in known)
 
 
 def explains(question: Question, settings: Both) -> bool:
     """Return whether a pair of settings, one for each side, reproduces what a question is about."""
     return all(
         bits(observation.seen, residuals(question.formula, observation, side_settings)) >= NEEDED
-        for observation, side_settings in zip((question.reference, question.candidate), settings, strict=True)
+        for observation, side_settings in zip(question.both, settings, strict=True)
     )

@@ -36,8 +36,7 @@ class Junction:
     """A tensor between modules.
 
     Attributes:
-        name: its key.
-        earlier: the tensors of its shape that were recorded before it, by key.
+        earlier: the tensors that were recorded before it and that it may be made of, by key.
         seen: the tensor itself, as `input`.
         names: the keys that stand for the same tensor as another one in the reference, with the first such key. As the
             reference does not tell which of them it takes, the candidate may take any.
@@ -45,12 +44,16 @@ class Junction:
             its axes in several ways. A sum has at most one of them.
     """
 
-    name: str
     earlier: Mapping[str, Array]
     case: schema.Case
     seen: Mapping[str, Seen]
     names: Mapping[str, str] = field(default_factory=dict)
     broadcast: Mapping[str, list[Array]] = field(default_factory=dict)
+
+    @property
+    def value(self) -> Array:
+        """Return the tensor itself."""
+        return self.seen["input"].value
 
     def tensors(self, term: str) -> list[Array]:
         """Return the tensors that a term of the sum stands for, without repeats: several if it has several names."""
@@ -66,17 +69,13 @@ class Junction:
     @functools.cached_property
     def probed(self) -> Array:
         """Return the indices of the elements on which sums are tried."""
-        size = _value(self).size
+        size = self.value.size
         return np.random.default_rng(0).integers(0, size, min(PROBES, size))
 
     @functools.cached_property
     def probes(self) -> dict[str, list[Array]]:
         """Return these elements of the tensors that each term stands for."""
         return {term: [array.flat[self.probed] for array in self.tensors(term)] for term in self.terms}
-
-    def chosen(self, terms: tuple[str, ...]) -> Iterator[tuple[Array, ...]]:
-        """Yield the probes of the terms of a sum, several if a term stands for several tensors."""
-        return itertools.product(*(self.probes[term] for term in terms))
 
     @functools.cached_property
     def sums(self) -> list["Sums"]:
@@ -89,15 +88,17 @@ class Junction:
         return list(_sums(self, itertools.permutations))
 
 
-def observe(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction | None, Junction | None]:
-    """Return a tensor between modules on both sides, each with those of its shape that were recorded before it."""
-    reference, candidate = (_recorded(side, key, step, replica) for side in sides.both)
-    names = repeated(reference.earlier) if reference else {}
-    named = [junction and replace(junction, names=names) for junction in (reference, candidate)]
-    return named[0], named[1]
+def observe(
+    sides: Sides, key: str, step: int, replica: int, chosen: Callable[[Junction], Junction]
+) -> tuple[Junction | None, Junction | None]:
+    """Return a tensor between modules on both sides, with those recorded before it that are `chosen` of all."""
+    recorded = (_recorded(side, key, step, replica) for side in sides.both)
+    reference, candidate = (junction and chosen(junction) for junction in recorded)
+    names = _repeated(reference.earlier) if reference else {}
+    return reference and replace(reference, names=names), candidate and replace(candidate, names=names)
 
 
-def repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
+def _repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
     """Return, for each tensor that equals an earlier one, the name of the first such tensor, by name."""
     first: dict[bytes, list[str]] = {}
     names: dict[str, str] = {}
@@ -112,19 +113,21 @@ def repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
 
 
 def _recorded(side: Side, key: str, step: int, replica: int) -> Junction | None:
-    value, earlier, broadcast = side.value(key, step, replica), {}, {}
-    if value is None:
+    """Return a tensor with all of its type that were recorded before it."""
+    if (value := side.value(key, step, replica)) is None:
         return None
-    for name, array in side.tensors(step, replica).items():
-        if name == key:
-            break
-        if array.dtype != value.value.dtype:
-            continue
-        if array.shape == value.value.shape:
-            earlier[name] = array
-        elif stretched := list(_stretched(array, value.value.shape)):
-            broadcast[name] = stretched
-    return Junction(key, earlier, side.case, {"input": value}, broadcast=broadcast)
+    before = itertools.takewhile(lambda item: item[0] != key, side.tensors(step, replica).items())
+    earlier = {name: array for name, array in before if array.dtype == value.value.dtype}
+    return Junction(earlier, side.case, {"input": value})
+
+
+def of_its_shape(junction: Junction) -> Junction:
+    """Return a tensor with those of its shape that were recorded before it, and those that can be stretched to it."""
+    shape = junction.value.shape
+    whole = {name: array for name, array in junction.earlier.items() if array.shape == shape}
+    smaller = ((name, array) for name, array in junction.earlier.items() if name not in whole)
+    stretched = {name: list(_stretched(array, shape)) for name, array in smaller}
+    return replace(junction, earlier=whole, broadcast={name: views for name, views in stretched.items() if views})
 
 
 def _stretched(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
@@ -139,8 +142,8 @@ def _stretched(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
 
 def _check(junction: Junction) -> None:
     shapes = {array.shape for array in junction.earlier.values()}
-    require(shapes <= {_value(junction).shape}, "earlier tensors of the same shape")
-    require(bool(_value(junction).any()), "something else than zeros, which any tensor of zeros explains")
+    require(shapes <= {junction.value.shape}, "earlier tensors of the same shape")
+    require(bool(junction.value.any()), "something else than zeros, which any tensor of zeros explains")
 
 
 def _predict(
@@ -156,7 +159,7 @@ def _predict(
     if added == "position":
         totals = [_with_position(junction, total) for total in totals]
     totals = [_rounded(total, rounded) for total in totals]
-    value = _value(junction)
+    value = junction.value
     return {"input": min(totals, key=lambda total: np.abs(total - value).max(initial=0.0))}
 
 
@@ -165,7 +168,7 @@ def _with_position(junction: Junction, total: Array) -> Array:
     axis = junction.case.model.batch_axis
     # With a single sample, any difference is the same in every sample.
     require(total.ndim > axis and total.shape[axis] > 1, "several samples")
-    position = (_value(junction) - total).take([0], axis)
+    position = (junction.value - total).take([0], axis)
     if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
         raise NotApplicable("nothing is added")
     return np.asarray(total + position)
@@ -181,10 +184,10 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
 
     They are tried on a sample of the elements, many at a time, since there are many pairs.
     """
-    if settings["added"] == "position" or not _value(junction).size:
+    if settings["added"] == "position" or not junction.value.size:
         yield from ((name,) for name in junction.terms[::-1])
         return
-    target = _value(junction).flat[junction.probed]
+    target = junction.value.flat[junction.probed]
     for sums in junction.ordered if settings["operation"] in ORDERED else junction.sums:
         yield from (sums.terms[number] for number in _fitting(sums, target, settings))
 
@@ -212,7 +215,8 @@ def _sums(junction: Junction, arranged: Callable[[Iterable[int], int], Iterator[
         ordered = (each if arranged is itertools.permutations else sorted(each) for each in places)
         terms = (tuple(names[place] for place in each) for each in ordered)
         while some := list(itertools.islice(terms, SETS)):
-            found = [(number, each) for number, own in enumerate(some) for each in junction.chosen(own)]
+            probes = [itertools.product(*(junction.probes[term] for term in own)) for own in some]
+            found = [(number, each) for number, own in enumerate(probes) for each in own]
             numbers, chosen = zip(*found, strict=True)
             yield Sums(some, np.array(numbers), [np.stack(each) for each in zip(*chosen, strict=True)])
 
@@ -258,8 +262,7 @@ def _scales(junction: Junction, settings: Settings) -> Iterator[float]:
     require(settings["terms"] is not UNSET, "terms")
     alone = {**settings, "added": "nothing", "scale": 1.0, "rounded": "nothing"}
     unscaled = _predict(junction, **alone)["input"]
-    if (scale := solve.scale(unscaled, _value(junction))) is not None:
-        yield scale
+    yield from solve.scale(unscaled, junction.value)
 
 
 def _together(operation: str, tensors: Iterable[Array]) -> Array:
@@ -278,10 +281,6 @@ def _bound(reference: str, candidate: str) -> str:
 def _precision(reference: str, candidate: str) -> str:
     """Return the cause for the precision that one side rounds to."""
     return f"precision.{candidate if reference == 'nothing' else reference}"
-
-
-def _value(junction: Junction) -> Array:
-    return junction.seen["input"].value
 
 
 FORMULA = Formula(

@@ -132,6 +132,6 @@ def of_inputs() -> Iterator[Example]:
     yield Example("input.precision", image, half, "float64", "float16")
     moved = observations.tensor(ids, np.concatenate([np.zeros((1, 4), int), ids[:-1]]))
     yield Example("input.shift", words, moved, same, "one later along axis 0")
-    target = observations.tensor(ids, ids, "target")
-    rolled = observations.tensor(ids, np.roll(ids, -1, axis=0), "target")
+    target = observations.tensor(ids, ids)
+    rolled = observations.tensor(ids, np.roll(ids, -1, axis=0))
     yield Example("input.shift", target, rolled, same, "one earlier along axis 0, cyclic")

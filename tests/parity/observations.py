@@ -101,7 +101,7 @@ def updates(
         found[f"learning_rate@{t}"] = seen(np.asarray(rate(t + 1) if callable(rate) else rate))
         for name, value in high[t].items():
             found[f"{name}@{t}"] = seen(value, low[t][name].astype(np.float64), float(np.abs(initial).max()) * (t + 1))
-    return Updates("parameter", initial, tuple(gradients), case, found)
+    return Updates(initial, tuple(gradients), case, found)
 
 
 def _trained(rule: Rule, initial: Array, gradients: list[Array], dtype: type) -> list[dict[str, Array]]:
@@ -116,7 +116,7 @@ def loss(case: schema.Case, outputs: Array, target: Array, *values: float) -> Lo
     """The loss of one batch, or of as many micro-batches as there are values."""
     count = len(values)
     parts = (tuple(np.array_split(array, count)) for array in (outputs, target))
-    return LossValue("loss", *parts, case, {"loss": seen(np.asarray(values))})
+    return LossValue(*parts, case, {"loss": seen(np.asarray(values))})
 
 
 def reduction(
@@ -141,12 +141,12 @@ def start(case: schema.Case, name: str, drawn: Array, value: Array, kind: str = 
 def samples(case: schema.Case, size: int, plan: list[list[Any]]) -> Samples:
     """The samples of each step and replica."""
     joined = np.concatenate([np.asarray(step[replica]) for replica in range(case.replicas) for step in plan])
-    return Samples("indices", size, case, {"indices": seen(joined)})
+    return Samples(size, case, {"indices": seen(joined)})
 
 
-def tensor(other: Array, value: Array, name: str = "input") -> Input:
+def tensor(other: Array, value: Array) -> Input:
     """What went in beside what went in elsewhere."""
-    return Input(name, other, case(), {"input": seen(value)})
+    return Input(other, case(), {"input": seen(value)})
 
 
 def blurred(observation: Any, like: Any) -> Any:

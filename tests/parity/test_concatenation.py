@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from parity.config import cases
 from parity.diagnose import explain, forward
 from parity.diagnose.formula import seen
-from parity.diagnose.forward import CONCATENATION, Joined
+from parity.diagnose.forward import CONCATENATION
+from parity.diagnose.wiring import Junction
 
+CASE = cases.resolve("simple_block/single")
 draw = np.random.default_rng(0).normal
 PARTS = {
     "activation/a": draw(size=(2, 3, 4)),
@@ -16,11 +19,11 @@ PARTS = {
 A, B, C = PARTS.values()
 
 
-def joined(*arrays: np.ndarray, axis: int = 1, earlier: dict[str, np.ndarray] = PARTS) -> Joined:
-    return Joined("input/head", earlier, {}, {"input": seen(np.concatenate(arrays, axis))})
+def joined(*arrays: np.ndarray, axis: int = 1, earlier: dict[str, np.ndarray] = PARTS) -> Junction:
+    return Junction(earlier, CASE, {"input": seen(np.concatenate(arrays, axis))})
 
 
-def changes(reference: Joined, candidate: Joined) -> list[tuple]:
+def changes(reference: Junction, candidate: Junction) -> list[tuple]:
     found = explain.compare(CONCATENATION, reference, candidate)
     assert found.known
     return [(change.cause, change.reference, change.candidate) for change in found.changes]

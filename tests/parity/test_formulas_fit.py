@@ -102,7 +102,8 @@ def examples() -> Iterator[tuple[str, Formula[Any], Any]]:
     for _, each in test_causes_training.ALL:
         seen, formula = each.reference, test_causes_training.formula(each.reference)
         later = " in a later step" if getattr(seen, "before", None) is not None else ""
-        yield f"{type(seen).__name__} {seen.name} {seen.case.strategy} {formula.predict.__name__}{later}", formula, seen
+        name = getattr(seen, "name", next(iter(seen.seen.values())).value.dtype)
+        yield f"{type(seen).__name__} {name} {seen.case.strategy} {formula.predict.__name__}{later}", formula, seen
     yield "wiring", wiring.FORMULA, test_wiring.junction(test_wiring.X)
     matrix = normal(24, 24)
     out_proj = start(case("transformer/single"), "layer.out_proj.weight", matrix, matrix)
@@ -150,7 +151,7 @@ def test_settings_of_the_other_side_may_not_fit(formula: Formula[Any], setting: 
 
 def test_micro_batches_have_the_same_axes() -> None:
     """Else the classes of one lie on an axis that the other does not have."""
-    whole = EXAMPLES["LossValue loss single _cross_entropy"][1]
+    whole = EXAMPLES["LossValue float64 single _cross_entropy"][1]
     target = np.zeros((2, 4, 5), np.int64)
     outputs = normal(2, 4, 3, 5), normal(2, 3)
     mixed = whole._replace(outputs=outputs, targets=(target, np.zeros(2, np.int64)))
@@ -161,7 +162,7 @@ def test_micro_batches_have_the_same_axes() -> None:
     ("kind", "output", "target"), [("mse", normal(2, 1), np.zeros(0)), ("cross_entropy", normal(3), np.zeros((), int))]
 )
 def test_a_loss_without_samples_does_not_fit(kind: str, output: Array, target: Array) -> None:
-    whole = EXAMPLES["LossValue loss single _cross_entropy"][1]
+    whole = EXAMPLES["LossValue float64 single _cross_entropy"][1]
     nothing = whole._replace(outputs=(output,), targets=(target,), case=case("transformer/single"))
     formula = losses.FORMULAS[kind]
     ask(formula, nothing, explain.usual_settings(formula, nothing))
@@ -176,7 +177,7 @@ def test_rows_that_the_heads_do_not_divide_do_not_fit() -> None:
 
 def test_a_batch_of_fewer_samples_than_replicas_does_not_fit() -> None:
     small = case("simple_block/all_reduce", data={"batch": 1}, devices=3)
-    observation = EXAMPLES["Samples indices all_reduce _predict"][1]._replace(case=small)
+    observation = EXAMPLES["Samples int64 all_reduce _predict"][1]._replace(case=small)
     ask(samples.FORMULA, observation, {})
 
 

@@ -15,7 +15,7 @@ def answer(tensor: str, torch: tuple[str, ...], keras: tuple[str, ...], **other:
     settings = {**usual, "terms": torch}, {**usual, **other, "terms": keras}
     changes = [Change("terms", "module.wiring", torch, keras, 30.0, 0.0)]
     changes += [Change(name, "module.scale", usual[name], value, 30.0, 0.0) for name, value in other.items()]
-    ask = Question.of("activation", tensor, wiring.FORMULA, (None, None))
+    ask = Question("activation", tensor, wiring.FORMULA, (None, None))
     return ask, Explained(False, tuple(changes), (), settings=settings)
 
 

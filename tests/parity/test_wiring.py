@@ -22,7 +22,7 @@ POSITIONS = draw(size=(5, 1, 8))
 
 
 def junction(value: np.ndarray, earlier: dict[str, np.ndarray] = EARLIER) -> wiring.Junction:
-    return wiring.Junction("input/layer.norm", earlier, CASE, {"input": seen(value)})
+    return wiring.Junction(earlier, CASE, {"input": seen(value)})
 
 
 def causes_of(reference: np.ndarray, candidate: np.ndarray, earlier: dict[str, np.ndarray] = EARLIER) -> list[str]:

@@ -79,11 +79,7 @@ COPIES = ("clone", "_unsafe_view", "_to_copy", "lift_fresh", "detach", "alias")
 
 
 def recorded(replay: Callable[[], Any]) -> Recording:
-    """Call `replay` and return the ops that it executes.
-
-    Args:
-        replay: calls the module again, in float64, and returns its outputs, or arrays of their numbers.
-    """
+    """Return the ops of `replay`, which calls the module again in float64 and returns its outputs or their numbers."""
     with sdpa_kernel(SDPBackend.MATH), _Ops() as ops:
         outputs = replay()
     return ops.recording([outputs] if isinstance(outputs, np.ndarray) else tensors(outputs))

@@ -66,7 +66,7 @@ class Live(live.Live):
     exchanged = staticmethod(exchanged_arguments)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
-        super().__init__(built, inputs, training, later, tree.named(built.model))
+        super().__init__(built, lambda: built.call(inputs, training, Observer()), later, tree.named(built.model))
         self._paths = {module: path for path, module in self._modules.items()}
         calls.observed(self._modules, self._on_call, self._on_return)
 
@@ -90,10 +90,6 @@ class Live(live.Live):
         module = self._modules[path]
         sizes = {size for parameter in module.parameters(recurse=False) for size in parameter.shape}
         return Owner(path, tree.kind(module), module, sizes)
-
-    def _whole(self) -> Any:
-        self._built.reset_variables()  # not the attributes, which an experiment may have set
-        return self._built.call(self._inputs, self._training, Observer())
 
     def _run(self, call: Callable[[], Any]) -> Any:
         if not self._is_later:

@@ -18,21 +18,7 @@ from torch.overrides import TorchFunctionMode
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.masks import HIDDEN
-from parity.diagnose.experiment.operations import (
-    COUNTED,
-    FUNCTION,
-    JOIN,
-    ORDER,
-    PADDING,
-    RESHAPE,
-    SPLIT,
-    SUM,
-    TRANSPOSE,
-    Axis,
-    Margins,
-    Operation,
-    Order,
-)
+from parity.diagnose.experiment.operations import Axis, Margins, Operation, Order
 from torch_impl.instruments import source
 from torch_impl.record import calls
 
@@ -70,12 +56,10 @@ Given = dict[str, Any]  # the arguments of a function by name
 
 
 def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
-    """Return the ops of a call that can be done in another way.
+    """Return the ops of `replay`, which calls a module again, that can be done in another way.
 
-    Args:
-        replay: calls the module again.
-        place: returns the path of the innermost module that is being called.
-        is_paused: whether what is running now is to be left out.
+    `place` returns the path of the innermost module that is being called, and `is_paused` whether what is running now
+    is to be left out.
     """
     found: list[Operation] = []
 
@@ -138,20 +122,22 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     elif name in RESHAPES:
         others = {order.text: partial(_reordered, order, result.shape) for order in ways.orders(x.shape, result.shape)}
         if others:
-            yield Operation(name, number, ORDER, RESHAPE, RESHAPE, others)
+            yield Operation(name, number, ways.ORDER, ways.RESHAPE, ways.RESHAPE, others)
     elif name in SUMS:
         both = zip((ways.FIRST, ways.SECOND), range(len(args)), strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
         if len(whole) > 1:
-            yield Operation(name, number, SUM, "module", name, whole)
+            yield Operation(name, number, ways.SUM, "module", name, whole)
     elif name in TRANSPOSES:
         turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
-        others = {RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
-        yield Operation(name, number, ORDER, RESHAPE, TRANSPOSE, others)
+        others = {ways.RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
+        yield Operation(name, number, ways.ORDER, ways.RESHAPE, ways.TRANSPOSE, others)
     elif name == ATTENTION:
-        yield Operation(name, number, FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
+        yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
     if name in FUNCTIONS or _kind(name) in POOLS:
-        yield Operation(name, number, FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
+        yield Operation(
+            name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]}
+        )
 
 
 def _of_parts(name: str, number: int, args: tuple, result: Any) -> Iterator[Operation]:
@@ -162,16 +148,15 @@ def _of_parts(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
     is_join = name in JOINS
     parts = args[0] if is_join and args else result
     shapes = [part.shape for part in parts] if isinstance(parts, (tuple, list)) else []
-    way, kind = (_joined, JOIN) if is_join else (_apart, SPLIT)
+    way, kind = (_joined, ways.JOIN) if is_join else (_apart, ways.SPLIT)
     orders = ways.arrangements(len(shapes)).items()
     others = {text: partial(way, to) for text, to in orders if is_join or [shapes[each] for each in to] == shapes}
     if others:
-        yield Operation(name, number, ORDER, kind, "as they are", others)
+        yield Operation(name, number, ways.ORDER, kind, "as they are", others)
 
 
 def _joined(order: Sequence[int], function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    joined: torch.Tensor = function([args[0][number] for number in order], *args[1:], **kwargs)
-    return joined
+    return function([args[0][number] for number in order], *args[1:], **kwargs)
 
 
 def _apart(order: Sequence[int], function: Function, args: tuple, kwargs: Given) -> tuple[torch.Tensor, ...]:
@@ -201,8 +186,7 @@ def _may_fill(value: Any, shape: torch.Size) -> bool:
 
 
 def _alone(at: int, shape: torch.Size, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    alone: torch.Tensor = args[at]
-    return alone.expand(shape)
+    return args[at].expand(shape)
 
 
 def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
@@ -220,8 +204,8 @@ def _of_windows(name: str, number: int, given: Given, result: torch.Tensor) -> I
     others = {text: partial(PADDED[kind], ends) for text, ends in margins.items()}
     if kind == MAXIMUM:
         counted = {present: ways.padding(axes), ways.SAME: ways.same(axes)}
-        others |= {f"{text}{COUNTED}": partial(_maximum, 0.0, ends) for text, ends in counted.items()}
-    yield Operation(name, number, PADDING, name.replace(AVERAGE, "average_pool"), present, others)
+        others |= {f"{text}{ways.COUNTED}": partial(_maximum, 0.0, ends) for text, ends in counted.items()}
+    yield Operation(name, number, ways.PADDING, name.replace(AVERAGE, "average_pool"), present, others)
 
 
 def _of_pad(number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
@@ -232,7 +216,7 @@ def _of_pad(number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
         return
     present = tuple(zip(widths[-2::-2], widths[::-2], strict=True))
     others = {text: partial(_padded, ends) for text, ends in ways.widths(present).items()}
-    yield Operation(PAD, number, PADDING, "zero_padding", ways.told(present), others)
+    yield Operation(PAD, number, ways.PADDING, "zero_padding", ways.told(present), others)
 
 
 def _axes(kind: str, given: Given, made: Sequence[int]) -> list[Axis]:

@@ -94,11 +94,8 @@ def are_axes(value: Any) -> bool:
 def candidates(value: Any, theirs: Sequence[Any], words: Collection[str], functions: Mapping[str, Any]) -> list[Any]:
     """Return the values to try in place of a setting's, likely ones first, each once and never the present one.
 
-    Args:
-        value: the setting's present value.
-        theirs: the values of the other side's settings.
-        words: texts that the code around the setting compares with, or that the other side has.
-        functions: functions to try in place of a function, by name.
+    `theirs`: the values of the other side's settings. `words`: texts that the code around the setting compares with, or
+    that the other side has. `functions`: functions to try in place of a function, by name.
     """
     if isinstance(value, enum.Enum):
         found: Iterable[Any] = type(value)

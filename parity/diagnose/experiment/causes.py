@@ -87,18 +87,16 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
 
     Returns an empty list if no change was found on either side.
 
-    Args:
-        where: torch's path of the module.
-        kind: its kind.
-        torch: what torch's side has found.
-        keras: what Keras's side has found.
-        paths: torch's and Keras's path of the module that was called again.
+    `where` and `kind`: torch's path of the module, and its kind. `paths`: torch's and Keras's path of the module that
+    was called again.
     """
     torch, keras = (_of_kind(outcome, path, kind) for outcome, path in zip((torch, keras), paths, strict=True))
     sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
     if not sizes:
         return []
-    mine, theirs = (_fewest(outcome, min(sizes)) for outcome in (torch, keras))
+    mine, theirs = (
+        [found for found in outcome.found if len(found.changes) == min(sizes)] for outcome in (torch, keras)
+    )
     if len((mine or theirs)[0].changes) > 1:
         side, found = ("torch", mine[0]) if mine else ("keras", theirs[0])
         return [_entry(where, side, change, None, found, []) for change in found.changes]
@@ -133,10 +131,6 @@ def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
 
     found = [replace(each, changes=[renamed(change) for change in each.changes]) for each in outcome.found]
     return replace(outcome, found=found)
-
-
-def _fewest(outcome: Outcome, size: int) -> list[Found]:
-    return [found for found in outcome.found if len(found.changes) == size]
 
 
 def _both(where: str, kind: str, mine: list[Found], theirs: list[Found]) -> Cause:

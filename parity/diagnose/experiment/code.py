@@ -66,7 +66,7 @@ def functions(run: Executed) -> Iterator[Knob]:
     """
     code = run.function.__code__
     for number, name in enumerate(code.co_names):
-        if name in FUNCTIONS and (lookups := lookups_of(code, name)):
+        if name in FUNCTIONS and (lookups := list(lookups_of(code, name))):
             words = (LEFT_OUT,) if name in ACTIVATIONS else ()
             alone = [(each.line, _renamed_at(each)) for each in lookups if each.can_change]
             changes = [(lookups[0].line, _renamed(number)), *(alone if len(lookups) > 1 else [])]
@@ -129,18 +129,18 @@ def signs(sign: str) -> list[str]:
     return [other for other in dict.fromkeys(others) if other != sign]
 
 
-def _arguments(template: str, signs: tuple[str, ...]) -> dict[str, int]:
+def _arguments(*signs: str) -> dict[str, int]:
     """Return the argument of the instruction to which each sign is compiled by this Python."""
     arguments: dict[str, int] = {}
     for sign in signs:
-        code = compile(template.format(sign), "", "eval")
+        code = compile(f"a {sign} b", "", "eval")
         operation = next(each for each in dis.get_instructions(code) if each.opname in ("BINARY_OP", "COMPARE_OP"))
         assert operation.arg is not None
         arguments[sign] = operation.arg
     return arguments
 
 
-BINARY: Mapping[str, int] = _arguments("a {} b", ("+", "-", "*", "/", "//", "**", "@", "%"))
+BINARY: Mapping[str, int] = _arguments("+", "-", "*", "/", "//", "**", "@", "%")
 # Instructions that leave one of the two operands on the stack.
 ALONE: Mapping[str, bytes] = {
     FIRST: bytes([dis.opmap["POP_TOP"], 0, dis.opmap["NOP"], 0]),
@@ -156,7 +156,7 @@ MISTAKEN: Mapping[str, tuple[str, ...]] = {
     "**": ("*",),
     "@": ("*",),
 }
-COMPARED: Mapping[str, int] = _arguments("a {} b", ("<", "<=", ">", ">=", "==", "!="))
+COMPARED: Mapping[str, int] = _arguments("<", "<=", ">", ">=", "==", "!=")
 
 
 def _with(number: int) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:

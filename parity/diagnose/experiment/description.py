@@ -15,7 +15,6 @@ from parity.core.errors import TraceError
 from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import (
     FLOAT32,
-    Difference,
     Parting,
     first_difference,
     matched,
@@ -66,14 +65,9 @@ def description(torch: Path, keras: Path, weights: Iterable[Array]) -> Descripti
         lines=(_lines(difference.torch), _lines(difference.keras)),
         places=places(difference),
         line=difference.keras.line if difference.keras else difference.ends[1],
-        rounds=_rounding(difference),
+        rounds=rounding(difference) if difference.apart is not None and difference.apart <= FLOAT32 else "",
         named=named(difference, weights),
     )
-
-
-def _rounding(difference: Difference) -> str:
-    is_small = difference.apart is not None and difference.apart <= FLOAT32
-    return rounding(difference) if is_small else ""
 
 
 def _lines(parting: Parting | None) -> list[str]:

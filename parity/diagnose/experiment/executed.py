@@ -7,7 +7,7 @@ import dis
 import gc
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -64,10 +64,8 @@ def executed(
 ) -> tuple[list[Executed], set[str]]:
     """Call, and return the functions that it ran through, in order, and all names that their code refers to.
 
-    Args:
-        call: what is called.
-        is_models: whether a file belongs to the model's code: neither a framework, nor Python, nor this project.
-        is_paused: whether what is running now is to be left out.
+    `is_models`: whether a file belongs to the model's code: neither a framework, nor Python, nor this project.
+    `is_paused`: whether what is running now is to be left out.
     """
     calls: dict[types.CodeType, str] = {}
     names: set[str] = set()
@@ -130,37 +128,25 @@ class Lookup(NamedTuple):
 
     Attributes:
         offset: its place in the code.
-        arg: its argument, which holds the number of the name, shifted by `shift` bits.
         line: its line in the source.
-        further: the number of a name that is added to the code's.
+        argument: its argument with the number of a name that is added to the code's in place of its own.
+        can_change: whether both arguments fit the byte that they have.
     """
 
     offset: int
-    arg: int
-    shift: int
     line: int
-    further: int
-
-    @property
-    def argument(self) -> int:
-        """Return the argument with the number of the added name in place of its own."""
-        flags = self.arg & ((1 << self.shift) - 1)
-        return (self.further << self.shift) | flags
-
-    @property
-    def can_change(self) -> bool:
-        """Return whether both arguments fit the byte that they have."""
-        return max(self.arg, self.argument) < 1 << 8
+    argument: int
+    can_change: bool
 
 
-def lookups_of(code: types.CodeType, name: str) -> list[Lookup]:
-    """Return the instructions that look up a name."""
-    return [
-        Lookup(each.offset, each.arg, _SHIFTS[each.opname], each.positions.lineno, len(code.co_names))
-        for each in dis.get_instructions(code)
-        if each.opname in _SHIFTS and each.argval == name and each.arg is not None
-        if each.positions and each.positions.lineno
-    ]
+def lookups_of(code: types.CodeType, name: str) -> Iterator[Lookup]:
+    """Yield the instructions that look up a name."""
+    of_name = (each for each in dis.get_instructions(code) if each.opname in _SHIFTS and each.argval == name)
+    for each in of_name:
+        if each.arg is not None and each.positions and each.positions.lineno:
+            shift = _SHIFTS[each.opname]  # the bits below the number are flags
+            argument = (len(code.co_names) << shift) | (each.arg & ((1 << shift) - 1))
+            yield Lookup(each.offset, each.positions.lineno, argument, max(each.arg, argument) < 1 << 8)
 
 
 def _shifts() -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import permutations
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,23 +10,6 @@ from parity.core.arrays import Array
 
 NEAR: Final = 2.0**-34  # of the largest value: what is nearer is equal
 MOST_AXES: Final = 5  # for more there are too many orders to try
-
-
-class Source(NamedTuple):
-    """A canonical input, and the order in which its axes are to be put."""
-
-    number: int
-    axes: tuple[int, ...]
-
-
-def source(own: Array, canonical: Sequence[Array]) -> Source | None:
-    """Return the canonical input that an input is a transposed copy of; None if it is of none."""
-    for number, array in enumerate(canonical):
-        for axes in permutations(range(own.ndim)) if own.ndim == array.ndim <= MOST_AXES else ():
-            moved = np.transpose(array, axes)
-            if moved.shape == own.shape and _same(moved, own):
-                return Source(number, axes)
-    return None
 
 
 def exchanged(
@@ -45,15 +28,25 @@ def exchanged(
         floats: returns the numbers of a tensor of floats; None of anything else.
         like: returns a tensor of an array's numbers, of the type of another tensor.
     """
-    own, changed, is_changed = [mine for mine, _ in known], list(leaves), False
+    changed, is_changed = list(leaves), False
     for number, leaf in enumerate(leaves):
         if (array := floats(leaf)) is not None:
-            if (canonical := source(array, own)) is None:
+            if (match := _match(array, known)) is None:
                 return None
-            mine, theirs = known[canonical.number]
-            changed[number] = like(np.transpose(theirs, canonical.axes), leaf)
+            mine, theirs, axes = match
+            changed[number] = like(np.transpose(theirs, axes), leaf)
             is_changed = is_changed or not near(mine, theirs)
     return changed if is_changed else None
+
+
+def _match(own: Array, known: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, tuple[int, ...]] | None:
+    """Return the pair of whose first tensor an input of floats is a transposed copy, and the order of its axes."""
+    for mine, theirs in known:
+        if own.ndim == mine.ndim <= MOST_AXES and mine.dtype.kind == "f":
+            for axes in permutations(range(own.ndim)):
+                if near(np.transpose(mine, axes), own):
+                    return mine, theirs, axes
+    return None
 
 
 def near(mine: Array, theirs: Array) -> bool:
@@ -64,9 +57,3 @@ def near(mine: Array, theirs: Array) -> bool:
     mine, theirs = np.where(finite, mine, 0.0), np.where(finite, theirs, 0.0)
     largest = max(np.abs(mine).max(initial=0.0), np.abs(theirs).max(initial=0.0))
     return bool(np.abs(mine - theirs).max(initial=0.0) <= NEAR * largest)
-
-
-def _same(one: Array, other: Array) -> bool:
-    if one.dtype.kind == "f" and other.dtype.kind == "f":
-        return near(one, other)
-    return one.dtype.kind != "f" and other.dtype.kind != "f" and np.array_equal(one, other)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from parity.core.groups import grouped
 from parity.core.patches import applied
 
-Scalar = bool | int | float | str
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
 WORD = re.compile(r"[A-Za-z_]\w{0,23}")
@@ -91,12 +90,12 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
     usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
     for name, value in list(own.items()):
         if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
-            change = assignment(own, name)
-            what = "callable" if isinstance(value, FUNCTIONS) else "attribute"
-            setting, is_size = name.lstrip("_"), type(value) is int and value in owner.sizes
-            place = owner.kind, owner.path
-            yield Knob(
-                setting, kind.__name__, "", value, what, change, class_words, *place, is_size, _default(kind, name)
+            yield named(own, name, owner)._replace(
+                name=name.lstrip("_"),
+                kind="callable" if isinstance(value, FUNCTIONS) else "attribute",
+                words=class_words,
+                is_size=type(value) is int and value in owner.sizes,
+                defaults=_default(kind, name),
             )
 
 
@@ -111,45 +110,33 @@ def _default(kind: type, name: str) -> tuple[Any, ...]:
 
 def configured(owner: Owner) -> Iterator[float]:
     """Yield the numbers with a point in the dicts and configurations that a module holds: it may be built by them."""
-    held = [value for value in vars(owner.module).values() if _is_configuration(value)]
+    held = [
+        value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        for value in vars(owner.module).values()
+        if isinstance(value, dict) or "config" in type(value).__name__.lower()
+    ]
     seen: set[int] = set()
     while held:
-        entries = _entries(held.pop())
+        entries = held.pop()
         if id(entries) not in seen:
             seen.add(id(entries))
             yield from (value for value in entries.values() if isinstance(value, float))
             held += [value for value in entries.values() if isinstance(value, dict)]
 
 
-def _is_configuration(value: Any) -> bool:
-    return isinstance(value, dict) or "config" in type(value).__name__.lower()
-
-
-def _entries(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
-
-
 def arguments(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
-    """Yield the arguments of the call that are settings.
+    """Yield the arguments of a module's call that are settings."""
+    yield from (named(given, name, owner) for name, value in given.items() if is_setting(value))
 
-    Args:
-        given: the arguments by name, which the next call takes from here.
-        owner: the module that is called.
-    """
-    of = type(owner.module).__name__
-    for name, value in given.items():
-        if is_setting(value):
-            change = assignment(given, name)
-            yield Knob(name, of, "", value, "argument", change, (), owner.kind, owner.path)
+
+def named(held: dict[str, Any], name: str, owner: Owner) -> Knob:
+    """Return an argument of a module's call, which takes its arguments from `held`, or an attribute as a setting."""
+    change, kind = assignment(held, name), type(owner.module).__name__
+    return Knob(name, kind, "", held[name], "argument", change, of=owner.kind, path=owner.path)
 
 
 def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
-    """Yield the float tensors among the arguments of a call, each of which can be what another of its shape is.
-
-    Args:
-        given: the arguments by name, which the next call takes from here.
-        owner: the module that is called.
-    """
+    """Yield the float tensors among the arguments of a call, each of which can be what another of its shape is."""
     floats = {name: value for name, value in given.items() if "float" in str(getattr(value, "dtype", ""))}
     for name, value in floats.items():
         others = {
@@ -158,9 +145,8 @@ def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
             if given[other] is not value and tuple(given[other].shape) == tuple(value.shape)
         }
         if others:
-            change = one_of(assignment(given, name), others)
-            of = type(owner.module).__name__
-            yield Knob(name, of, "", AS_GIVEN, "argument", change, tuple(others), owner.kind, owner.path)
+            knob = named(given, name, owner)
+            yield knob._replace(value=AS_GIVEN, changed=one_of(knob.changed, others), words=tuple(others))
 
 
 def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:

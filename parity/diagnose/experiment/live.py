@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from parity.core import ownership
 from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
@@ -22,10 +21,9 @@ class Live(ABC):
     """A built model with its weights, of which one module can be called again as in the first forward pass.
 
     Args:
-        built: the model, as its side has built it; it can be called, and brought back to its initial state.
-        inputs: what the first pass is given.
-        training: whether that is a pass of training.
-        later: what comes after it.
+        built: the model, as its side has built it; it can be brought back to its initial state.
+        first_pass: calls it as at first, and returns its outputs by name.
+        later: what comes after that.
         modules: the modules by path.
     """
 
@@ -33,8 +31,8 @@ class Live(ABC):
     base: type
     separator: str  # between the names of a path
 
-    def __init__(self, built: Any, inputs: dict[str, Array], training: bool, later: Any, modules: Mapping[str, Any]):
-        self._built, self._inputs, self._training, self._modules = built, inputs, training, modules
+    def __init__(self, built: Any, first_pass: Callable[[], Any], later: Any, modules: Mapping[str, Any]):
+        self._built, self._first_pass, self._modules = built, first_pass, modules
         self._later, self._is_later = later, False
         self._innocent: list[str] = []
         self._called: dict[str, None] = {}
@@ -85,12 +83,13 @@ class Live(ABC):
         """Return the arguments of a call by name, and a function that calls its module again with them."""
 
     @abstractmethod
-    def _whole(self) -> Any:
-        """Call the whole model as at first, with its initial state, and return its outputs by name."""
-
-    @abstractmethod
     def _run(self, call: Callable[[], Any]) -> Any:
         """Call the model, or a module of it, without a backward pass."""
+
+    def _whole(self) -> Any:
+        """Call the whole model as at first, with its initial state, and return its outputs by name."""
+        self._built.reset_variables()  # not the attributes, which an experiment may have set
+        return self._first_pass()
 
     def _arranged(self, array: Array) -> Array:
         return array
@@ -168,10 +167,6 @@ class Live(ABC):
     def is_paused(self) -> bool:
         """Return whether a module that returns the same on both sides is being called."""
         return self._paused > 0
-
-    def is_models(self, file: str) -> bool:
-        """Return whether a file belongs to the code of models, rather than to a framework, Python or this project."""
-        return ownership.is_models(file)
 
     def _takes_later(self, question: Question, evidence: Evidence) -> bool:
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""

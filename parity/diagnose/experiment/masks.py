@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, assignment, one_of
+from parity.diagnose.experiment.knobs import AS_GIVEN, INVERTED, LEFT_OUT, THEIRS, Knob, Owner, named, one_of
 from parity.runtime.experiment import Mask
 
 LARGEST: Final = 1 << 20  # elements
@@ -47,8 +47,7 @@ def knobs(
         like: makes a tensor of an array, of the type of another tensor.
     """
     for name, value in given.items():
-        of, change = type(owner.module).__name__, assignment(given, name)
-        knob = Knob(name, of, "", AS_GIVEN, "argument", change, of=owner.kind, path=owner.path)
+        knob = named(given, name, owner)._replace(value=AS_GIVEN)
         yield from of_value(value, knob, theirs, array, like)
 
 

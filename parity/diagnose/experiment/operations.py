@@ -72,9 +72,7 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
     These are all windows of one kind, to the same rule, and all calls of one function. A line is run several times
     where its function is, as for queries and keys.
 
-    Args:
-        found: the calls.
-        doing: a context manager within which calls are done in these ways.
+    `doing`: a context manager within which calls are done in these ways.
     """
     for operation in found:
         yield _knob([operation], tuple(operation.ways), doing)
@@ -82,8 +80,7 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
     for alike in grouped(with_line, lambda each: (each.source, each.name, each.what, each.before)).values():
         if len(alike) > 1:
             yield _knob(alike, tuple(alike[0].ways), doing)
-    for kind in dict.fromkeys(each.kind for each in found if each.what == PADDING):
-        alike = [each for each in found if each.kind == kind]
+    for alike in grouped((each for each in found if each.what == PADDING), lambda each: each.kind).values():
         if len(alike) > 1:
             yield _knob(alike, RULES, doing)
     for alike in grouped((each for each in found if each.what == FUNCTION), lambda each: each.name).values():
@@ -123,9 +120,7 @@ class Axis(NamedTuple):
 def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Margins]:
     """Return other paddings of an op, the likely ones first, by the text that tells them.
 
-    Args:
-        axes: the axes of the image, in the op that is done.
-        is_transposed: whether the op is a transposed convolution, of which only where it is cropped can be another.
+    `is_transposed`: whether the op is a transposed convolution, of which only where it is cropped can be another.
     """
     present, widths = padding(axes), range(max(axis.window for axis in axes))
     totals = [sum(pair) for pair in present]

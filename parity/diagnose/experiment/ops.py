@@ -77,9 +77,7 @@ def equal(one: Value, other: Value, grain: float = RELATIVE) -> bool:
     """Return whether two tensors hold the same numbers, to `grain` of a number's own magnitude."""
     if not one.size or not other.size or max(one.size, other.size) % min(one.size, other.size):
         return one.size == other.size
-    if one.is_mask and other.is_mask:
-        return _alike(one, other, grain) or opposite(one, other)
-    return _alike(one, other, grain)
+    return _alike(one, other, grain) or opposite(one, other)
 
 
 def opposite(one: Value, other: Value) -> bool:

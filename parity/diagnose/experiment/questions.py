@@ -46,10 +46,8 @@ def guilty(
     `which`: whether a cause is one of them.
     """
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
-    found, moved = (
-        [],
-        _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first]),
-    )
+    moved = _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first])
+    found = []
     for where in dict.fromkeys(cause.where for cause in filter(which, result.causes)):
         tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
@@ -83,15 +81,7 @@ def _place(tensor: Unequal, places: Mapping[str, str]) -> str:
 
 
 class Asked:
-    """Makes the questions to both sides of a pair.
-
-    Args:
-        torch: torch's survey.
-        matching: which tensors correspond.
-        unequal: all tensors that differ.
-        traces: the recordings, torch's first.
-        weights: which weights correspond.
-    """
+    """Makes the questions to both sides of a pair, from torch's survey, all that differs, and what corresponds."""
 
     def __init__(
         self,

@@ -156,7 +156,8 @@ class Search:
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
             if value is None and isinstance(tries.knob.value, float):
                 tries.found = self._default(tries, base)
-        is_same = result is not None and start is not None and _are_equal(result, start)
+        is_float = result is not None and result.dtype.kind == "f"
+        is_same = result is not None and start is not None and np.array_equal(result, start, equal_nan=is_float)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
 
     def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
@@ -174,21 +175,17 @@ class Search:
 
         Where a limit is off, many numbers do as well, so that none of them is the default.
         """
-
-        def does(number: float) -> bool:
-            return self._reproduces(self._left_under(*base, (tries.knob, number)))
-
         for number in filter(is_number, tries.values[tries.turn :]):
             if self._calls.is_over():
                 break
-            if number and does(number):
-                return None if does(2 * number) else number
+            if number and self._does(tries.knob, number, base):
+                return None if self._does(tries.knob, 2 * number, base) else number
         return None
 
     def _is_any_word(self, knob: Knob, base: tuple[Trial, ...]) -> bool:
         """Return whether a text that no code knows does it as well: it is enough that it is not the present one."""
         is_text = isinstance(knob.value, str) and knob.kind in TEXTS
-        return is_text and self._reproduces(self._left_under(*base, (knob, ANOTHER)))
+        return is_text and self._does(knob, ANOTHER, base)
 
     def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
         """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
@@ -227,21 +224,21 @@ class Search:
 
         An integer stays one.
         """
-
-        def does(near: float) -> bool:
-            return self._reproduces(self._left_under(*base, (knob, near)), SPARE)
-
-        if isinstance(knob.value, int) and does(round(number)):
+        if isinstance(knob.value, int) and self._does(knob, round(number), base, SPARE):
             return round(number)
         for digits in range(DIGITS):
             rounded = float(f"{number:.{digits}g}") if digits else 0.0
             for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
-                if does(near):
+                if self._does(knob, near, base, SPARE):
                     return near
         return number
 
     def _found(self, trials: tuple[Trial, ...]) -> Found:
         return Found(trials, bits_of(self._target, self._left_under(*trials)), self.before)
+
+    def _does(self, knob: Knob, value: Any, base: tuple[Trial, ...], needed: float = NEEDED) -> bool:
+        """Return whether the other side is reproduced with a value of a setting, under the base's changes."""
+        return self._reproduces(self._left_under(*base, (knob, value)), needed)
 
     def _missed(self, value: Array | None) -> float:
         """Return by how much a value misses the other side's, infinity if it is of another shape."""
@@ -269,7 +266,3 @@ class Search:
 def zeros(given: Any, *_: Any, **__: Any) -> Any:
     """Return zeros of the first argument's shape, in either framework."""
     return given * 0
-
-
-def _are_equal(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+from parity.core import ownership
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment.attempts import plain
@@ -48,7 +49,7 @@ class Known(NamedTuple):
 
 def known_settings(question: Question, live: Live) -> Known:
     """Return what can be changed in the module, which is called for it."""
-    run, read = executed(live.replay, live.is_models, live.is_paused)
+    run, read = executed(live.replay, ownership.is_models, live.is_paused)
     in_graphs = live.graph_settings(read, question.masks)
     named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
     named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]

@@ -156,14 +156,12 @@ def _besides(question: Question, search: Search, known: Known, further: Sequence
     base = _base(question.given, [*known.in_code, *further])
     if base is None:
         return Outcome(problem="what is given is not found again")
-    if search.reproduced(base):
-        return Outcome(settings=known.settings, same=True)
-    found = search.found(further, pairs=False, base=base)
-    if not found:
-        base = tuple(knobs.widened(trial, further) for trial in base)
-        if search.reproduced(base):
+    found: list[Found] = []
+    for changes in (base, tuple(knobs.widened(trial, further) for trial in base)):
+        if search.reproduced(changes):
             return Outcome(settings=known.settings, same=True)
-        found = search.found(further, pairs=False, base=base)
+        if found := search.found(further, pairs=False, base=changes):
+            break
     return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
 
 

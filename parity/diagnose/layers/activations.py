@@ -61,11 +61,6 @@ def _check(call: Call) -> None:
     require(call.inputs[0].shape == call.output.shape, "an output of the input's shape")
 
 
-def _others(function: str) -> tuple[str, ...]:
-    """Return a function's name, then the names of the functions that may stand in its place."""
-    return function, *(name for name in FUNCTIONS if name not in (function, "identity"))
-
-
 def _relu(call: Call, dropped: bool, function: str, slope: float, cap: float) -> dict[str, Array]:
     x = call.inputs[0]
     if dropped:
@@ -79,9 +74,7 @@ def _slopes(call: Call, settings: Settings) -> Iterator[float]:
     """Yield the slopes below zero to try: none, and the one that the output shows."""
     yield 0.0
     below = call.inputs[0] < 0
-    slope = solve.scale(call.inputs[0][below], call.output[below])
-    if slope is not None:
-        yield slope
+    yield from solve.scale(call.inputs[0][below], call.output[below])
 
 
 def _caps(call: Call, settings: Settings) -> Iterator[float]:
@@ -133,9 +126,7 @@ def _scales(call: Call, settings: Settings) -> Iterator[float]:
     x, y, axis = call.inputs[0], call.output, settings["axis"]
     _check_axis(call, axis)
     logs = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
-    scale = solve.scale(_centred(x, axis), _centred(logs, axis))
-    if scale is not None:
-        yield scale
+    yield from solve.scale(_centred(x, axis), _centred(logs, axis))
 
 
 def _centred(x: Array, axis: int) -> Array:
@@ -146,7 +137,7 @@ RELU = Formula(
     _relu,
     (
         Trait("dropped", "relu.dropped", choices(False, True)),
-        Trait("function", "activation.kind", choices(*_others("relu"))),
+        Trait("function", "activation.kind", choices(*list(FUNCTIONS)[1:])),  # the identity is a ReLU that is dropped
         Trait("slope", "relu.slope", _slopes),
         Trait("cap", "relu.cap", _caps),
     ),

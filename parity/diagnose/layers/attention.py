@@ -61,7 +61,7 @@ def _samples_first(x: Array, settings: Settings) -> Array:
 
 def _attended(call: Call, samples: slice, settings: Settings) -> Array:
     """Return the module's output for some samples, samples first."""
-    return _finished(call, _scored(call, samples, settings), samples, settings)
+    return _projected(call, _heads(call, _scored(call, samples, settings), samples, settings), settings)
 
 
 def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
@@ -107,15 +107,12 @@ def _joined(x: Array, settings: Settings) -> Array:
     return x.transpose(axes).reshape(n, t, heads * size)
 
 
-def _finished(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
-    """Return the module's output from the scores and values."""
-    return _projected(call, _heads(call, scored, samples, settings), settings)
-
-
 def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
     """Return the outputs of all heads, joined, before the output projection."""
     weights = _weights(scored.scores * _scale(call, settings), settings)
-    return _joined(weights * _dropout_factors(call, samples, weights.shape, settings) @ scored.values, settings)
+    count = _samples_first(call.inputs[0], settings).shape[0]
+    kept = dropout.factors(call, (count, *weights.shape[1:]), settings)[samples]
+    return _joined(weights * kept @ scored.values, settings)
 
 
 def _projected(call: Call, heads: Array, settings: Settings) -> Array:
@@ -163,12 +160,6 @@ def _mask(shape: tuple[int, ...], mask: str) -> Array:
     return allowed if mask == NO_MASK else np.triu(allowed)
 
 
-def _dropout_factors(call: Call, samples: slice, shape: tuple[int, ...], settings: Settings) -> Array:
-    """Return the factors of dropout on the attention weights."""
-    count = _samples_first(call.inputs[0], settings).shape[0]
-    return dropout.factors(call, (count, *shape[1:]), settings)[samples]
-
-
 def _masks(call: Call, settings: Settings) -> tuple[str, ...]:
     """Return the masks to try; the causal one first in the self-attention of a causal decoder."""
     own = "decoder" in call.name and call.name.endswith("self_attn")
@@ -204,13 +195,9 @@ def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
     usual = _scale(call, {**settings, "scale": BY_KEY_DIM})
 
     def predict(_: Call, **trial: Any) -> dict[str, Array]:
-        return {"output": _finished(call, scored, FIRST, trial)}
+        return {"output": _projected(call, _heads(call, scored, FIRST, trial), trial)}
 
     yield from solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
-
-
-def _rates(call: Call, settings: Settings) -> tuple[float, ...]:
-    return call.case.dropout, *dropout.RATES
 
 
 ATTENTION = Formula(
@@ -228,7 +215,7 @@ ATTENTION = Formula(
         Trait("bias", "attention.bias", choices("added", "left out", "only the input's", "only the output's")),
         Trait("out_proj", "attention.out_proj", choices("applied", "left out")),
         Trait("constants", "constant.precision", choices(*PRECISIONS)),
-        *dropout.traits(_rates),
+        *dropout.traits(lambda call, _: (call.case.dropout, *dropout.RATES)),
         Trait("scale", "attention.scale", _scales),
     ),
     _check,

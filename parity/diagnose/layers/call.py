@@ -84,8 +84,8 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
         name=module,
         kind=side.modules.get(module, ""),
         calls=tuple(calls),
-        parameters=_within(state or {}, "parameter", module),
-        buffers=_within(state or {}, "buffer", module),
+        parameters=_within(state, "parameter", module),
+        buffers=_within(state, "buffer", module),
         training=step < side.case.steps,
         replicas=_first_calls(side, layer, module, step),
         replica=replica,
@@ -93,7 +93,7 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
         step=step,
         seen={"output": output} | {name: value for name, value in updated.items() if value is not None},
         number=number,
-        held=tuple(_within(_state(side, step, r) or {}, "buffer", module) for r in side.replicas),
+        held=tuple(_within(_state(side, step, r), "buffer", module) for r in side.replicas),
     )
 
 
@@ -125,20 +125,20 @@ def _first_calls(side: Side, layer: Layer, module: str, step: int) -> tuple[Argu
     return tuple(calls[0] for calls in replicas if calls)
 
 
-def _state(side: Side, step: int, replica: int) -> Tensors | None:
-    """Return parameters and buffers as they were before a step; None where they were not recorded."""
+def _state(side: Side, step: int, replica: int) -> Tensors:
+    """Return parameters and buffers as they were before a step; none where they were not recorded."""
     before = None if step == 0 else step - 1
     for holder in (replica, 0):  # nn.DataParallel keeps them on device 0 only
         tensors = side.tensors(before, holder)
         if any(key.startswith("parameter/") for key in tensors):
             return tensors
-    return None
+    return {}
 
 
-def _lacks_state(side: Side, state: Tensors | None, module: str) -> bool:
+def _lacks_state(side: Side, state: Tensors, module: str) -> bool:
     """Return whether a module has parameters or buffers that were not recorded as they were, or not whole."""
     own = {key: array for key, array in side.recorded(None).items() if key.partition("/")[2].startswith(f"{module}.")}
-    return bool(own) and (state is None or any(isinstance(array, Summary) for array in own.values()))
+    return bool(own) and (not state or any(isinstance(array, Summary) for array in own.values()))
 
 
 def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:

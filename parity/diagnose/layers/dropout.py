@@ -53,7 +53,7 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["generator"] in _numbered(call, settings):
         return {"output": x * kept * _scale(settings)}
     require(settings["generator"] == _own(call), "the recorded mask")
-    require(_plausible(kept, x, settings["rate"]), "a number of dropped elements that is likely")
+    require(_plausible(call, settings["rate"]), "a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 
@@ -67,7 +67,7 @@ def _own(call: Call) -> str:
 
 def _numbered(call: Call, settings: Settings) -> Iterator[str]:
     """Yield the name of the recorded mask, if it is one of those that a pair's modules share; numbers begin at 1."""
-    if not isinstance(call.case.model, Pair) or not _plausible(call.output != 0, call.inputs[0], settings["rate"]):
+    if not isinstance(call.case.model, Pair) or not _plausible(call, settings["rate"]):
         return
     x, (seed, name) = call.inputs[0], (call.case.seed, random.mask_name(call.output.size))
     for number in range(MOST_MASKS):
@@ -90,9 +90,10 @@ def mask_number(generator: object) -> int | None:
     return int(text.partition(between)[0]) if text != str(generator) else None
 
 
-def _plausible(kept: Array, x: Array, rate: float) -> bool:
+def _plausible(call: Call, rate: float) -> bool:
     """Return whether the number of dropped elements is likely for the rate, and large enough to tell."""
-    count, dropped = np.count_nonzero(x), np.count_nonzero((x != 0) & ~kept)
+    given = call.inputs[0] != 0
+    count, dropped = np.count_nonzero(given), np.count_nonzero(given & (call.output == 0))
     spread = SIGMAS * np.sqrt(count * rate * (1 - rate))
     return bool(dropped >= solve.ENOUGH and abs(dropped - count * rate) <= spread)
 
@@ -100,11 +101,9 @@ def _plausible(kept: Array, x: Array, rate: float) -> bool:
 def _rates(call: Call, settings: Settings) -> Iterator[float]:
     """Yield the case's rate, then the one that the scale of the kept elements implies, then usual ones."""
     yield call.case.dropout
-    x, y = call.inputs[0], call.output
-    kept = y != 0
-    factor = solve.scale(x[kept], y[kept])
-    if factor is not None and factor > 1.0:
-        yield 1.0 - 1.0 / factor
+    kept = call.output != 0
+    factors = solve.scale(call.inputs[0][kept], call.output[kept])
+    yield from (1.0 - 1.0 / factor for factor in factors if factor > 1.0)
     yield from RATES
 
 

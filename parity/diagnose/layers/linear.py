@@ -43,8 +43,7 @@ def _applied(call: Call, rows: Array, settings: Settings) -> Array:
 
 
 def _is_square(call: Call) -> bool:
-    outputs, inputs = call.parameters["weight"].shape
-    return bool(outputs == inputs)
+    return len(set(call.parameters["weight"].shape)) == 1
 
 
 LINEAR = Formula(
@@ -87,9 +86,7 @@ def _scales(call: Call, settings: Settings) -> Iterator[float]:
     yield 1.0
     yield math.sqrt(call.parameters["weight"].shape[1])
     unscaled = _embedding(call, settings["ids"], settings["padding_idx"], 1.0)["output"]
-    scale = solve.scale(unscaled, call.output)
-    if scale is not None:
-        yield scale
+    yield from solve.scale(unscaled, call.output)
 
 
 EMBEDDING = Formula(

@@ -8,7 +8,7 @@ float32 values was rounded to the other one. Such elements are rare, so the agre
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -54,10 +54,7 @@ def low_runs(sides: Sides) -> Iterator[LowRun]:
 def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | None:
     """Return what the float32 run of a module does and its float64 run does not, or None.
 
-    Args:
-        formula: the formula of the module's kind.
-        high: the module's first call in the high (float64) run.
-        low: the same call in the low run.
+    `high` and `low`: the module's first call in either run.
     """
     explanation = explain.explain(formula, high)
     if explanation is None or low.case.precision != RUN or low.output.size < solve.ENOUGH:
@@ -159,15 +156,12 @@ def _with_factors(low: Call, to: Rounding) -> Call:
 def _as_float64(low: Call) -> Call:
     """Return the call with the same numbers as float64."""
     recorded = low.seen["output"]._replace(value=_float64(low.output))
-    parameters, buffers = (
-        {name: _float64(x) for name, x in tensors.items()} for tensors in (low.parameters, low.buffers)
-    )
-    calls, replicas = (
-        tuple(tuple(map(_float64, arguments)) for arguments in all_calls) for all_calls in (low.calls, low.replicas)
-    )
-    return low._replace(
-        calls=calls, replicas=replicas, parameters=parameters, buffers=buffers, seen={"output": recorded}
-    )
+    changed: dict[str, Any] = {"seen": {"output": recorded}}
+    for field in ("parameters", "buffers"):
+        changed[field] = {name: _float64(x) for name, x in getattr(low, field).items()}
+    for field in ("calls", "replicas"):
+        changed[field] = tuple(tuple(map(_float64, arguments)) for arguments in getattr(low, field))
+    return low._replace(**changed)
 
 
 def _float64(x: Array) -> Array:

@@ -112,15 +112,8 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     if settings["window"] is not UNSET:
         kernel, stride = settings["window"]
         size, count = call.inputs[0].shape[2:], call.output.shape[2:]
-        yield from (
-            padding
-            for padding in paddings(size, count, (kernel, kernel), stride)
-            if 2 * min(padding) <= kernel  # PyTorch takes no more than half a window
-        )
-
-
-def _check_samples(call: Call) -> None:
-    require(call.inputs[0].ndim > 1 and len(call.inputs[0]) > 0, "samples of at least one axis")
+        fitting = paddings(size, count, (kernel, kernel), stride)
+        yield from (padding for padding in fitting if 2 * min(padding) <= kernel)  # PyTorch takes half a window at most
 
 
 def _flatten(call: Call, order: str) -> dict[str, Array]:
@@ -136,10 +129,6 @@ def _axis_names(call: Call) -> list[str]:
     return list(LETTERS) if count == len(LETTERS) else [str(axis) for axis in range(count)]
 
 
-def _orders(call: Call, settings: Settings) -> Iterator[str]:
-    return (",".join(order) for order in itertools.permutations(_axis_names(call)[1:]))
-
-
 MAX_POOL2D = Formula(
     _max_pool2d,
     (
@@ -149,4 +138,8 @@ MAX_POOL2D = Formula(
     ),
     _check_images,
 )
-FLATTEN = Formula(_flatten, (Trait("order", "flatten.order", _orders),), _check_samples)
+FLATTEN: Final[Formula[Call]] = Formula(
+    _flatten,
+    (Trait("order", "flatten.order", lambda call, _: map(",".join, itertools.permutations(_axis_names(call)[1:]))),),
+    lambda call: require(call.inputs[0].ndim > 1 and len(call.inputs[0]) > 0, "samples of at least one axis"),
+)
