@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from parity.core import groups
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Occurrence, Tensor
@@ -88,6 +90,16 @@ def grouped(events: Iterable[Item], key: Callable[[Item], Hashable]) -> list[lis
 def by_line(occurrences: Iterable[Seen]) -> list[list[Seen]]:
     """Return what happened in a step in groups of the same module and line, of which each is one finding."""
     return grouped(occurrences, lambda occurrence: (occurrence.place.module, occurrence.place.source))
+
+
+def merged(occurrences: list[Seen]) -> Seen:
+    """Return the first of what happened, with the count of all."""
+    return msgspec.structs.replace(occurrences[0], count=number(occurrences))
+
+
+def lines(occurrences: Iterable[Seen]) -> Iterator[Seen]:
+    """Yield what happened in a step once for each module and line, with its count."""
+    return map(merged, by_line(occurrences))
 
 
 def number(occurrences: Iterable[Occurrence | Event]) -> int:
