@@ -30,15 +30,10 @@ from parity.doctor.evidence.ops import Copy, What
 from parity.doctor.evidence.training import Cut
 
 METHODS: dict[str, What] = {
-    "numpy": "numpy",
-    "__array__": "numpy",
+    **dict.fromkeys(("numpy", "__array__"), "numpy"),
     "__bool__": "bool",
-    "__float__": "item",
-    "__int__": "item",
-    "__index__": "item",
-    "__str__": "print",
-    "__repr__": "print",
-    "__format__": "print",
+    **dict.fromkeys(("__float__", "__int__", "__index__"), "item"),
+    **dict.fromkeys(("__str__", "__repr__", "__format__"), "print"),
 }
 THROUGH_KERAS = "convert_to_numpy"
 HOST = "CPU:0"

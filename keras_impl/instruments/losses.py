@@ -22,9 +22,6 @@ from parity.doctor.evidence.training import LossCall
 from parity.doctor.rewrite import Expression
 from parity.trace.keys import MODEL
 
-MATRIX = ("MatMul", "BatchMatMulV2", "Einsum", "BiasAdd")
-# Ops that leave the classes where they are.
-KEPT = ("AddV2", "Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "Softmax", "LogSoftmax")
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "ClipByValue")
 ACTIVATIONS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
 CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "softmax_cross_entropy_with_logits")
@@ -74,7 +71,6 @@ class Losses:
             input=self.origins.describe(outputs),
             target=self.origins.describe(target),
             place=self.calls.place(view),
-            straight=known.straight,
             activation=known.activation,
         )
         takes_logits = _takes_logits(view.loss)
@@ -99,11 +95,6 @@ class Losses:
         spots.append(building.compiled.get(self.calls.model))
         changed = (rewrite.code(spot, lambda call: _with_logits(call, _raw_name(loss), logits)) for spot in spots)
         return next(filter(None, changed), None)
-
-
-def is_straight(operation: str, inputs: list[Known]) -> bool:
-    """Return whether an op's result is a linear layer's output, at most reshaped."""
-    return operation in MATRIX or (operation in KEPT and any(known.straight for known in inputs))
 
 
 def note_activation(known: Known, operation: str, inputs: list[Known], direct: bool) -> None:

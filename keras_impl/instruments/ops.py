@@ -14,7 +14,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.build import Scopes
 from keras_impl.instruments.copies import NO_NUMBERS, Copies
 from keras_impl.instruments.gradients import Cuts, Finite
-from keras_impl.instruments.losses import Losses, is_straight, note_activation
+from keras_impl.instruments.losses import Losses, note_activation
 from keras_impl.instruments.origins import MOVES, Known
 from keras_impl.instruments.source import View, look
 from parity.doctor import rewrite
@@ -151,7 +151,6 @@ class Ops:
                 known.made = sources[first].made
             known.origin = known.origin or ("loss" if view.loss else "")
             known.recorded = recorded and tensor.dtype.is_floating
-            known.straight = is_straight(operation, sources)
             note_activation(known, operation, sources, view.direct)
             if operation in PICKS and self.calls.phase != "backward":
                 known.picked = source.spot()

@@ -32,7 +32,6 @@ class Known:
     made: str = ""  # the user's line that made it
     module: str = ""  # the module whose call made it
     recorded: bool = False  # by a tape, so it carries a gradient
-    straight: bool = False  # a linear layer's output, at most reshaped
     activation: str = ""  # whose output it is, at most reshaped: "softmax"
     without: Code | None = None  # the user's line without that activation
     by_class: Code | None = None  # the user's line that made a softmax over another axis, with the last one

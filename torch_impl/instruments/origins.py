@@ -155,6 +155,6 @@ class Loaders:
         key = numbers.size, numbers.norm, numbers.mark
         first = self._seen.setdefault(loader, {}).setdefault(key, number)
         if not numbers.constant and first % workers != number % workers:
-            repeated = Repeated(batch=number, first=first, workers=workers, place=Place(source=source.line()))
+            repeated = Repeated(batch=number, first=first, place=Place(source=source.line()))
             repeated.whole = isinstance(loader._dataset, IterableDataset)
             self.step.repeated.append(repeated)
