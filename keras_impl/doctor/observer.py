@@ -9,11 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_impl.instruments import source
+from keras_impl.instruments import draws, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.copies import Copies, Reads
-from keras_impl.instruments.draws import Draws
 from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses
 from keras_impl.instruments.methods import Methods
@@ -55,7 +54,7 @@ class Observer:
         training = Training(step, calls, self._origins, finite, cuts)
         self._origins.note_inputs(inputs)
         watches = (
-            Draws(step).watched(),
+            draws.watched(step),
             _eagerly(),
             calls.watched(step, losses.fed, finite.returned),
             training.watched(),

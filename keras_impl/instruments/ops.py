@@ -123,7 +123,8 @@ class Ops:
         if left.shape.rank and right.shape.rank and left.shape != right.shape:
             first, second = map(self.origins.describe, inputs)
             broadcast = Broadcast(operation=operation, left=first, right=second, place=self.calls.place(view))
-            broadcast.squeezed = _squeezed(left.shape.rank, right.shape.rank)
+            axes = left.shape.rank, right.shape.rank
+            broadcast.squeezed = rewrite.code(source.spot(), lambda op: op.squeezed(*axes, "tf.squeeze({}, -1)"))
             self.step.broadcasts.append(broadcast)
 
     def _see_types(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
@@ -162,13 +163,6 @@ class Ops:
             self.origins.note(tensor, known)
 
 
-def _squeezed(left: int, right: int) -> Code | None:
-    """Return the user's line with the last axis squeezed off the operand that has one axis more than the other."""
-    if abs(left - right) != 1:
-        return None
-    return rewrite.code(source.spot(), lambda op: op.squeezed(left > right, "tf.squeeze({}, -1)"))
-
-
 def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: View) -> bool:
     """Return whether the user's line made this scalar as a product or quotient; Keras may scale it further."""
     if tensor.shape.rank != 0 or operation not in (*SCALES, "Cast", "Identity"):
@@ -190,7 +184,7 @@ def _average(operation: str, inputs: tuple, before: list[Known], view: View) -> 
 
 
 def _over_replicas(call: Expression, is_by_sample: bool) -> Code | None:
-    name = next((name for name, value in call.names.items() if value is tf), "tf")
+    name = call.called(tf, "tf")
     if is_by_sample and call.function == "reduce_mean" and len(call.node.args) == 1 and not call.node.keywords:
         return call.with_text(call.node, f"{name}.nn.compute_average_loss({call.text(call.node.args[0])})")
     divided = f"{call.text()} / {name}.distribute.get_strategy().num_replicas_in_sync"

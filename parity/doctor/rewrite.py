@@ -99,11 +99,18 @@ class Expression(NamedTuple):
         separator = ", " if self.node.args or self.node.keywords else ""
         return self.with_text(self.node, f"{self.text()[:-1]}{separator}{name}={value})" if self.text() else "")
 
-    def squeezed(self, first: bool, template: str) -> Code | None:
-        """Return the line with one operand of an operator or call replaced by `template`, {} being the operand."""
+    def squeezed(self, left: int, right: int, template: str) -> Code | None:
+        """Return the line with `template` in place of the operand that has one axis more; {} is the operand.
+
+        `left` and `right` are the numbers of axes of the operands of an operator, or of a call's first arguments.
+        """
         operands = [getattr(self.node, side) for side in ("left", "right") if hasattr(self.node, side)]
         operands = operands or list(getattr(self.node, "args", ()))
-        return self.wrapped(operands[0 if first else 1] if len(operands) > 1 else None, template)
+        return self.wrapped(operands[left < right], template) if len(operands) > 1 and abs(left - right) == 1 else None
+
+    def called(self, module: ModuleType, default: str) -> str:
+        """Return what the source calls a module."""
+        return next((name for name, value in self.names.items() if value is module), default)
 
     def wrapped(self, part: Any, template: str, node: Any = None) -> Code | None:
         """Return the line with `template` in place of a node, which is by default the part; {} is the part's source."""

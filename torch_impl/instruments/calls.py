@@ -174,5 +174,5 @@ def _with_gradients() -> Code | None:
     statement = rewrite.statement(source.spot())
     if statement is None:
         return None
-    home = next((name for name, value in statement.names.items() if value is torch), "torch")
+    home = statement.called(torch, "torch")
     return statement.with_text(statement.node, f"with {home}.enable_grad(): {statement.text()}")

@@ -120,7 +120,7 @@ def _of_scores(frame: FrameType, root: torch.Tensor, scores: str, shape: torch.S
     labels = [name for name, value in frame.f_locals.items() if _are_labels(value, shape)]
     if expression is None or not scores or not labels:
         return None
-    home = next((name for name, value in expression.names.items() if value is torch), "torch")
+    home = expression.called(torch, "torch")
     return expression.with_text(expression.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
 
 

@@ -88,8 +88,7 @@ class Replicas:
     def note_gradients(self) -> None:
         """Note where the gradients are, when a backward pass is over."""
         if self.comparable:
-            graded = [(name, parameter.grad) for name, parameter in self._parameters()]
-            self._gradients = {values.address(grad): (name, grad) for name, grad in graded if _is_dense(grad)}
+            self._gradients = {values.address(gradient): (name, gradient) for name, gradient in self._dense()}
 
     @contextmanager
     def written(self, function: str, args: tuple) -> Iterator[None]:
@@ -105,8 +104,7 @@ class Replicas:
     def note_updating(self) -> None:
         """Note the gradients that an update is about to use."""
         if self.comparable:
-            graded = [(name, parameter.grad) for name, parameter in self._parameters()]
-            self._updating = {name: values.numbers(grad) for name, grad in graded if _is_dense(grad)}
+            self._updating = {name: values.numbers(gradient) for name, gradient in self._dense()}
         self._gradients = {}  # what an optimizer does with them is a part of its update
 
     def note_updated(self) -> None:
@@ -127,6 +125,8 @@ class Replicas:
             if parameter.requires_grad and not is_lazy(parameter) and not is_dtensor(parameter):
                 yield name, parameter
 
-
-def _is_dense(gradient: torch.Tensor | None) -> bool:
-    return gradient is not None and gradient.layout == torch.strided
+    def _dense(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the gradients of these parameters, but for sparse ones."""
+        for name, parameter in self._parameters():
+            if parameter.grad is not None and parameter.grad.layout == torch.strided:
+                yield name, parameter.grad

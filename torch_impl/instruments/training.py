@@ -13,8 +13,7 @@ from parity.core.ownership import first_argument
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.model import Made
+from parity.doctor.evidence.common import Code, Made
 from parity.doctor.evidence.training import Backward, Gradient, Still
 from parity.doctor.evidence.training import Optimizer as Seen
 from torch_impl.instruments import source, values

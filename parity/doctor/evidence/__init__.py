@@ -9,7 +9,7 @@ paths; "" is the program around the model, and `MODEL` the model itself.
 from typing import Literal
 
 from parity.core.clock import Time
-from parity.doctor.evidence import model, ops, ranks, training
+from parity.doctor.evidence import common, ops, ranks, training
 from parity.doctor.evidence.common import Fact
 
 
@@ -26,7 +26,7 @@ class Step(Fact):
     """
 
     calls: list[ops.Call] = []
-    made: list[model.Made] = []
+    made: list[common.Made] = []
     copies: list[ops.Copy] = []
     races: list[ops.Race] = []
     losses: list[training.LossCall] = []
@@ -83,9 +83,9 @@ class Evidence(Fact):
     own_step: bool = False
     visible: str = ""
     moved: bool = False
-    modules: list[model.Module] = []
-    weights: list[model.Weight] = []
-    moves: list[model.Move] = []
+    modules: list[common.Module] = []
+    weights: list[common.Weight] = []
+    moves: list[common.Move] = []
     steps: list[Step] = []
     later: ops.Failure | None = None
     changed: bool | None = None

@@ -7,8 +7,7 @@ import msgspec
 
 from parity.core import groups
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Occurrence, Tensor
-from parity.doctor.evidence.model import Module, Weight, below
+from parity.doctor.evidence.common import Module, Occurrence, Tensor, Weight, below
 from parity.doctor.evidence.ops import Call, Copy
 from parity.doctor.evidence.training import Event
 from parity.trace.keys import MODEL

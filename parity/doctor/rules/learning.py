@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.model import below
+from parity.doctor.evidence.common import Code, below
 from parity.doctor.evidence.training import Cut
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.model import Weight, below
+from parity.doctor.evidence.common import Tensor, Weight, below
 from parity.doctor.evidence.ops import Failure
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words

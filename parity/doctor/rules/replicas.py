@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.model import below
+from parity.doctor.evidence.common import below
 from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
