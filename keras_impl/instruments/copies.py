@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
-    Function,
-)  # the class of what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
 from tensorflow.python.framework import constant_op, ops  # the functions that make and read eager tensors
 
 from keras_impl.instruments import source

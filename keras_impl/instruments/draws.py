@@ -18,9 +18,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
-    Function,
-)  # the class of what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
 
 from keras_impl.instruments import source
 from parity.core import ownership

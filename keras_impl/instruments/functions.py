@@ -20,9 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
-    Function,
-)  # the class of what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
 from tensorflow.python.ops import script_ops
 
 from keras_impl.instruments import source

@@ -4,7 +4,6 @@ A sweep also has curves: samples per second by batch or by devices.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.config.devices import parse
+from parity.core.groups import by_key
 from parity.core.wording import agree, count
 from parity.report import markdown
 from parity.report.console import Console
@@ -29,7 +29,6 @@ LEGEND = (
     "/s: samples of the data per second; MiB: most memory of a process or GPU; first: building, compiling, one step",
 )
 MARKS = {"match": "✓", "diverged": "✗", "error": "✗"}
-TITLE = "Benchmark"
 WIDTH, HEIGHT = 960.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 760.0, 24.0, 250.0  # names stand to the right of the curves
 LINE = 16.0  # units between two names at least
@@ -150,7 +149,7 @@ def _page(benchmark: Benchmark) -> str:
         page.Section("times", "Time of a step", times),
         page.Section("environment", "Environment", page.part("bench_machine", run=benchmark)),
     ]
-    return page.render(TITLE, banner, sections, benchmark)
+    return page.render("Benchmark", banner, sections, benchmark)
 
 
 def _rows(timed: Timed) -> list[list[str]]:
@@ -180,9 +179,7 @@ class Sample(NamedTuple):
 def plots(timed: Sequence[Timed]) -> Iterator[Markup]:
     """Yield a plot for each case and number of devices by batch, and for each case and batch by devices."""
     for what, fixed in (("batch", "devices"), ("devices", "batch")):
-        groups: dict[tuple[str, object], list[Timed]] = defaultdict(list)
-        for each in timed:
-            groups[each.case, getattr(each, fixed)].append(each)
+        groups = by_key(((each.case, getattr(each, fixed)), each) for each in timed)
         for (case, value), group in groups.items():
             samples = [sample for each in group for sample in _samples(each, what)]
             if len({sample.x for sample in samples}) > 1:
@@ -205,9 +202,7 @@ def _plot(heading: str, what: str, samples: Sequence[Sample]) -> Markup:
         x, y = _share(number, numbers[0], numbers[-1]), _share(value, lowest, highest)
         return LEFT + x * (RIGHT - LEFT), BOTTOM - y * (BOTTOM - TOP)
 
-    curves: dict[str, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        curves[sample.name].append(sample)
+    curves = by_key((sample.name, sample) for sample in samples)
     parts = [svg.text(LEFT, TOP - 8, heading, "tick")]
     for value in dict.fromkeys((lowest, math.sqrt(lowest * highest), highest)):
         _, y = place(numbers[0], value)

@@ -143,8 +143,6 @@ def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
                 f"comes back to its {count}, which never learn.{words.repeated(_times(evidence, cut))}"
             )
             fix = "dist.recv(gradient, src=next_rank); output.backward(gradient)"
-            if evidence.side == "keras":
-                fix = "gradients = tape.gradient(output, variables, output_gradients=gradient)"
             yield finding_at("error", "learning.send_without_backward", cut.place, message, fix)
 
 

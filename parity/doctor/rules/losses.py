@@ -33,35 +33,32 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
 
 
 def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
-    """Report probabilities that sum to 1 over the samples, and not over the classes."""
-    for step in evidence.steps:
-        for call in step.losses:
-            if _sum_to_one(call, call.columns) and not _sum_to_one(call, call.sums):
-                message = (
-                    f"{call.function} gets probabilities {words.typed(call.input)} that sum to 1 over the batch, not "
-                    "over the classes: a softmax has the wrong axis, and each sample depends on the others."
-                )
-                source = call.input.made or call.place.source
-                line = call.by_class or Code(source=source, fix="probabilities = softmax(logits, -1)")
-                yield make_finding("error", "loss.softmax_axis", call.place.module, line.source, message, line)
+    """Report a softmax over the samples, whose classes a loss has on another axis.
+
+    It is known by its axis, or because its probabilities sum to 1 over the samples, and not over the classes.
+    """
+    for call in (call for step in evidence.steps for call in step.losses):
+        if call.over_samples is not None:
+            message = (
+                f"{call.function} gets {words.typed(call.input)} from a softmax over axis 0, which is the batch: "
+                "the probabilities of a class sum to 1 over the samples, and each sample depends on the others."
+            )
+            source = call.over_samples.source or call.place.source
+            line = Code(source=source, fix=call.over_samples.fix or "softmax(logits, -1)")
+        elif _sum_to_one(call, call.columns) and not _sum_to_one(call, call.sums):
+            message = (
+                f"{call.function} gets probabilities {words.typed(call.input)} that sum to 1 over the batch, not "
+                "over the classes: a softmax has the wrong axis, and each sample depends on the others."
+            )
+            source = call.input.made or call.place.source
+            line = call.by_class or Code(source=source, fix="probabilities = softmax(logits, -1)")
+        else:
+            continue
+        yield make_finding("error", "loss.softmax_axis", call.place.module, line.source, message, line)
 
 
 def _activation(call: LossCall) -> str:
     return call.activation or ("softmax" if _sum_to_one(call, call.sums) else "")
-
-
-def over_samples(evidence: Evidence) -> Iterator[Finding]:
-    """Report a softmax over the samples, whose classes a loss has on another axis."""
-    for step in evidence.steps:
-        for call in step.losses:
-            if call.over_samples is not None:
-                message = (
-                    f"{call.function} gets {words.typed(call.input)} from a softmax over axis 0, which is the batch: "
-                    "the probabilities of a class sum to 1 over the samples, and each sample depends on the others."
-                )
-                source, fix = call.over_samples.source or call.place.source, call.over_samples.fix
-                fix = fix or "softmax(logits, -1)"
-                yield make_finding("error", "loss.softmax_axis", call.place.module, source, message, fix)
 
 
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:

@@ -207,7 +207,7 @@ def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, s
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
     """Report a cross entropy that takes axis 1 for the classes, when they are last and both axes are equally long."""
     for step in evidence.steps:
-        for call in facts.lines(filter(_has_classes_last, step.losses if evidence.side == "torch" else ())):
+        for call in facts.lines(filter(_has_classes_last, step.losses)):
             message = (
                 f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
                 f"returned them on the last axis. It passes only because both have {call.input.shape[1]}."

@@ -5,6 +5,7 @@ And about passes for one optimizer that reach the parameters of another one, as 
 
 from collections.abc import Iterator, Sequence
 
+from parity.core.groups import by_key
 from parity.doctor.evidence import Evidence, Step
 from parity.doctor.evidence.common import Code
 from parity.doctor.evidence.ops import Call
@@ -37,9 +38,7 @@ def no_optimizer(evidence: Evidence, ranks: Sequence[Evidence]) -> Iterator[Find
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report whole parts of the model that are not trained while others are."""
-    parts: dict[str, list[bool]] = {}
-    for weight in facts.parameters(evidence):
-        parts.setdefault(weight.module.partition(".")[0] or MODEL, []).append(weight.trained)
+    parts = by_key((weight.module.partition(".")[0] or MODEL, weight.trained) for weight in facts.parameters(evidence))
     still = [part for part, trained in parts.items() if not any(trained)]
     if still and facts.backward_ran(evidence):
         number = words.count(sum(len(parts[part]) for part in still), "parameter")
