@@ -19,9 +19,7 @@ from keras_impl.instruments.methods import Methods
 from keras_impl.instruments.ops import Ops
 from keras_impl.instruments.origins import Origins, tensors
 from keras_impl.instruments.training import Training
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import Failure
+from parity.doctor.evidence import Failure, Place, Step
 
 OPERATION = re.compile(r"\[Op:(\w+)\]")
 NOISE = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]|\s*name:\s*$")

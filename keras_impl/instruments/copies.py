@@ -22,10 +22,7 @@ from keras_impl.instruments.origins import CONSTANT, Known, Origins, size
 from keras_impl.instruments.source import View, look
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import Copy, What
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Copy, Cut, Place, Step, What
 
 METHODS: dict[str, What] = {
     **dict.fromkeys(("numpy", "__array__"), "numpy"),

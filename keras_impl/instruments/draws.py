@@ -24,9 +24,7 @@ from keras_impl.instruments import source
 from parity.core import ownership
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.ops import Frozen
+from parity.doctor.evidence import Code, Frozen, Place, Step
 from parity.doctor.rewrite import Expression
 
 IN_PYTHON = "tensorflow/python/ops/script_ops.py"  # a py_function runs in each step

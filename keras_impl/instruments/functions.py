@@ -27,8 +27,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.pretended import name
 from parity.core.ownership import shown
 from parity.core.patches import around
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import Eager, Retrace
+from parity.doctor.evidence import Eager, Place, Retrace
 from parity.trace.keys import MODEL
 
 ON = "tf.device"  # recorded beside the arguments: the device scope of the call

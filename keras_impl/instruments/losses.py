@@ -16,9 +16,7 @@ from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import Known, Origins, tensors
 from keras_impl.instruments.source import View
 from parity.doctor import order, rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression
 from parity.trace.keys import MODEL
 

@@ -11,9 +11,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.origins import tensors
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.ops import Method
+from parity.doctor.evidence import Code, Method, Place, Step
 from parity.doctor.rewrite import Expression
 
 BATCH = 32  # the batch size of `predict` if none is given

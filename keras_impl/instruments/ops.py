@@ -18,8 +18,7 @@ from keras_impl.instruments.losses import Losses, note_activation
 from keras_impl.instruments.origins import MOVES, Known
 from keras_impl.instruments.source import View, look
 from parity.doctor import rewrite
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.ops import Broadcast, Soft
+from parity.doctor.evidence import Broadcast, Code, Place, Soft
 from parity.doctor.rewrite import Expression
 
 PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")

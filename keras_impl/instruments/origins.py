@@ -16,8 +16,7 @@ from tensorflow.python.framework import ops  # the class of eager tensors is not
 
 from keras_impl.instruments import pretended
 from keras_impl.instruments.names import Variable
-from parity.doctor.evidence.common import Code, Tensor
-from parity.doctor.evidence.ops import NotFinite
+from parity.doctor.evidence import Code, NotFinite, Tensor
 from parity.doctor.rewrite import Spot
 
 MOVES = ("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice", "Split")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.doctor import rewrite
-from parity.doctor.evidence.common import Code
+from parity.doctor.evidence import Code
 from parity.doctor.rewrite import Expression, Spot
 
 Rows = list[bytes]

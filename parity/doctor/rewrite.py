@@ -13,7 +13,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from parity.core.ownership import shown as shown
-from parity.doctor.evidence.common import Code
+from parity.doctor.evidence import Code
 
 STORES = ("append", "appendleft", "add", "insert", "put", "push")  # methods that keep their last argument
 # Nodes that can be followed by a dot without parentheses.

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from parity.core.patches import around
 from parity.doctor import rewrite
-from parity.doctor.evidence.common import Code, Module, Move, Weight
+from parity.doctor.evidence import Code, Module, Move, Weight
 from parity.doctor.rewrite import Expression, Spot
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source

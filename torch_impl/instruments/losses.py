@@ -10,9 +10,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.doctor import order, rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression, Spot
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values

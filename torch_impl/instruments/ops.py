@@ -14,10 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.ops import Broadcast, Dropped
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Broadcast, Code, Cut, Dropped, Step
 from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls

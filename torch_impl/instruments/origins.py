@@ -16,9 +16,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.core.patches import around
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Place, Tensor
-from parity.doctor.evidence.ops import Repeated
+from parity.doctor.evidence import Place, Repeated, Step, Tensor
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
 from torch_impl.instruments.virtual_devices import TYPE

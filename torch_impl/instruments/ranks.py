@@ -14,8 +14,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
+from parity.doctor.evidence import Change, Collective, Comparable, Numbers, Step
 from parity.doctor.files import Files
 from torch_impl.instruments import devices, source, values
 from torch_impl.instruments.dtensors import is_dtensor

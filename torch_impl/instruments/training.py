@@ -12,10 +12,8 @@ from torch.optim import Optimizer, optimizer
 from parity.core.ownership import first_argument
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Made
-from parity.doctor.evidence.training import Backward, Gradient, Still
-from parity.doctor.evidence.training import Optimizer as Seen
+from parity.doctor.evidence import Backward, Code, Gradient, Made, Step, Still
+from parity.doctor.evidence import Optimizer as Seen
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls

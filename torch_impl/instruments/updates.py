@@ -18,8 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from parity.core.patches import around
 from parity.core.plain import subclasses
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.training import Cleared, Event, Still
+from parity.doctor.evidence import Cleared, Event, Step, Still
 from torch_impl.instruments import source, values
 
 SMALL = 1e-5  # share of a schedule's own learning rate below which a rate counts as 0

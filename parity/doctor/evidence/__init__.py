@@ -10,7 +10,11 @@ from typing import Literal
 
 from parity.core.clock import Time
 from parity.doctor.evidence import common, ops, ranks, training
+from parity.doctor.evidence.common import *  # noqa: F403 - the facts are the public names of these files
 from parity.doctor.evidence.common import Fact
+from parity.doctor.evidence.ops import *  # noqa: F403
+from parity.doctor.evidence.ranks import *  # noqa: F403
+from parity.doctor.evidence.training import *  # noqa: F403
 
 
 class Step(Fact):

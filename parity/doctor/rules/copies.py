@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.ops import Copy
+from parity.doctor.evidence import Copy, Evidence, Tensor
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.doctor.rules.misplaced import misplaced_weights

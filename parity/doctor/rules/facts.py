@@ -6,10 +6,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from parity.core import groups
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Module, Occurrence, Tensor, Weight, below
-from parity.doctor.evidence.ops import Call, Copy
-from parity.doctor.evidence.training import Event
+from parity.doctor.evidence import Call, Copy, Event, Evidence, Module, Occurrence, Step, Tensor, Weight, below
 from parity.trace.keys import MODEL
 
 Item = TypeVar("Item")

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ops import NotFinite
+from parity.doctor.evidence import Evidence, NotFinite
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 

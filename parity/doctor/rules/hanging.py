@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from parity.core import ownership
-from parity.doctor.evidence.ranks import Collective, Waiting
+from parity.doctor.evidence import Collective, Waiting
 from parity.doctor.finding import Finding, make_finding
 from parity.doctor.rewrite import shown
 from parity.doctor.rules import words

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code, below
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Code, Cut, Evidence, below
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL

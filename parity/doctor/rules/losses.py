@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Code, Evidence, LossCall
 from parity.doctor.finding import Finding, make_finding
 from parity.doctor.rules import facts, words
 

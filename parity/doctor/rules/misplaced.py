@@ -6,9 +6,7 @@ An op that received tensors on several devices is explained: which tensor is mis
 import re
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Tensor, Weight, below
-from parity.doctor.evidence.ops import Failure
+from parity.doctor.evidence import Evidence, Failure, Step, Tensor, Weight, below
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL

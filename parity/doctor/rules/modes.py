@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Module
+from parity.doctor.evidence import Evidence, Module
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL

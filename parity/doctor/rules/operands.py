@@ -7,10 +7,7 @@ that broadcasts, a wrong axis of the classes.
 from collections import Counter
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.ops import Broadcast, Call
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Broadcast, Call, Evidence, LossCall, Step, Tensor
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL

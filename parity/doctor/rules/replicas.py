@@ -8,9 +8,7 @@ activations on by sends and receives, as the stages of a pipeline do, are not co
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import below
-from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
+from parity.doctor.evidence import Change, Collective, Comparable, Evidence, Numbers, below
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL

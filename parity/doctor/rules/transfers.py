@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ops import Copy
+from parity.doctor.evidence import Copy, Evidence
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 

@@ -6,10 +6,7 @@ And about passes for one optimizer that reach the parameters of another one, as 
 from collections.abc import Iterator, Sequence
 
 from parity.core.groups import by_key
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.ops import Call
-from parity.doctor.evidence.training import Backward
+from parity.doctor.evidence import Backward, Call, Code, Evidence, Step
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
 from parity.doctor.rules.replicas import held_elsewhere
