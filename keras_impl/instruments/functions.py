@@ -84,14 +84,18 @@ class Trace(NamedTuple):
 
 
 class Functions(ExitStack):
-    """A context manager around each step; `retraces` and `eager` hold what was found."""
+    """A context manager around each step.
+
+    Afterwards `retraces` holds the functions that were traced more than once, by their code, and `eager` what ran in
+    Python, once per line.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._eager: dict[tuple[str, str], Eager] = {}
+        self.eager: dict[tuple[str, str], Eager] = {}
+        self.retraces: dict[Any, Retrace] = {}
         self._counts: Counter[tuple[Any, ...]] = Counter()  # of this step; of parts of a graph, by graph
         self._traces: dict[Any, list[Trace]] = defaultdict(list)  # by code object
-        self._retraced: dict[Any, Retrace] = {}
         self._step = 0
 
     def __enter__(self) -> "Functions":
@@ -102,16 +106,6 @@ class Functions(ExitStack):
         self._counts.clear()
         self._step += 1
         return self
-
-    @property
-    def retraces(self) -> list[Retrace]:
-        """Return the functions that were traced more than once."""
-        return list(self._retraced.values())
-
-    @property
-    def eager(self) -> list[Eager]:
-        """Return what ran in Python, once per line."""
-        return list(self._eager.values())
 
     def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Call a tf.function; note each call that traces it."""
@@ -131,7 +125,7 @@ class Functions(ExitStack):
         code = _code(trace.function)
         earlier = self._traces[code]
         if change := _change(earlier, trace):
-            self._retraced[code] = Retrace(
+            self.retraces[code] = Retrace(
                 function=_described(code), source=trace.line, count=len(earlier) + 1, change=change
             )
         earlier.append(trace)
@@ -153,7 +147,7 @@ class Functions(ExitStack):
         line = source.line()
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._counts[what, line, graph] += 1
-        entry = self._eager.setdefault((what, line), Eager(what=what, place=Place(module=module, source=line)))
+        entry = self.eager.setdefault((what, line), Eager(what=what, place=Place(module=module, source=line)))
         entry.count = max(entry.count, self._counts[what, line, graph])
 
 
