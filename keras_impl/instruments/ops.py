@@ -108,11 +108,11 @@ class Ops:
         in_force = asked not in self.devices or self.origins.device_named(context.context().device_name) == asked
         if not numbers or not in_force:
             return
-        matching = [soft for soft in self.step.soft if (soft.asked, soft.place.source) == (asked, view.line)]
-        if not matching:
-            self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
-        else:
-            matching[0].count += 1
+        for soft in self.step.soft:
+            if (soft.asked, soft.place.source) == (asked, view.line):
+                soft.count += 1
+                return
+        self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
 
     def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
         """Record a broadcast between tensors of different shapes in the user's line."""

@@ -7,6 +7,7 @@ modules here, each of which has a function `patches`; they are restored when the
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 from unittest import mock
 
 import torch
@@ -51,11 +52,15 @@ class _OneMachine(Machine):
 
 @contextmanager
 def _patched(machine: Machine) -> Iterator[None]:
-    replaced = [patch for module in (devices, tensors, runtime, libraries) for patch in module.patches(machine)]
-    with applied([mock.patch.object(*patch, create=True) for patch in replaced]):
+    with applied([mock.patch.object(*patch, create=True) for patch in _patches(machine)]):
         try:
             yield
         finally:
             with suppress(AttributeError):  # torch 2.9 raises it if None has been set before
                 if torch.get_default_device() != CPU:
                     torch.set_default_device(None)  # the program has chosen another device
+
+
+def _patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
+    for module in (devices, tensors, runtime, libraries):
+        yield from module.patches(machine)
