@@ -29,7 +29,6 @@ LOGITS = {
     "categorical_crossentropy": "CategoricalCrossentropy",
     "binary_crossentropy": "BinaryCrossentropy",
 }
-LARGE = 2**24  # elements in a batch: larger ones are not compared
 
 
 class Losses:
@@ -147,4 +146,4 @@ def _name(frame: FrameType) -> str:
 def _rows(tensor: Any) -> order.Rows:
     values = tensor._numpy() if isinstance(tensor, tf.Tensor) and tensor.dtype.is_numpy_compatible else tensor
     kind = getattr(getattr(values, "dtype", None), "kind", "")
-    return order.rows(values) if kind in "fiub" and kind and 0 < values.size <= LARGE else []
+    return order.rows(values) if kind in "fiub" and kind and 0 < values.size <= order.LARGE else []

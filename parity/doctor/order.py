@@ -16,6 +16,7 @@ from parity.doctor.evidence import Code
 from parity.doctor.rewrite import Expression, Spot
 
 Rows = list[bytes]
+LARGE = 2**24  # elements in a batch: larger ones are not compared
 
 
 def rows(array: Any) -> Rows:

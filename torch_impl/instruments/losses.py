@@ -41,7 +41,6 @@ ADDED = (*RESHAPES, "AddBackward")  # a linear layer's bias may be added after t
 KEPT = (*RESHAPES, "TransposeBackward", "PermuteBackward", "ClampBackward", "SelectBackward", "SliceBackward")
 LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward", "BaddbmmBackward")
 PICKS = ("__getitem__", "index_select")
-LARGE = 2**24  # elements in a batch: larger ones are not compared
 MARK = "doctor activation"  # metadata key of an autograd node: where its activation is written, the line without it
 
 
@@ -214,7 +213,7 @@ def _rows(tensor: torch.Tensor) -> order.Rows:
     """Return the rows of a tensor for comparison, or none if it cannot be read or is too large."""
     if not tensor.dim() or tensor.is_nested or tensor.layout != torch.strided or not values.are_there(tensor):
         return []
-    if tensor.numel() > LARGE or tensor.is_complex():
+    if tensor.numel() > order.LARGE or tensor.is_complex():
         return []
     with values.quiet():
         return order.rows(values.real(tensor).detach().cpu().double().numpy())
