@@ -124,7 +124,7 @@ def _in_graph(call: Expression) -> Code | None:
     texts = DEFAULTS | dict(zip(names, given, strict=False)) | {"shape": f"({', '.join(given)},)" if given else "()"}
     texts |= {str(each.arg): call.text(each.value) for each in call.node.keywords}
     if call.function in ("randint", "integers"):
-        texts |= {"low": "0", "high": given[0]} if len(given) == 1 and not call.keyword("high") else {}
+        texts |= {"low": "0", "high": given[0]} if len(given) == 1 and not call.argument("high") else {}
         is_pythons = call.names.get(call.text(call.node.func).partition(".")[0]) is random
         texts["high"] += " + 1" if is_pythons else ""
     if re.fullmatch(r"\d+|len\(.*\)|.*\.shape\[-?\d+\]", texts["size"]):

@@ -109,7 +109,7 @@ def _with_logits(call: Expression, function: str, logits: bool) -> Code | None:
     """Return the line with `from_logits` set: in the loss, or in the compile() that names the loss."""
     kind = LOGITS.get(function, "")
     if call.function == "compile" and kind:
-        node = call.keyword("loss") or (call.node.args[1] if len(call.node.args) > 1 else None)
+        node = call.argument("loss", 1)
         homes = {id(keras): "keras", id(tf): "tf.keras"}
         home = next((homes[id(value)] for value in call.names.values() if id(value) in homes), "keras")
         return call.with_text(node, f"{home}.losses.{kind}(from_logits={logits})")

@@ -61,10 +61,11 @@ class Expression(NamedTuple):
         arguments = getattr(self.node, "args", ())
         return arguments[0] if arguments else None
 
-    def keyword(self, name: str) -> Any:
-        """Return the node of a call's keyword argument, or None."""
-        arguments = getattr(self.node, "keywords", ())
-        return next((argument.value for argument in arguments if argument.arg == name), None)
+    def argument(self, name: str, place: int | None = None) -> Any:
+        """Return the node of a call's argument, given by its name or by its position `place`, or None."""
+        named = [argument.value for argument in getattr(self.node, "keywords", ()) if argument.arg == name]
+        given = [] if place is None else getattr(self.node, "args", ())[place : place + 1]
+        return next(iter((*named, *given)), None)
 
     def text(self, node: Any = None) -> str:
         """Return the source of the expression, or of a node in it; "" if it spans several lines."""
@@ -91,10 +92,7 @@ class Expression(NamedTuple):
 
     def with_keyword(self, name: str, value: str, place: int | None = None) -> Code | None:
         """Return the call with an argument set, by its name or, if it was given so, by its position `place`."""
-        node = self.keyword(name)
-        if node is None and place is not None and len(self.node.args) > place:
-            node = self.node.args[place]
-        if node is not None:
+        if (node := self.argument(name, place)) is not None:
             return self.with_text(node, value)
         separator = ", " if self.node.args or self.node.keywords else ""
         return self.with_text(self.node, f"{self.text()[:-1]}{separator}{name}={value})" if self.text() else "")

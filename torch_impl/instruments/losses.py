@@ -122,12 +122,7 @@ def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
 
 def _followed(method: str) -> Code | None:
     """Return the line of the loss with a method applied to its input."""
-
-    def change(call: Expression) -> Code | None:
-        given = getattr(call.node, "args", None)
-        return call.wrapped(given[0] if given else call.keyword("input"), f"{{}}.{method}")
-
-    return rewrite.code(source.spot(), change)
+    return rewrite.code(source.spot(), lambda call: call.wrapped(call.argument("input", 0), f"{{}}.{method}"))
 
 
 def _is_straight(tensor: torch.Tensor) -> bool:

@@ -57,8 +57,7 @@ def _in_training(call: Expression) -> Code | None:
     """Return the line in which the module's mode decides."""
     if call.function != ATTENTION:
         return call.with_keyword("training", "self.training", 2)
-    given = call.keyword("dropout_p") or (call.node.args[RATE] if len(call.node.args) > RATE else None)
-    return call.wrapped(given, "{} if self.training else 0.0")
+    return call.wrapped(call.argument("dropout_p", RATE), "{} if self.training else 0.0")
 
 
 class Cuts:
