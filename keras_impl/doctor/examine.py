@@ -78,8 +78,8 @@ def examine(job: DoctorJob) -> None:
         evidence.weights = building.weights(program.model, observer.optimizers)
         evidence.moves = building.moves
         # A batch of another shape, such as the last one of an epoch, is traced again rightly.
-        evidence.retraces = [retrace for retrace in functions.retraces if retrace.count > len(shapes)]
-        evidence.eager = functions.eager
+        evidence.retraces = [retrace for retrace in functions.retraces.values() if retrace.count > len(shapes)]
+        evidence.eager = list(functions.eager.values())
         evidence.times += clock.result("CPU" if job.virtual else evidence.physical[0])
     files.write(evidence)
 

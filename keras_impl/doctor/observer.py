@@ -9,20 +9,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_impl.instruments import source
+from keras_impl.instruments import draws, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.copies import Copies, Reads
-from keras_impl.instruments.draws import Draws
 from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses
 from keras_impl.instruments.methods import Methods
 from keras_impl.instruments.ops import Ops
 from keras_impl.instruments.origins import Origins, tensors
 from keras_impl.instruments.training import Training
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import Failure
+from parity.doctor.evidence import Failure, Place, Step
 
 OPERATION = re.compile(r"\[Op:(\w+)\]")
 NOISE = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]|\s*name:\s*$")
@@ -55,7 +52,7 @@ class Observer:
         training = Training(step, calls, self._origins, finite, cuts)
         self._origins.note_inputs(inputs)
         watches = (
-            Draws(step).watched(),
+            draws.watched(step),
             _eagerly(),
             calls.watched(step, losses.fed, finite.returned),
             training.watched(),

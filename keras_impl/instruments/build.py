@@ -14,8 +14,7 @@ from keras_impl.instruments import draws, source
 from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
 from parity.core.patches import around
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.model import Module, Move, Weight, below
+from parity.doctor.evidence import Module, Move, Tensor, Weight, below
 from parity.doctor.rewrite import Spot
 from parity.trace.keys import MODEL
 

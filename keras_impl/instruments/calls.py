@@ -18,11 +18,7 @@ from keras_impl.instruments.source import View
 from keras_impl.record import calls
 from parity.core.patches import around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Phase, Place
-from parity.doctor.evidence.model import Made
-from parity.doctor.evidence.ops import Call
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Call, Cut, Made, Phase, Place, Step
 
 
 class _Thread(threading.local):

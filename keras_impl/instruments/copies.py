@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
-    Function,
-)  # the class of what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
 from tensorflow.python.framework import constant_op, ops  # the functions that make and read eager tensors
 
 from keras_impl.instruments import source
@@ -24,21 +22,13 @@ from keras_impl.instruments.origins import CONSTANT, Known, Origins, size
 from keras_impl.instruments.source import View, look
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import Copy, What
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Copy, Cut, Place, Step, What
 
 METHODS: dict[str, What] = {
-    "numpy": "numpy",
-    "__array__": "numpy",
+    **dict.fromkeys(("numpy", "__array__"), "numpy"),
     "__bool__": "bool",
-    "__float__": "item",
-    "__int__": "item",
-    "__index__": "item",
-    "__str__": "print",
-    "__repr__": "print",
-    "__format__": "print",
+    **dict.fromkeys(("__float__", "__int__", "__index__"), "item"),
+    **dict.fromkeys(("__str__", "__repr__", "__format__"), "print"),
 }
 THROUGH_KERAS = "convert_to_numpy"
 HOST = "CPU:0"

@@ -11,24 +11,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
-    Function,
-)  # the class of what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
 
 from keras_impl.instruments import source
 from parity.core import ownership
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.ops import Frozen
+from parity.doctor.evidence import Code, Frozen, Place, Step
 from parity.doctor.rewrite import Expression
 
 IN_PYTHON = "tensorflow/python/ops/script_ops.py"  # a py_function runs in each step
@@ -84,44 +80,39 @@ def wrapped() -> AbstractContextManager[None]:
     return applied(mock.patch.object(np.random, name, function) for name, function in functions.items())
 
 
-class Draws:
-    """Records such values in the step."""
+@contextmanager
+def watched(step: Step) -> Iterator[None]:
+    """Record such values in the step within the block, unless the program itself runs functions eagerly."""
+    is_eager = tf.config.functions_run_eagerly()
 
-    def __init__(self, step: Step):
-        self.step = step
+    def called(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        profile = sys.getprofile()
+        sys.setprofile(None if is_eager else partial(_profiled, step))
+        try:
+            return call(*args, **kwargs)
+        finally:
+            sys.setprofile(profile)
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Observe them within the block, unless the program itself runs functions eagerly."""
-        is_eager = tf.config.functions_run_eagerly()
+    with wrapped(), around(Function, "__call__", called):
+        yield
 
-        def called(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-            profile = sys.getprofile()
-            sys.setprofile(None if is_eager else self._profiled)
-            try:
-                return call(*args, **kwargs)
-            finally:
-                sys.setprofile(profile)
 
-        with wrapped(), around(Function, "__call__", called):
-            yield
-
-    def _profiled(self, frame: FrameType | None, event: str, function: Any) -> None:
-        """Note a call that draws a number or reads a clock, if no library is between it and the user's line."""
-        owner = getattr(function, "__self__", None) if event == "c_call" else None
-        is_clock = any(owner is clock for clock in CLOCKS) and function.__name__ in READS
-        is_draw = isinstance(owner, random.Random) or (event == "call" and frame and frame.f_code is WRAPPER)
-        if not (is_clock or is_draw):
-            return
-        while frame is not None and ownership.owner(frame.f_code.co_filename) in ("standard", "own"):
-            frame = frame.f_back
-        if frame is None or source.kind(frame.f_code.co_filename) != source.USER or source.within(IN_PYTHON):
-            return
-        call = rewrite.expression(rewrite.spot(frame))
-        what = call.text(getattr(call.node, "func", None)) if call else ""
-        place = Place(source=rewrite.shown(frame.f_code.co_filename, frame.f_lineno))
-        mended = rewrite.code(rewrite.spot(frame), _in_graph)
-        self.step.frozen.append(Frozen(what=what or "a value", clock=is_clock, place=place, mended=mended))
+def _profiled(step: Step, frame: FrameType | None, event: str, function: Any) -> None:
+    """Note a call that draws a number or reads a clock, if no library is between it and the user's line."""
+    owner = getattr(function, "__self__", None) if event == "c_call" else None
+    is_clock = any(owner is clock for clock in CLOCKS) and function.__name__ in READS
+    is_draw = isinstance(owner, random.Random) or (event == "call" and frame and frame.f_code is WRAPPER)
+    if not (is_clock or is_draw):
+        return
+    while frame is not None and ownership.owner(frame.f_code.co_filename) in ("standard", "own"):
+        frame = frame.f_back
+    if frame is None or source.kind(frame.f_code.co_filename) != source.USER or source.within(IN_PYTHON):
+        return
+    call = rewrite.expression(rewrite.spot(frame))
+    what = call.text(getattr(call.node, "func", None)) if call else ""
+    place = Place(source=rewrite.shown(frame.f_code.co_filename, frame.f_lineno))
+    mended = _in_graph(call) if call else None
+    step.frozen.append(Frozen(what=what or "a value", clock=is_clock, place=place, mended=mended))
 
 
 def _in_graph(call: Expression) -> Code | None:
@@ -133,7 +124,7 @@ def _in_graph(call: Expression) -> Code | None:
     texts = DEFAULTS | dict(zip(names, given, strict=False)) | {"shape": f"({', '.join(given)},)" if given else "()"}
     texts |= {str(each.arg): call.text(each.value) for each in call.node.keywords}
     if call.function in ("randint", "integers"):
-        texts |= {"low": "0", "high": given[0]} if len(given) == 1 and not call.keyword("high") else {}
+        texts |= {"low": "0", "high": given[0]} if len(given) == 1 and not call.argument("high") else {}
         is_pythons = call.names.get(call.text(call.node.func).partition(".")[0]) is random
         texts["high"] += " + 1" if is_pythons else ""
     if re.fullmatch(r"\d+|len\(.*\)|.*\.shape\[-?\d+\]", texts["size"]):

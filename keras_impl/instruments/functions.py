@@ -20,17 +20,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import (
-    Function,
-)  # the class of what tf.function returns
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function  # what tf.function returns
 from tensorflow.python.ops import script_ops
 
 from keras_impl.instruments import source
 from keras_impl.instruments.pretended import name
 from parity.core.ownership import shown
 from parity.core.patches import around
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import Eager, Retrace
+from parity.doctor.evidence import Eager, Place, Retrace
 from parity.trace.keys import MODEL
 
 ON = "tf.device"  # recorded beside the arguments: the device scope of the call
@@ -87,14 +84,18 @@ class Trace(NamedTuple):
 
 
 class Functions(ExitStack):
-    """A context manager around each step; `retraces` and `eager` hold what was found."""
+    """A context manager around each step.
+
+    Afterwards `retraces` holds the functions that were traced more than once, by their code, and `eager` what ran in
+    Python, once per line.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._eager: dict[tuple[str, str], Eager] = {}
+        self.eager: dict[tuple[str, str], Eager] = {}
+        self.retraces: dict[Any, Retrace] = {}
         self._counts: Counter[tuple[Any, ...]] = Counter()  # of this step; of parts of a graph, by graph
         self._traces: dict[Any, list[Trace]] = defaultdict(list)  # by code object
-        self._retraced: dict[Any, Retrace] = {}
         self._step = 0
 
     def __enter__(self) -> "Functions":
@@ -105,16 +106,6 @@ class Functions(ExitStack):
         self._counts.clear()
         self._step += 1
         return self
-
-    @property
-    def retraces(self) -> list[Retrace]:
-        """Return the functions that were traced more than once."""
-        return list(self._retraced.values())
-
-    @property
-    def eager(self) -> list[Eager]:
-        """Return what ran in Python, once per line."""
-        return list(self._eager.values())
 
     def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Call a tf.function; note each call that traces it."""
@@ -134,7 +125,7 @@ class Functions(ExitStack):
         code = _code(trace.function)
         earlier = self._traces[code]
         if change := _change(earlier, trace):
-            self._retraced[code] = Retrace(
+            self.retraces[code] = Retrace(
                 function=_described(code), source=trace.line, count=len(earlier) + 1, change=change
             )
         earlier.append(trace)
@@ -156,7 +147,7 @@ class Functions(ExitStack):
         line = source.line()
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._counts[what, line, graph] += 1
-        entry = self._eager.setdefault((what, line), Eager(what=what, place=Place(module=module, source=line)))
+        entry = self.eager.setdefault((what, line), Eager(what=what, place=Place(module=module, source=line)))
         entry.count = max(entry.count, self._counts[what, line, graph])
 
 

@@ -17,10 +17,7 @@ from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import Origins
 from keras_impl.instruments.source import View
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.ops import NotFinite
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Code, Cut, NotFinite, Place, Step
 from parity.doctor.rewrite import Expression
 
 GIVEN = ("ReadVariableOp", "Const", "Fill", "Identity")  # they pass on what was not finite before, or is intended

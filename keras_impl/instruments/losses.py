@@ -16,15 +16,10 @@ from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import Known, Origins, tensors
 from keras_impl.instruments.source import View
 from parity.doctor import order, rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression
 from parity.trace.keys import MODEL
 
-MATRIX = ("MatMul", "BatchMatMulV2", "Einsum", "BiasAdd")
-# Ops that leave the classes where they are.
-KEPT = ("AddV2", "Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "Softmax", "LogSoftmax")
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "ClipByValue")
 ACTIVATIONS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
 CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "softmax_cross_entropy_with_logits")
@@ -34,7 +29,6 @@ LOGITS = {
     "categorical_crossentropy": "CategoricalCrossentropy",
     "binary_crossentropy": "BinaryCrossentropy",
 }
-LARGE = 2**24  # elements in a batch: larger ones are not compared
 
 
 class Losses:
@@ -74,7 +68,6 @@ class Losses:
             input=self.origins.describe(outputs),
             target=self.origins.describe(target),
             place=self.calls.place(view),
-            straight=known.straight,
             activation=known.activation,
         )
         takes_logits = _takes_logits(view.loss)
@@ -101,11 +94,6 @@ class Losses:
         return next(filter(None, changed), None)
 
 
-def is_straight(operation: str, inputs: list[Known]) -> bool:
-    """Return whether an op's result is a linear layer's output, at most reshaped."""
-    return operation in MATRIX or (operation in KEPT and any(known.straight for known in inputs))
-
-
 def note_activation(known: Known, operation: str, inputs: list[Known], direct: bool) -> None:
     """Note the activation whose output an op's result is, at most reshaped, and the user's line without it."""
     known.activation = ACTIVATIONS.get(operation, "")
@@ -121,7 +109,7 @@ def _with_logits(call: Expression, function: str, logits: bool) -> Code | None:
     """Return the line with `from_logits` set: in the loss, or in the compile() that names the loss."""
     kind = LOGITS.get(function, "")
     if call.function == "compile" and kind:
-        node = call.keyword("loss") or (call.node.args[1] if len(call.node.args) > 1 else None)
+        node = call.argument("loss", 1)
         homes = {id(keras): "keras", id(tf): "tf.keras"}
         home = next((homes[id(value)] for value in call.names.values() if id(value) in homes), "keras")
         return call.with_text(node, f"{home}.losses.{kind}(from_logits={logits})")
@@ -158,4 +146,4 @@ def _name(frame: FrameType) -> str:
 def _rows(tensor: Any) -> order.Rows:
     values = tensor._numpy() if isinstance(tensor, tf.Tensor) and tensor.dtype.is_numpy_compatible else tensor
     kind = getattr(getattr(values, "dtype", None), "kind", "")
-    return order.rows(values) if kind in "fiub" and kind and 0 < values.size <= LARGE else []
+    return order.rows(values) if kind in "fiub" and kind and 0 < values.size <= order.LARGE else []

@@ -11,9 +11,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.origins import tensors
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.ops import Method
+from parity.doctor.evidence import Code, Method, Place, Step
 from parity.doctor.rewrite import Expression
 
 BATCH = 32  # the batch size of `predict` if none is given
@@ -78,7 +76,7 @@ def _compiled_once(spot: rewrite.Spot) -> Code | None:
 
 def _on_batch(call: Expression) -> Code | None:
     """Return the line that calls `predict_on_batch`, which takes nothing but the batch."""
-    batch = call.node.args[0] if call.node.args else call.keyword("x")
+    batch = call.argument("x", 0)
     if call.function != "predict" or batch is None or not call.text(batch):
         return None
     return call.with_text(call.node, f"{call.text(call.node.func.value)}.predict_on_batch({call.text(batch)})")

@@ -14,12 +14,11 @@ from keras_impl.instruments import source
 from keras_impl.instruments.build import Scopes
 from keras_impl.instruments.copies import NO_NUMBERS, Copies
 from keras_impl.instruments.gradients import Cuts, Finite
-from keras_impl.instruments.losses import Losses, is_straight, note_activation
+from keras_impl.instruments.losses import Losses, note_activation
 from keras_impl.instruments.origins import MOVES, Known
 from keras_impl.instruments.source import View, look
 from parity.doctor import rewrite
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.ops import Broadcast, Soft
+from parity.doctor.evidence import Broadcast, Code, Place, Soft
 from parity.doctor.rewrite import Expression
 
 PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
@@ -109,11 +108,11 @@ class Ops:
         in_force = asked not in self.devices or self.origins.device_named(context.context().device_name) == asked
         if not numbers or not in_force:
             return
-        matching = [soft for soft in self.step.soft if (soft.asked, soft.place.source) == (asked, view.line)]
-        if not matching:
-            self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
-        else:
-            matching[0].count += 1
+        for soft in self.step.soft:
+            if (soft.asked, soft.place.source) == (asked, view.line):
+                soft.count += 1
+                return
+        self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
 
     def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
         """Record a broadcast between tensors of different shapes in the user's line."""
@@ -123,7 +122,8 @@ class Ops:
         if left.shape.rank and right.shape.rank and left.shape != right.shape:
             first, second = map(self.origins.describe, inputs)
             broadcast = Broadcast(operation=operation, left=first, right=second, place=self.calls.place(view))
-            broadcast.squeezed = _squeezed(left.shape.rank, right.shape.rank)
+            axes = left.shape.rank, right.shape.rank
+            broadcast.squeezed = rewrite.code(source.spot(), lambda op: op.squeezed(*axes, "tf.squeeze({}, -1)"))
             self.step.broadcasts.append(broadcast)
 
     def _see_types(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
@@ -151,7 +151,6 @@ class Ops:
                 known.made = sources[first].made
             known.origin = known.origin or ("loss" if view.loss else "")
             known.recorded = recorded and tensor.dtype.is_floating
-            known.straight = is_straight(operation, sources)
             note_activation(known, operation, sources, view.direct)
             if operation in PICKS and self.calls.phase != "backward":
                 known.picked = source.spot()
@@ -161,13 +160,6 @@ class Ops:
             if tensor.shape.rank == 0 and tf.distribute.has_strategy():
                 known.average = _average(operation, inputs, sources, view)
             self.origins.note(tensor, known)
-
-
-def _squeezed(left: int, right: int) -> Code | None:
-    """Return the user's line with the last axis squeezed off the operand that has one axis more than the other."""
-    if abs(left - right) != 1:
-        return None
-    return rewrite.code(source.spot(), lambda op: op.squeezed(left > right, "tf.squeeze({}, -1)"))
 
 
 def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: View) -> bool:
@@ -191,7 +183,7 @@ def _average(operation: str, inputs: tuple, before: list[Known], view: View) -> 
 
 
 def _over_replicas(call: Expression, is_by_sample: bool) -> Code | None:
-    name = next((name for name, value in call.names.items() if value is tf), "tf")
+    name = call.called(tf, "tf")
     if is_by_sample and call.function == "reduce_mean" and len(call.node.args) == 1 and not call.node.keywords:
         return call.with_text(call.node, f"{name}.nn.compute_average_loss({call.text(call.node.args[0])})")
     divided = f"{call.text()} / {name}.distribute.get_strategy().num_replicas_in_sync"

@@ -16,8 +16,7 @@ from tensorflow.python.framework import ops  # the class of eager tensors is not
 
 from keras_impl.instruments import pretended
 from keras_impl.instruments.names import Variable
-from parity.doctor.evidence.common import Code, Tensor
-from parity.doctor.evidence.ops import NotFinite
+from parity.doctor.evidence import Code, NotFinite, Tensor
 from parity.doctor.rewrite import Spot
 
 MOVES = ("Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice", "Split")
@@ -32,7 +31,6 @@ class Known:
     made: str = ""  # the user's line that made it
     module: str = ""  # the module whose call made it
     recorded: bool = False  # by a tape, so it carries a gradient
-    straight: bool = False  # a linear layer's output, at most reshaped
     activation: str = ""  # whose output it is, at most reshaped: "softmax"
     without: Code | None = None  # the user's line without that activation
     by_class: Code | None = None  # the user's line that made a softmax over another axis, with the last one

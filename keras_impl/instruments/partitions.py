@@ -91,11 +91,11 @@ class Partitions:
             owner, device = OWNER.search(node.name), devices.number(node.device)
             if owner and device is not None and node.op not in PASSIVE and RECORDING not in node.name:
                 (backward if owner[1] else compute)[owner[2]].add(device)
-        copies = list(self._copies())
-        inside = [copy for copy in copies if copy.source // devices_per_replica == copy.target // devices_per_replica]
-        across = [copy for copy in copies if copy.source // devices_per_replica != copy.target // devices_per_replica]
-        transfers = []
-        for copy in inside:
+        across, transfers = [], []
+        for copy in self._copies():
+            if copy.source // devices_per_replica != copy.target // devices_per_replica:
+                across.append(copy)
+                continue
             what = "parameter" if copy.made_by.op == "ReadVariableOp" else "activation"
             what = "gradient" if copy.made_by.name in self.gradients else what
             transfers.append(Transfer(what=what, source=copy.source, target=copy.target, bytes=copy.bytes))

@@ -17,8 +17,7 @@ from keras_impl.instruments.gradients import Cuts, Finite, is_finite
 from keras_impl.instruments.origins import Known, Origins, copies, tensors
 from parity.core.patches import around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.training import Backward, Gradient, Optimizer
+from parity.doctor.evidence import Backward, Gradient, Optimizer, Step
 
 
 class Training:

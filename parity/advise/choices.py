@@ -11,8 +11,6 @@ from parity.config.schema import UNUSED, Case
 from parity.config.strategies import OPTIONS, Pipelined, Strategy
 
 ENOUGH = 4  # micro-batches for each stage: from there on bubbles are small (Huang et al. 2018, section 2.3)
-Seconds = float
-Bytes = float
 
 
 class Candidate(NamedTuple):

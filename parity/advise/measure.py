@@ -56,7 +56,7 @@ class Rates(NamedTuple):
 
 
 class Single(NamedTuple):
-    """A measured training on one device: its computation, the seconds of its step, and its peak memory.
+    """A measured training on one device: its computation, the seconds of its step, and its memory.
 
     `beside`: bytes of the process that are not tensors of the training, such as the framework itself. `added`: those
     that each further micro-batch adds, such as its part of a graph.
@@ -64,7 +64,6 @@ class Single(NamedTuple):
 
     compute: Compute
     step: float
-    peak: int
     beside: float
     added: float = 0.0
 
@@ -129,7 +128,7 @@ def single(case: Case, model: Model, side: str, here: Here) -> Single:
     if here.trained or small == case.data.batch:
         (found,) = steps([alone], side, here)
         compute = fitted(found.seconds, BACKWARD * flops / (USUAL_RATE * rates().flops), found.seconds, flops)
-        return Single(compute, found.seconds, found.peak, _beside(found, baseline(case), model, side))
+        return Single(compute, found.seconds, _beside(found, baseline(case), model, side))
     passes = max(number for number in range(1, SMALLER + 1) if case.data.batch % number == 0)
     parts = msgspec.structs.replace(alone, accumulate=passes)
     found, part, split = steps([alone, with_batch(alone, small), parts], side, here)
@@ -137,7 +136,7 @@ def single(case: Case, model: Model, side: str, here: Here) -> Single:
     further = (split.seconds - found.seconds) / (passes - 1) if passes > 1 else found.seconds
     beside = _beside(found, alone, model, side)
     added = max(_beside(split, parts, model, side) - beside, 0.0) / max(passes - 1, 1)
-    return Single(fitted(found.seconds, grown, further, flops), found.seconds, found.peak, beside, added)
+    return Single(fitted(found.seconds, grown, further, flops), found.seconds, beside, added)
 
 
 def _beside(step: Step, case: Case, model: Model, side: str) -> float:

@@ -1,12 +1,13 @@
 """The advice as text, on a terminal of 80 columns or in a Markdown summary."""
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TextIO
 
 from rich.table import Table
 
 from parity.advise.choices import Advice, Choice, Document, Measured
+from parity.core.groups import by_key
 from parity.core.wording import agree
 from parity.report.console import Console
 
@@ -88,7 +89,8 @@ def _notes(advice: Advice) -> Iterator[str]:
                 yield f"{choice.side} {choice.strategy}, sent in each step: {kinds}"
     for choice in advice.choices:
         yield from _balanced(choice)
-    for reason, strategies in _reasons(advice.choices).items():
+    reasons = ((choice.why_not, f"{choice.strategy} ({choice.side})") for choice in advice.choices if choice.why_not)
+    for reason, strategies in by_key(reasons).items():
         yield f"not {', '.join(strategies)}: {reason}"
     for side, points in advice.scaling.items():
         yield from _plot(side, points)
@@ -105,15 +107,6 @@ def _balanced(choice: Choice) -> Iterator[str]:
         flags = " ".join(f"--set {field}={value}" for field, value in choice.balanced.fields.items())
         what = f"{choice.side} {choice.strategy}, with {sizes} blocks in its stages"
         yield f"{what}: {_seconds(choice.balanced.step)} a step {flags.replace(', ', ',')}".rstrip()
-
-
-def _reasons(choices: Iterable[Choice]) -> dict[str, list[str]]:
-    """Return why strategies cannot be taken, each reason once, with the strategies and sides that it holds for."""
-    found: dict[str, list[str]] = {}
-    for choice in choices:
-        if choice.why_not:
-            found.setdefault(choice.why_not, []).append(f"{choice.strategy} ({choice.side})")
-    return found
 
 
 def _plot(side: str, points: list[tuple[int, str, float]]) -> Iterator[str]:

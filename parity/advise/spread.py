@@ -56,15 +56,11 @@ def _sampled(case: Case, model: Model, side: str) -> list[Load]:
     return [whole(model, case.data.batch // case.devices)] * case.devices
 
 
-def _round_robin(case: Case, model: Model, side: str) -> list[Load]:
-    return _cut(model, [i % case.devices for i in range(len(model.blocks))], case.devices, case.data.batch)
-
-
 def _staged(case: Case, model: Model, side: str) -> list[Load]:
-    stages = case.distribution.stages
+    devices = case.distribution.used_devices // case.replicas
     places = stage_numbers(case, model)
     parts = shards.split(range(case.data.batch), case)
-    return [load for part in parts for load in _cut(model, places, stages, len(part))]
+    return [load for part in parts for load in _cut(model, places, devices, len(part))]
 
 
 def _cut(model: Model, places: list[int], devices: int, samples: int) -> list[Load]:
@@ -112,7 +108,7 @@ def _part(weights: int, cost: Cost, samples: int) -> Load:
 
 SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
     strategies.Single: _replicated,
-    strategies.RoundRobin: _round_robin,
+    strategies.RoundRobin: _staged,
     strategies.DataParallel: _replicated,
     strategies.DDP: _replicated,
     strategies.AllReduce: _sampled,

@@ -44,7 +44,9 @@ def traffic(case: Case, model: Model, side: str) -> Traffic:
 
 
 def stage_numbers(case: Case, model: Model) -> list[int]:
-    """Return the stage of each block."""
+    """Return the stage of each block: the device that has it, of those of a replica."""
+    if isinstance(case.distribution, strategies.RoundRobin):
+        return [i % case.devices for i in range(len(model.blocks))]
     return [stage for stage, size in enumerate(case.distribution.cut(len(model.blocks))) for _ in range(size)]
 
 
@@ -56,10 +58,6 @@ def pieces(rows: int, parts: int) -> list[int]:
 
 def _single(case: Case, model: Model, side: str) -> Traffic:
     return Traffic([], {})
-
-
-def _round_robin(case: Case, model: Model, side: str) -> Traffic:
-    return Traffic([*_along(model, [i % case.devices for i in range(len(model.blocks))], case.data.batch)], {})
 
 
 def _data_parallel(case: Case, model: Model, side: str) -> Traffic:
@@ -168,7 +166,7 @@ def _copy(what: str, source: int, target: int, size: int) -> Transfer:
 
 FORMULAS: dict[type[BaseStrategy], Callable[[Case, Model, str], Traffic]] = {
     strategies.Single: _single,
-    strategies.RoundRobin: _round_robin,
+    strategies.RoundRobin: _staged,
     strategies.DataParallel: _data_parallel,
     strategies.DDP: _reduced,
     strategies.AllReduce: _reduced,

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from parity import cli
-from parity.bench import documents
 from parity.bench.lanes import Way
-from parity.bench.report import Printed
+from parity.bench.report import Printed, makers
 from parity.bench.results import Benchmark, Timed, check_machine, read_saved, slower, this_machine
 from parity.bench.run import SAME, Settings, timed
 from parity.config.devices import Devices, obstacle, parse
@@ -66,7 +65,7 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         benchmark.error = str(error) or type(error).__name__
         raise
     finally:  # by a signal too: what was timed so far is not lost
-        output.write(args, benchmark, documents.makers(benchmark))
+        output.write(args, benchmark, makers(benchmark))
     if not args.quiet:
         printed.end(benchmark)
     return _status(benchmark)

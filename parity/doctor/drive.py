@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from parity.core.errors import BackendError, UsageError
 from parity.core.program import load
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import Failure
+from parity.doctor.evidence import Failure, Place
 from parity.doctor.files import Files
 from parity.runtime.drive import Program
 from parity.runtime.job import DoctorJob

@@ -17,8 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from parity.core import ownership
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ranks import Collective, Waiting
+from parity.doctor.evidence import Collective, Evidence, Waiting
 
 POLL = 0.005  # seconds between two looks for a file
 Written = TypeVar("Written", bound=msgspec.Struct)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from parity.doctor.evidence.common import Code, Place
+from parity.doctor.evidence import Code, Place
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # from the worst on

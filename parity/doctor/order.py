@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.doctor import rewrite
-from parity.doctor.evidence.common import Code
+from parity.doctor.evidence import Code
 from parity.doctor.rewrite import Expression, Spot
 
 Rows = list[bytes]
+LARGE = 2**24  # elements in a batch: larger ones are not compared
 
 
 def rows(array: Any) -> Rows:

@@ -11,6 +11,7 @@ import msgspec
 from rich.text import Text
 
 from parity.core.clock import Time
+from parity.core.groups import by_key
 from parity.core.wording import count
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import SEVERITIES, Finding
@@ -61,9 +62,7 @@ def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, An
 
 def _headline(evidence: Evidence) -> str:
     """Return a line with the side, the number of processes and the devices that the program sees."""
-    kinds: dict[str, list[str]] = {}
-    for device, kind in _devices(evidence).items():
-        kinds.setdefault(kind, []).append(device)
+    kinds = by_key((kind, device) for device, kind in _devices(evidence).items())
     devices = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
     ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
     steps = f", {count(len(evidence.steps), 'step')} observed"

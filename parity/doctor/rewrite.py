@@ -13,7 +13,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from parity.core.ownership import shown as shown
-from parity.doctor.evidence.common import Code
+from parity.doctor.evidence import Code
 
 STORES = ("append", "appendleft", "add", "insert", "put", "push")  # methods that keep their last argument
 # Nodes that can be followed by a dot without parentheses.
@@ -61,10 +61,11 @@ class Expression(NamedTuple):
         arguments = getattr(self.node, "args", ())
         return arguments[0] if arguments else None
 
-    def keyword(self, name: str) -> Any:
-        """Return the node of a call's keyword argument, or None."""
-        arguments = getattr(self.node, "keywords", ())
-        return next((argument.value for argument in arguments if argument.arg == name), None)
+    def argument(self, name: str, place: int | None = None) -> Any:
+        """Return the node of a call's argument, given by its name or by its position `place`, or None."""
+        named = [argument.value for argument in getattr(self.node, "keywords", ()) if argument.arg == name]
+        given = [] if place is None else getattr(self.node, "args", ())[place : place + 1]
+        return next(iter((*named, *given)), None)
 
     def text(self, node: Any = None) -> str:
         """Return the source of the expression, or of a node in it; "" if it spans several lines."""
@@ -91,19 +92,23 @@ class Expression(NamedTuple):
 
     def with_keyword(self, name: str, value: str, place: int | None = None) -> Code | None:
         """Return the call with an argument set, by its name or, if it was given so, by its position `place`."""
-        node = self.keyword(name)
-        if node is None and place is not None and len(self.node.args) > place:
-            node = self.node.args[place]
-        if node is not None:
+        if (node := self.argument(name, place)) is not None:
             return self.with_text(node, value)
         separator = ", " if self.node.args or self.node.keywords else ""
         return self.with_text(self.node, f"{self.text()[:-1]}{separator}{name}={value})" if self.text() else "")
 
-    def squeezed(self, first: bool, template: str) -> Code | None:
-        """Return the line with one operand of an operator or call replaced by `template`, {} being the operand."""
+    def squeezed(self, left: int, right: int, template: str) -> Code | None:
+        """Return the line with `template` in place of the operand that has one axis more; {} is the operand.
+
+        `left` and `right` are the numbers of axes of the operands of an operator, or of a call's first arguments.
+        """
         operands = [getattr(self.node, side) for side in ("left", "right") if hasattr(self.node, side)]
         operands = operands or list(getattr(self.node, "args", ()))
-        return self.wrapped(operands[0 if first else 1] if len(operands) > 1 else None, template)
+        return self.wrapped(operands[left < right], template) if len(operands) > 1 and abs(left - right) == 1 else None
+
+    def called(self, module: ModuleType, default: str) -> str:
+        """Return what the source calls a module."""
+        return next((name for name, value in self.names.items() if value is module), default)
 
     def wrapped(self, part: Any, template: str, node: Any = None) -> Code | None:
         """Return the line with `template` in place of a node, which is by default the part; {} is the part's source."""

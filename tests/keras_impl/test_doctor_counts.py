@@ -93,9 +93,8 @@ def test_parts_of_a_graph_that_run_in_python_are_counted_in_one_graph():
     for rows in (2, 3):  # traced in each step
         with functions:
             graph(tf.ones((rows, 3)))
-    (finding,) = [
-        f for f in rules.findings([Evidence(side="keras", eager=functions.eager)]) if f.id == "function.eager"
-    ]
+    seen = Evidence(side="keras", eager=list(functions.eager.values()))
+    (finding,) = [f for f in rules.findings([seen]) if f.id == "function.eager"]
     assert finding.source == line(in_python, "# fault in Python")
     assert finding.message.endswith(" This happens 3 times a step.")
 

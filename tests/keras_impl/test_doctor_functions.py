@@ -26,7 +26,7 @@ def watched(step: Callable[[], object], times: int = 3) -> Functions:
 
 
 def changes(step: Callable[[], object], times: int = 3) -> list[str]:
-    return [retrace.change for retrace in watched(step, times).retraces]
+    return [retrace.change for retrace in watched(step, times).retraces.values()]
 
 
 class Block:
@@ -43,7 +43,7 @@ def test_a_python_number():
         return x * step
 
     number = itertools.count()
-    (retrace,) = watched(lambda: train(X, next(number))).retraces
+    (retrace,) = watched(lambda: train(X, next(number))).retraces.values()
     assert (retrace.change, retrace.count) == ("step: 1 -> 2", 3)
     assert retrace.function.startswith(f"train ({FILE}:")
     assert retrace.source.startswith(f"{FILE}:")
@@ -83,7 +83,7 @@ def test_a_new_function_in_each_step():
 
         train(X)
 
-    (retrace,) = watched(step).retraces
+    (retrace,) = watched(step).retraces.values()
     assert (retrace.change, retrace.count) == ("a new tf.function", 3)
 
 
@@ -112,7 +112,7 @@ def test_clean_programs():
             block.double(X)
 
     found = watched(step)
-    assert (found.retraces, found.eager) == ([], [])
+    assert (found.retraces, found.eager) == ({}, {})
 
 
 def test_a_trace_for_each_device():
@@ -135,7 +135,7 @@ def test_keras_train_functions():
     assert not changes(lambda: model.train_on_batch(X, Y))
     model.compile("sgd", "mse")
     sizes = iter((8, 7))
-    (retrace,) = watched(lambda: model.train_on_batch(X[: (size := next(sizes))], Y[:size]), 2).retraces
+    (retrace,) = watched(lambda: model.train_on_batch(X[: (size := next(sizes))], Y[:size]), 2).retraces.values()
     assert retrace.function == "one_step_on_data (Keras)"
     assert retrace.source.startswith(f"{FILE}:")
 
@@ -162,7 +162,7 @@ def test_python_in_a_function(kind):
     def train(x):
         return getattr(tf, kind)(lambda x: x, [x], tf.float32)
 
-    (eager,) = watched(lambda: train(X)).eager
+    (eager,) = watched(lambda: train(X)).eager.values()
     assert eager.what == kind
     assert eager.place.source.startswith(f"{FILE}:")
 
@@ -180,7 +180,7 @@ def test_eager_by_a_switch():
     train = tf.function(lambda x: x * 2)
     tf.config.run_functions_eagerly(True)
     try:
-        (eager,) = watched(lambda: train(X)).eager
+        (eager,) = watched(lambda: train(X)).eager.values()
     finally:
         tf.config.run_functions_eagerly(False)
     assert eager.what == "run_eagerly"
@@ -189,7 +189,7 @@ def test_eager_by_a_switch():
 def test_eager_models():
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse", run_eagerly=True)
-    (eager,) = watched(lambda: model.train_on_batch(X, Y)).eager
+    (eager,) = watched(lambda: model.train_on_batch(X, Y)).eager.values()
     assert (eager.what, eager.place.module) == ("run_eagerly", "(model)")
 
 

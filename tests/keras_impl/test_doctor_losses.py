@@ -34,12 +34,7 @@ def test_a_loss_is_seen_once_and_by_its_name(way):
         call(inputs["t"], model(inputs["x"]))
 
     (loss,) = observed(dense, step, {"x": X, "t": X[:, :4]})[0].losses
-    assert (loss.function, loss.input.origin, loss.input.shape, loss.straight) == (
-        name,
-        "output of dense",
-        [4, 4],
-        True,
-    )
+    assert (loss.function, loss.input.origin, loss.input.shape) == (name, "output of dense", [4, 4])
     assert loss.target.shape in ([4, 4], [4])
     assert (loss.place.phase, loss.place.module) == ("loss", "")
 
@@ -53,7 +48,7 @@ def test_each_call_and_its_line():
             mae(inputs["t"], tf.reshape(y, (2, 8))[:, :4])  # twice
 
     first, *others = observed(dense, step, {"x": X, "t": X[:2, :4]})[0].losses
-    assert (first.place.source, first.straight) == (line(step, "# turned"), False)
+    assert first.place.source == line(step, "# turned")
     assert [(loss.place.source, loss.input.shape) for loss in others] == [(line(step, "# twice"), [2, 4])] * 2
 
 

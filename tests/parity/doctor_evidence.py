@@ -3,8 +3,7 @@
 from typing import Any
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Place, Tensor
-from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.evidence.common import Module, Move, Place, Tensor, Weight
 from parity.doctor.evidence.ops import Call, Copy, Failure
 from parity.doctor.evidence.training import Backward, Cut, Gradient, Optimizer
 from parity.doctor.finding import Finding, Severity

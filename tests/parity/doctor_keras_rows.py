@@ -6,8 +6,7 @@ from doctor_evidence import Row, evidence, gradients, place, step
 from doctor_training_rows import cut_off, grown, losing
 
 from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.model import Made
+from parity.doctor.evidence.common import Code, Made
 from parity.doctor.evidence.ops import Frozen, Method, NotFinite
 from parity.doctor.evidence.training import Backward
 

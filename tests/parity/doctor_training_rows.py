@@ -65,7 +65,7 @@ def dropped(**fields: Any) -> Evidence:
 
 def drawn_twice(**fields: Any) -> Evidence:
     """A batch of a data loader that another of its workers has made before."""
-    seen = Repeated(batch=3, first=2, workers=2, place=place("", "train.py:4"), **fields)
+    seen = Repeated(batch=3, first=2, place=place("", "train.py:4"), **fields)
     return evidence(steps=[step(repeated=[seen])])
 
 

@@ -18,7 +18,7 @@ from doctor_evidence import (
 )
 
 from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.model import Module
+from parity.doctor.evidence.common import Module
 from parity.doctor.evidence.ops import Broadcast, Call, Eager, InPlace, NotFinite, Retrace
 from parity.doctor.evidence.training import Backward, LossCall, Optimizer
 from parity.trace.keys import MODEL

@@ -44,7 +44,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def single(case: Case, model: Model, side: str, here: Here) -> Single:
         flops = model.cost.flops * case.data.batch
-        return Single(Compute(0, 2 * MS, 8 * MS / flops), 10 * MS, 300_000_000, 3e8)
+        return Single(Compute(0, 2 * MS, 8 * MS / flops), 10 * MS, 3e8)
 
     monkeypatch.setattr(advice, "single", single)
     monkeypatch.setattr(command, "rates", lambda: Rates(1e10, 1e10))

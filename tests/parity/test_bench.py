@@ -12,9 +12,8 @@ import pytest
 from parity.bench import lanes
 from parity.bench.__main__ import main
 from parity.bench.bursts import Burst, Bursts, endless, place
-from parity.bench.documents import plots
 from parity.bench.lanes import energy_between, measured, read_energy
-from parity.bench.report import Printed
+from parity.bench.report import Printed, plots
 from parity.bench.results import (
     Benchmark,
     LaneTimes,

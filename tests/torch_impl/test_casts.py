@@ -115,7 +115,7 @@ def autocast(kind: str) -> Iterator[None]:
 
 def functions(kind: str) -> dict[str, Any]:
     """What has the functions of the table, and for CUDA any other for which PyTorch has a cast, by name."""
-    names = {name for _, kinds, names in CASTS if kind in kinds for name in names.split()}
+    names = {name for (_, kinds), names in CASTS.items() if kind in kinds for name in names.split()}
     if kind == "cuda":
         ops = [op for op in torch._C._dispatch_get_all_op_names() if op.startswith("aten::")]
         cast = [op for op in ops if torch._C._dispatch_has_kernel_for_dispatch_key(op, "AutocastCUDA")]
@@ -159,5 +159,7 @@ def test_the_table_casts_what_pytorch_casts(kind):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_table_without_casts_is_told(monkeypatch):
-    monkeypatch.setattr(virtual_functions, "CASTS", [row for row in CASTS if "linear" not in row[2]])
+    monkeypatch.setattr(
+        virtual_functions, "CASTS", {key: names for key, names in CASTS.items() if "linear" not in names}
+    )
     assert {"linear", "matmul"} <= compared("cpu")[0]

@@ -63,7 +63,7 @@ def examine(job: DoctorJob) -> None:
         evidence.later = outcome(Drive(program, partial(contexts.of, job), files, rank.of, steps(job)), source.line_of)
         evidence.visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         evidence.kept = observer.training.graphs.kept()
-        evidence.still = observer.training.still()
+        evidence.still = observer.training.unused.still()
         evidence.changed = values.root_mean_squares(program.model) != sizes
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, list(building.optimizers))

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Place
+from parity.doctor.evidence import Place, Step
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls

@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 
 from parity.core.patches import around
 from parity.doctor import rewrite
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.model import Module, Move, Weight
+from parity.doctor.evidence import Code, Module, Move, Weight
 from parity.doctor.rewrite import Expression, Spot
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source
@@ -175,7 +174,7 @@ class Building(ExitStack):
 def _is_numbered() -> bool:
     """Return whether the user's line that moves a module names the number of the device, as far as that is known."""
     frame, call = source.frame(), rewrite.expression(source.spot())
-    node = next(iter(getattr(call.node, "args", ())), None) or call.keyword("device") if call and frame else None
+    node = call.argument("device", 0) if call and frame else None
     value = getattr(node, "value", None)
     if frame and hasattr(node, "id"):
         value = frame.f_locals.get(node.id, frame.f_globals.get(node.id))

@@ -11,10 +11,7 @@ from torch import nn
 
 from parity.core.patches import around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Phase, Place, Tensor
-from parity.doctor.evidence.ops import Call, Failure
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Call, Code, Cut, Failure, Phase, Place, Step, Tensor
 from parity.doctor.rewrite import Expression
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source
@@ -174,5 +171,5 @@ def _with_gradients() -> Code | None:
     statement = rewrite.statement(source.spot())
     if statement is None:
         return None
-    home = next((name for name, value in statement.names.items() if value is torch), "torch")
+    home = statement.called(torch, "torch")
     return statement.with_text(statement.node, f"with {home}.enable_grad(): {statement.text()}")

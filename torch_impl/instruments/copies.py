@@ -9,8 +9,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.ops import Copy, Race, What
+from parity.doctor.evidence import Copy, Race, Step, What
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.origins import ATTRIBUTES, CONSTANT, VIEWS, Origins, device

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parity.doctor.evidence.common import Place
-from parity.doctor.evidence.ops import InPlace, NotFinite
+from parity.doctor.evidence import InPlace, NotFinite, Place
 from torch_impl.instruments import dtensors, source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK

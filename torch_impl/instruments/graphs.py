@@ -13,9 +13,7 @@ import torch
 from torch import nn
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code, Place
-from parity.doctor.evidence.training import Carried, Held
+from parity.doctor.evidence import Carried, Code, Held, Place, Step
 from parity.doctor.rewrite import Expression, Spot
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls

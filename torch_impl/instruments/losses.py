@@ -10,9 +10,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.doctor import order, rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression, Spot
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
@@ -43,8 +41,7 @@ ADDED = (*RESHAPES, "AddBackward")  # a linear layer's bias may be added after t
 KEPT = (*RESHAPES, "TransposeBackward", "PermuteBackward", "ClampBackward", "SelectBackward", "SliceBackward")
 LINEAR = ("AddmmBackward", "MmBackward", "LinearBackward", "BmmBackward", "BaddbmmBackward")
 PICKS = ("__getitem__", "index_select")
-LARGE = 2**24  # elements in a batch: larger ones are not compared
-MARK = "doctor activation"  # metadata key of an autograd node: the user's line without the activation
+MARK = "doctor activation"  # metadata key of an autograd node: where its activation is written, the line without it
 
 
 class Losses:
@@ -64,7 +61,7 @@ class Losses:
     def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:
         """Note a function call; if it is a loss, add it to the step."""
         if function in ACTIVATIONS.values() and result.grad_fn is not None:
-            result.grad_fn.metadata.setdefault(MARK, (self._without(), _axis(function, args, kwargs), self._made()))
+            result.grad_fn.metadata.setdefault(MARK, (*self._written(), _axis(function, args, kwargs)))
         elif args and isinstance(result, torch.Tensor):
             self._note_rows(function, args, result)
         if function in LOSSES:
@@ -108,35 +105,24 @@ class Losses:
         elif function in SAME and isinstance(args[0], torch.Tensor) and args[0] in self._picked:
             self._picked[result] = self._picked[args[0]]
 
-    def _made(self) -> Spot | None:
-        """Return the instruction that says along which axis: the user's own call, or the one that made the module."""
+    def _written(self) -> tuple[Spot | None, Code | None]:
+        """Return the instruction of an activation, the user's own or what made its module, and its line without it."""
         modules = running()
-        return source.spot() if source.direct() or not modules else self.calls.building.spots.get(modules[-1])
-
-    def _without(self) -> Code | None:
-        """Return the user's line without the activation it computes, or the line that made its module."""
-        if source.direct():
-            return rewrite.code(source.spot(), Expression.unwrapped)
-        modules = running()
-        spot = self.calls.building.spots.get(modules[-1]) if modules else None
-        return rewrite.code(spot, lambda made: in_place(made, "Identity()"))
+        if source.direct() or not modules:
+            spot = source.spot()
+            return spot, rewrite.code(spot, Expression.unwrapped) if source.direct() else None
+        spot = self.calls.building.spots.get(modules[-1])
+        return spot, rewrite.code(spot, lambda made: in_place(made, "Identity()"))
 
 
 def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
     """Return the user's line with the last axis squeezed off the operand that has one axis more than the other."""
-    if abs(left.dim() - right.dim()) != 1:
-        return None
-    return rewrite.code(source.spot(), lambda call: call.squeezed(left.dim() > right.dim(), "{}.squeeze(-1)"))
+    return rewrite.code(source.spot(), lambda call: call.squeezed(left.dim(), right.dim(), "{}.squeeze(-1)"))
 
 
 def _followed(method: str) -> Code | None:
     """Return the line of the loss with a method applied to its input."""
-
-    def change(call: Expression) -> Code | None:
-        given = getattr(call.node, "args", None)
-        return call.wrapped(given[0] if given else call.keyword("input"), f"{{}}.{method}")
-
-    return rewrite.code(source.spot(), change)
+    return rewrite.code(source.spot(), lambda call: call.wrapped(call.argument("input", 0), f"{{}}.{method}"))
 
 
 def _is_straight(tensor: torch.Tensor) -> bool:
@@ -149,7 +135,7 @@ def _activation(tensor: torch.Tensor) -> tuple[str, Code | None]:
     """Return the activation whose output this is, at most reshaped, and the user's line without it."""
     node = _behind(tensor, KEPT)
     name = ACTIVATIONS.get(node.name().rstrip("0123456789"), "") if node is not None else ""
-    return name, node.metadata.get(MARK, (None,))[0] if node is not None and name else None
+    return name, node.metadata.get(MARK, (None, None))[1] if node is not None and name else None
 
 
 class Softmax(NamedTuple):
@@ -166,7 +152,7 @@ def _softmax(tensor: torch.Tensor) -> Softmax | None:
     node = _behind(tensor, (*STRAIGHT, "LogBackward", "ClampBackward", "AddBackward"))
     if node is None or not node.name().startswith(("SoftmaxBackward", "LogSoftmaxBackward")):
         return None
-    _, axis, spot = node.metadata.get(MARK, (None, None, None))
+    spot, _, axis = node.metadata.get(MARK, (None, None, None))
     return None if axis is None else Softmax(axis, spot, node._saved_result, node.next_functions[0][0])
 
 
@@ -222,7 +208,7 @@ def _rows(tensor: torch.Tensor) -> order.Rows:
     """Return the rows of a tensor for comparison, or none if it cannot be read or is too large."""
     if not tensor.dim() or tensor.is_nested or tensor.layout != torch.strided or not values.are_there(tensor):
         return []
-    if tensor.numel() > LARGE or tensor.is_complex():
+    if tensor.numel() > order.LARGE or tensor.is_complex():
         return []
     with values.quiet():
         return order.rows(values.real(tensor).detach().cpu().double().numpy())

@@ -14,10 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.ops import Broadcast, Dropped
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Broadcast, Code, Cut, Dropped, Step
 from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
@@ -60,8 +57,7 @@ def _in_training(call: Expression) -> Code | None:
     """Return the line in which the module's mode decides."""
     if call.function != ATTENTION:
         return call.with_keyword("training", "self.training", 2)
-    given = call.keyword("dropout_p") or (call.node.args[RATE] if len(call.node.args) > RATE else None)
-    return call.wrapped(given, "{} if self.training else 0.0")
+    return call.wrapped(call.argument("dropout_p", RATE), "{} if self.training else 0.0")
 
 
 class Cuts:
@@ -120,7 +116,7 @@ def _of_scores(frame: FrameType, root: torch.Tensor, scores: str, shape: torch.S
     labels = [name for name, value in frame.f_locals.items() if _are_labels(value, shape)]
     if expression is None or not scores or not labels:
         return None
-    home = next((name for name, value in expression.names.items() if value is torch), "torch")
+    home = expression.called(torch, "torch")
     return expression.with_text(expression.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
 
 

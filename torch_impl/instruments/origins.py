@@ -16,9 +16,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter  # the base class of
 from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.core.patches import around
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Place, Tensor
-from parity.doctor.evidence.ops import Repeated
+from parity.doctor.evidence import Place, Repeated, Step, Tensor
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
 from torch_impl.instruments.virtual_devices import TYPE
@@ -155,6 +153,6 @@ class Loaders:
         key = numbers.size, numbers.norm, numbers.mark
         first = self._seen.setdefault(loader, {}).setdefault(key, number)
         if not numbers.constant and first % workers != number % workers:
-            repeated = Repeated(batch=number, first=first, workers=workers, place=Place(source=source.line()))
+            repeated = Repeated(batch=number, first=first, place=Place(source=source.line()))
             repeated.whole = isinstance(loader._dataset, IterableDataset)
             self.step.repeated.append(repeated)

@@ -14,14 +14,12 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
+from parity.doctor.evidence import PEERS, Change, Collective, Comparable, Numbers, Step
 from parity.doctor.files import Files
 from torch_impl.instruments import devices, source, values
 from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.origins import dtype, tensors
 
-PEERS = ("send", "recv")
 # The names under which the program calls them.
 NAMES = {
     "allreduce": "all_reduce",
@@ -88,8 +86,7 @@ class Replicas:
     def note_gradients(self) -> None:
         """Note where the gradients are, when a backward pass is over."""
         if self.comparable:
-            graded = [(name, parameter.grad) for name, parameter in self._parameters()]
-            self._gradients = {values.address(grad): (name, grad) for name, grad in graded if _is_dense(grad)}
+            self._gradients = {values.address(gradient): (name, gradient) for name, gradient in self._dense()}
 
     @contextmanager
     def written(self, function: str, args: tuple) -> Iterator[None]:
@@ -105,8 +102,7 @@ class Replicas:
     def note_updating(self) -> None:
         """Note the gradients that an update is about to use."""
         if self.comparable:
-            graded = [(name, parameter.grad) for name, parameter in self._parameters()]
-            self._updating = {name: values.numbers(grad) for name, grad in graded if _is_dense(grad)}
+            self._updating = {name: values.numbers(gradient) for name, gradient in self._dense()}
         self._gradients = {}  # what an optimizer does with them is a part of its update
 
     def note_updated(self) -> None:
@@ -127,6 +123,8 @@ class Replicas:
             if parameter.requires_grad and not is_lazy(parameter) and not is_dtensor(parameter):
                 yield name, parameter
 
-
-def _is_dense(gradient: torch.Tensor | None) -> bool:
-    return gradient is not None and gradient.layout == torch.strided
+    def _dense(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the gradients of these parameters, but for sparse ones."""
+        for name, parameter in self._parameters():
+            if parameter.grad is not None and parameter.grad.layout == torch.strided:
+                yield name, parameter.grad

@@ -12,11 +12,8 @@ from torch.optim import Optimizer, optimizer
 from parity.core.ownership import first_argument
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.model import Made
-from parity.doctor.evidence.training import Backward, Gradient, Still
-from parity.doctor.evidence.training import Optimizer as Seen
+from parity.doctor.evidence import Backward, Code, Gradient, Made, Step
+from parity.doctor.evidence import Optimizer as Seen
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.calls import Calls
@@ -42,7 +39,7 @@ class Training:
         self.names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         self.graphs = Graphs()
         self.replicas = Replicas(self.model)
-        self.unused = Unused()
+        self.unused = Unused(self._slower)
 
     @contextmanager
     def watched(self, step: Step, reached: Callable[[Any], None]) -> Iterator[None]:
@@ -253,12 +250,6 @@ class Training:
             slower=self._slower(optimizer),
             **self._growth.get(optimizer, {}),
         )
-
-    def still(self) -> list[Still]:
-        """Return the optimizers whose learning rate was 0 in all steps, when all steps are over."""
-        for stepping, still in (pairs := list(self.unused.still())):
-            still.faster = self._slower(stepping)
-        return [still for _, still in pairs]
 
     def _slower(self, optimizer: Optimizer) -> Code | None:
         """Return the line that made an optimizer, with a usual learning rate."""

@@ -18,8 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from parity.core.patches import around
 from parity.core.plain import subclasses
 from parity.doctor import rewrite
-from parity.doctor.evidence import Step
-from parity.doctor.evidence.training import Cleared, Event, Still
+from parity.doctor.evidence import Cleared, Code, Event, Step, Still
 from torch_impl.instruments import source, values
 
 SMALL = 1e-5  # share of a schedule's own learning rate below which a rate counts as 0
@@ -89,7 +88,8 @@ def _caller() -> str:
 class Unused:
     """Follows gradients from the backward pass to the update, in all observed steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, faster: Callable[[Optimizer], Code | None]) -> None:
+        self._faster = faster  # returns the line that made an optimizer, with a usual learning rate
         self._computed: dict[int, Event | None] = {}  # by parameter, not used yet; what cleared it
         self._still: dict[Optimizer, Still] = {}
         self._moved: set[Optimizer] = set()
@@ -113,7 +113,8 @@ class Unused:
         if not all(map(_is_still, stepping.param_groups)):
             self._moved.add(stepping)
         elif stepping not in self._still:
-            self._still[stepping] = Still(kind=type(stepping).__name__, source=source.line())
+            kind, faster = type(stepping).__name__, self._faster(stepping)
+            self._still[stepping] = Still(kind=kind, source=source.line(), faster=faster)
             if "initial_lr" in stepping.param_groups[0]:
                 name = rewrite.first_name(source.frame(), _schedulers(stepping), "scheduler")
                 self._still[stepping].scheduler = name
@@ -123,11 +124,10 @@ class Unused:
         for one in held:
             self._computed.pop(id(one), None)
 
-    def still(self) -> Iterator[tuple[Optimizer, Still]]:
-        """Yield the optimizers whose rate was 0 at each update, and is so yet."""
-        for optimizer, still in self._still.items():
-            if optimizer not in self._moved and all(map(_is_still, optimizer.param_groups)):
-                yield optimizer, still
+    def still(self) -> list[Still]:
+        """Return the optimizers whose rate was 0 at each update, and is so yet."""
+        unmoved = [optimizer for optimizer in self._still if optimizer not in self._moved]
+        return [self._still[optimizer] for optimizer in unmoved if all(map(_is_still, optimizer.param_groups))]
 
 
 def _is_still(group: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch.nn.parameter import is_lazy
 
-from parity.doctor.evidence.ranks import Numbers
+from parity.doctor.evidence import Numbers
 from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.virtual_devices import VirtualTensor
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parity.core.wording import count
-from parity.doctor.evidence.ops import NotPretended
+from parity.doctor.evidence import NotPretended
 
 TYPE = "lazy"
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}

@@ -19,79 +19,50 @@ from torch.utils._pytree import tree_leaves, tree_map
 from parity.core.patches import applied, wrapping
 from torch_impl.instruments.virtual_devices import TYPE, Machine, VirtualDevices, VirtualTensor, set_data
 
-Dtype = Callable[[str, list[torch.Tensor]], torch.dtype]  # by the kind of device and the tensors that are cast
-
-
-def _lower(kind: str, tensors: list[torch.Tensor]) -> torch.dtype:
-    return torch.get_autocast_dtype(kind)
-
-
-def _float32(kind: str, tensors: list[torch.Tensor]) -> torch.dtype:
-    return torch.float32
-
-
-def _widest(kind: str, tensors: list[torch.Tensor]) -> torch.dtype:
-    return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-
-
 # PyTorch 2.9 does not cast rms_norm yet; its dispatcher tells.
 RMS_NORM = "rms_norm" if torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA") else ""
-# To which type, on which kinds of devices, and the names.
-CASTS: tuple[tuple[Dtype, tuple[str, ...], str], ...] = (
-    (
-        _lower,
-        ("cpu", "cuda"),
-        """
+# The names, by the type to which they cast (that of torch.autocast, float32, or that of the widest argument) and the
+# kinds of devices on which they do.
+CASTS = {
+    ("lower", ("cpu", "cuda")): """
         __matmul__ __rmatmul__ addbmm addmm baddbmm bmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
         conv_transpose3d linear matmul mm multi_dot prelu scaled_dot_product_attention
-        """,
-    ),
-    (
-        _lower,
-        ("cuda",),
-        """
+    """,
+    ("lower", ("cuda",)): """
         addmv addr chain_matmul einsum gru gru_cell lstm lstm_cell mv rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell
-        """,
-    ),
-    (
-        _float32,
-        ("cpu", "cuda"),
-        """
+    """,
+    ("float32", ("cpu", "cuda")): """
         binary_cross_entropy_with_logits cdist cosine_embedding_loss cross_entropy hinge_embedding_loss huber_loss
         kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss
         poisson_nll_loss prod smooth_l1_loss soft_margin_loss triplet_margin_loss
-        """,
-    ),
-    (
-        _float32,
-        ("cuda",),
-        """
+    """,
+    ("float32", ("cuda",)): f"""
         __pow__ __rpow__ __rtruediv__ acos asin cosh cosine_similarity cumprod cumsum dist erfinv exp expm1
         frobenius_norm group_norm layer_norm log log10 log1p log2 log_softmax logsumexp norm normalize nuclear_norm
-        pdist pow reciprocal renorm rsqrt sinh softmax softmin softplus sum tan
-        """
-        + RMS_NORM,
-    ),
-    (_widest, ("cpu", "cuda"), "cat stack"),
-    (_widest, ("cuda",), "addcdiv addcmul atan2 bilinear cross dot grid_sample index_put scatter_add tensordot vdot"),
-)
+        pdist pow reciprocal renorm rsqrt sinh softmax softmin softplus sum tan {RMS_NORM}
+    """,
+    ("widest", ("cpu", "cuda")): "cat stack",
+    ("widest", ("cuda",)): "addcdiv addcmul atan2 bilinear cross dot grid_sample index_put scatter_add tensordot vdot",
+}
 
 
 def cast_patches(kind: str) -> Iterator[tuple[Any, str, Any]]:
     """Yield what is replaced (owner, name, value) for torch.autocast of a kind of device: "cpu" or "cuda"."""
     for owner in (torch, torch._VF, torch.linalg, functional, torch.Tensor):
-        for dtype, kinds, names in CASTS:
+        for (to, kinds), names in CASTS.items():
             for name in names.split() if kind in kinds else ():
                 if hasattr(owner, name):
-                    yield owner, name, wrapping(_cast, getattr(owner, name), dtype, kind)
+                    yield owner, name, wrapping(_cast, getattr(owner, name), to, kind)
     if kind == "cuda":
         yield functional, "binary_cross_entropy", wrapping(_refused, functional.binary_cross_entropy)
 
 
-def _cast(function: Callable[..., Any], dtype: Dtype, kind: str, /, *args: Any, **kwargs: Any) -> Any:
+def _cast(function: Callable[..., Any], to: str, kind: str, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function, whose arguments are cast while torch.autocast is on."""
     if torch.is_autocast_enabled(kind) and (tensors := _cast_ones((args, kwargs))):
-        target = dtype(kind, tensors)
+        target = torch.get_autocast_dtype(kind) if to == "lower" else torch.float32
+        if to == "widest":
+            target = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         args, kwargs = tree_map(lambda value: value.to(target) if _is_cast(value) else value, (args, kwargs))
     return function(*args, **kwargs)
 

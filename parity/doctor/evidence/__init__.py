@@ -9,8 +9,12 @@ paths; "" is the program around the model, and `MODEL` the model itself.
 from typing import Literal
 
 from parity.core.clock import Time
-from parity.doctor.evidence import model, ops, ranks, training
+from parity.doctor.evidence import common, ops, ranks, training
+from parity.doctor.evidence.common import *  # noqa: F403 - the facts are the public names of these files
 from parity.doctor.evidence.common import Fact
+from parity.doctor.evidence.ops import *  # noqa: F403
+from parity.doctor.evidence.ranks import *  # noqa: F403
+from parity.doctor.evidence.training import *  # noqa: F403
 
 
 class Step(Fact):
@@ -26,7 +30,7 @@ class Step(Fact):
     """
 
     calls: list[ops.Call] = []
-    made: list[model.Made] = []
+    made: list[common.Made] = []
     copies: list[ops.Copy] = []
     races: list[ops.Race] = []
     losses: list[training.LossCall] = []
@@ -83,9 +87,9 @@ class Evidence(Fact):
     own_step: bool = False
     visible: str = ""
     moved: bool = False
-    modules: list[model.Module] = []
-    weights: list[model.Weight] = []
-    moves: list[model.Move] = []
+    modules: list[common.Module] = []
+    weights: list[common.Weight] = []
+    moves: list[common.Move] = []
     steps: list[Step] = []
     later: ops.Failure | None = None
     changed: bool | None = None

@@ -108,13 +108,11 @@ class Repeated(Occurrence):
     Attributes:
         batch: its number, from 0.
         first: the number of the earlier one.
-        workers: how many workers the loader has.
-        whole: whether each of them goes through an IterableDataset, and not the loader through a sampler.
+        whole: whether each worker goes through an IterableDataset, and not the loader through a sampler.
     """
 
     batch: int
     first: int
-    workers: int
     whole: bool = False
 
 

@@ -8,6 +8,8 @@ from typing import Literal
 from parity.core.ownership import Homes
 from parity.doctor.evidence.common import Fact
 
+PEERS = ("send", "recv")  # operations between two ranks
+
 
 class Collective(Fact):
     """A call that waits for other ranks. They are kept in the order in which this rank made them.

@@ -10,8 +10,8 @@ class LossCall(Occurrence):
 
     Attributes:
         function: its name in PyTorch or Keras ("mse_loss", "cross_entropy").
-        straight: whether its input is the output of a linear layer, at most reshaped, so that the classes are on the
-            last axis.
+        straight: in PyTorch, whether its input is the output of a linear layer, at most reshaped, so that the classes
+            are on the last axis.
         activation: what computed its input, at most reshaped ("softmax", "log_softmax", "sigmoid"); "" for anything
             else.
         smallest: the smallest value of the input.

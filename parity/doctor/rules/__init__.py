@@ -4,8 +4,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ranks import Waiting
+from parity.doctor.evidence import Evidence, Waiting
 from parity.doctor.finding import IDS, SEVERITIES, Finding
 from parity.doctor.rules import (
     copies,

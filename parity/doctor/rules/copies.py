@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.ops import Copy
+from parity.doctor.evidence import Copy, Evidence, Tensor
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.doctor.rules.misplaced import misplaced_weights
@@ -15,7 +13,7 @@ NOT_CONSTANT = ("input ", "output of ", "loss", "gradient", "parameter ")
 
 def constant(evidence: Evidence) -> Iterator[Finding]:
     """Report values that do not change and are sent from the host in each step."""
-    misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
+    misplaced = {weight.name for weight, _ in misplaced_weights(evidence)}
     constants = [copy for copy in facts.sent(evidence) if _is_constant(copy, len(evidence.steps))]
     for copies in facts.by_line(copy for copy in constants if _name(copy.tensor) not in misplaced):
         first, targets = copies[0], words.listed(list(dict.fromkeys(copy.target for copy in copies)))
@@ -55,7 +53,7 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that go from device to device in each step."""
     if facts.spread(evidence):
         return
-    misplaced = {entry.weight.name for entry in misplaced_weights(evidence)}
+    misplaced = {weight.name for weight, _ in misplaced_weights(evidence)}
     moved = [c for c in facts.last(evidence).copies if c.what == "to" and c.tensor.origin.startswith("parameter ")]
     for copies in _by_source(copy for copy in moved if _name(copy.tensor) not in misplaced):
         first, by_parameter = copies[0], facts.grouped(copies, lambda copy: copy.tensor.origin)

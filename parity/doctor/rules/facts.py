@@ -3,12 +3,10 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from parity.core import groups
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Occurrence, Tensor
-from parity.doctor.evidence.model import Module, Weight, below
-from parity.doctor.evidence.ops import Call, Copy
-from parity.doctor.evidence.training import Event
+from parity.doctor.evidence import Call, Copy, Event, Evidence, Module, Occurrence, Step, Tensor, Weight, below
 from parity.trace.keys import MODEL
 
 Item = TypeVar("Item")
@@ -88,6 +86,16 @@ def grouped(events: Iterable[Item], key: Callable[[Item], Hashable]) -> list[lis
 def by_line(occurrences: Iterable[Seen]) -> list[list[Seen]]:
     """Return what happened in a step in groups of the same module and line, of which each is one finding."""
     return grouped(occurrences, lambda occurrence: (occurrence.place.module, occurrence.place.source))
+
+
+def merged(occurrences: list[Seen]) -> Seen:
+    """Return the first of what happened, with the count of all."""
+    return msgspec.structs.replace(occurrences[0], count=number(occurrences))
+
+
+def lines(occurrences: Iterable[Seen]) -> Iterator[Seen]:
+    """Yield what happened in a step once for each module and line, with its count."""
+    return map(merged, by_line(occurrences))
 
 
 def number(occurrences: Iterable[Occurrence | Event]) -> int:

@@ -6,10 +6,7 @@ And report the calls that virtual GPUs do not imitate, of which some end the ste
 import re
 from collections.abc import Callable, Iterator
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Code, Tensor
-from parity.doctor.evidence.ops import Failure, InPlace
-from parity.doctor.evidence.training import Carried
+from parity.doctor.evidence import Carried, Code, Evidence, Failure, InPlace, Step, Tensor
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, learning, misplaced, operands, updates, words
 from parity.trace.keys import MODEL

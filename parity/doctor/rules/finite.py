@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ops import NotFinite
+from parity.doctor.evidence import Evidence, NotFinite
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 
@@ -15,8 +14,8 @@ class Reason(NamedTuple):
     Attributes:
         op: how the names of the ops begin that this is about, in one way or in several.
         why: the reason, to complete a message.
-        torch: the code in PyTorch.
-        keras: the code in TensorFlow or Keras.
+        torch: the value in PyTorch, or for OTHER the line.
+        keras: the value in TensorFlow or Keras, or the line.
     """
 
     op: str | tuple[str, ...]
@@ -27,47 +26,40 @@ class Reason(NamedTuple):
 
 DIVISIONS = ("div", "truediv", "realdiv")
 REASONS = (
+    Reason("log_softmax", "inputs that are all -inf have no softmax", "x.clamp(min=-1e9)", "tf.maximum(x, -1e9)"),
+    Reason("softmax", "a row that is all -inf has no softmax", "x.clamp(min=-1e9)", "tf.maximum(x, -1e9)"),
+    Reason("log1p", "its input must be greater than -1", "x.clamp(min=-0.999999)", "tf.maximum(x, -0.999999)"),
+    Reason("log", "its input must be greater than 0", "x.clamp(min=1e-6).log()", "tf.math.log(tf.maximum(x, 1e-6))"),
+    Reason("rsqrt", "its input must be greater than 0", "(x + 1e-6).rsqrt()", "tf.math.rsqrt(x + 1e-6)"),
     Reason(
-        "log_softmax", "inputs that are all -inf have no softmax", "x = x.clamp(min=-1e9)", "x = tf.maximum(x, -1e9)"
-    ),
-    Reason("softmax", "a row that is all -inf has no softmax", "x = x.clamp(min=-1e9)", "x = tf.maximum(x, -1e9)"),
-    Reason("log1p", "its input must be greater than -1", "x = x.clamp(min=-0.999999)", "x = tf.maximum(x, -0.999999)"),
-    Reason(
-        "log", "its input must be greater than 0", "x = x.clamp(min=1e-6).log()", "x = tf.math.log(tf.maximum(x, 1e-6))"
-    ),
-    Reason("rsqrt", "its input must be greater than 0", "x = (x + 1e-6).rsqrt()", "x = tf.math.rsqrt(x + 1e-6)"),
-    Reason(
-        "sqrt",
-        "its gradient at 0 is infinite, and below 0 it is undefined",
-        "x = (x + 1e-6).sqrt()",
-        "x = tf.sqrt(x + 1e-6)",
+        "sqrt", "its gradient at 0 is infinite, and below 0 it is undefined", "(x + 1e-6).sqrt()", "tf.sqrt(x + 1e-6)"
     ),
     Reason(
         "norm",
         "its gradient at 0 is undefined",
-        "x = (x.square().sum(-1) + 1e-6).sqrt()",
-        "x = tf.sqrt(tf.reduce_sum(x * x, -1) + 1e-6)",
+        "(x.square().sum(-1) + 1e-6).sqrt()",
+        "tf.sqrt(tf.reduce_sum(x * x, -1) + 1e-6)",
     ),
     Reason(
         "exp",
         "exp overflows above 88 in float32 and above 11 in float16",
-        "x = x.clamp(max=80).exp()",
-        "x = tf.exp(tf.minimum(x, 80.0))",
+        "x.clamp(max=80).exp()",
+        "tf.exp(tf.minimum(x, 80.0))",
     ),
-    Reason(DIVISIONS, "it divides by 0", "x = a / b.clamp(min=1e-6)", "x = tf.math.divide_no_nan(a, b)"),
-    Reason("reciprocal", "it divides by 0", "x = 1 / x.clamp(min=1e-6)", "x = tf.math.reciprocal_no_nan(x)"),
+    Reason(DIVISIONS, "it divides by 0", "a / b.clamp(min=1e-6)", "tf.math.divide_no_nan(a, b)"),
+    Reason("reciprocal", "it divides by 0", "1 / x.clamp(min=1e-6)", "tf.math.reciprocal_no_nan(x)"),
     Reason(
         "pow",
         "it takes the root of a negative number, or 0 to a negative power",
-        "x = x.clamp(min=1e-6) ** p",
-        "x = tf.maximum(x, 1e-6) ** p",
+        "x.clamp(min=1e-6) ** p",
+        "tf.maximum(x, 1e-6) ** p",
     ),
     *(
         Reason(
             name,
             "its input must be between -1 and 1",
-            f"x = x.clamp(-0.999999, 0.999999).{name}()",
-            f"x = tf.{name}(tf.clip_by_value(x, -0.999999, 0.999999))",
+            f"x.clamp(-0.999999, 0.999999).{name}()",
+            f"tf.{name}(tf.clip_by_value(x, -0.999999, 0.999999))",
         )
         for name in ("acos", "asin")
     ),
@@ -95,7 +87,8 @@ def _first(evidence: Evidence, bad: NotFinite) -> Finding:
     phase = " in the backward pass" if backward else ""
     value = "NaN" if bad.became == "nan" else "infinity"
     message = f"{bad.operation} made the first {value}{between}{phase}: {reason.why}."
-    fix = reason.torch if evidence.side == "torch" else reason.keras
+    code = reason.torch if evidence.side == "torch" else reason.keras
+    fix = f"x = {code}" if reason.op else code
     name = "finite.backward" if backward else "finite.forward"
     return finding_at("error", name, bad.place, message, fix)
 

@@ -37,11 +37,10 @@ def _steady(change: str) -> str:
 
 def eager(evidence: Evidence) -> Iterator[Finding]:
     """Report parts of a graph that call Python, and functions that run in Python as a whole."""
-    for parts in facts.by_line(evidence.eager):
-        part = parts[0]
+    for part in facts.lines(evidence.eager):
         message = (
             f"{part.what}: this runs in Python on the host in each step, where TensorFlow cannot place or fuse its ops."
-            f"{words.repeated(facts.number(parts))}"
+            f"{words.repeated(part.count)}"
         )
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
         yield finding_at("warning", "function.eager", part.place, message, fix)
@@ -49,33 +48,32 @@ def eager(evidence: Evidence) -> Iterator[Finding]:
 
 def compiled(evidence: Evidence) -> Iterator[Finding]:
     """Report a model that is compiled in the step."""
-    for calls in facts.by_line(method for method in facts.last(evidence).methods if method.what == "compile"):
-        lost = "its optimizer begins anew, without its state, and " if calls[0].resets else ""
+    for call in facts.lines(method for method in facts.last(evidence).methods if method.what == "compile"):
+        lost = "its optimizer begins anew, without its state, and " if call.resets else ""
         message = (
             f"The model is compiled again in each step: {lost}its training function is traced again. "
-            f"Compile it once, before the first step.{words.repeated(facts.number(calls))}"
+            f"Compile it once, before the first step.{words.repeated(call.count)}"
         )
-        fix = calls[0].mended or "if not model.compiled: model.compile(optimizer, loss)"
-        severity: Severity = "error" if calls[0].resets else "warning"
-        yield make_finding(severity, "function.compiled", "", calls[0].place.source, message, fix)
+        fix = call.mended or "if not model.compiled: model.compile(optimizer, loss)"
+        severity: Severity = "error" if call.resets else "warning"
+        yield make_finding(severity, "function.compiled", "", call.place.source, message, fix)
 
 
 def predicted(evidence: Evidence) -> Iterator[Finding]:
     """Report `predict` of a single batch in the step."""
-    for calls in facts.by_line(method for method in facts.last(evidence).methods if method.what == "predict"):
+    for call in facts.lines(method for method in facts.last(evidence).methods if method.what == "predict"):
         message = (
             "predict runs in each step, for a single batch: it is made for whole data sets, and each call builds a "
             "data pipeline and callbacks, which takes longer than the batch itself. predict_on_batch(x) returns the "
-            f"same without them, model(x, training=False) as a tensor.{words.repeated(facts.number(calls))}"
+            f"same without them, model(x, training=False) as a tensor.{words.repeated(call.count)}"
         )
-        fix = calls[0].mended or "y = model(x, training=False)"
-        yield make_finding("warning", "function.predict", "", calls[0].place.source, message, fix)
+        fix = call.mended or "y = model(x, training=False)"
+        yield make_finding("warning", "function.predict", "", call.place.source, message, fix)
 
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report random numbers and times that Python computes in a tf.function, in each of its calls."""
-    for values in facts.by_line(facts.last(evidence).frozen):
-        value = values[0]
+    for value in facts.lines(facts.last(evidence).frozen):
         message = (
             f"{value.what} runs in Python, in a tf.function: only while TensorFlow traces it. The graph keeps "
             f"{'that time' if value.clock else 'what was drawn then'}, which is the same in all steps."

@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from parity.core import ownership
-from parity.doctor.evidence.ranks import Collective, Waiting
+from parity.doctor.evidence import PEERS, Collective, Waiting
 from parity.doctor.finding import Finding, make_finding
 from parity.doctor.rewrite import shown
 from parity.doctor.rules import words
 
-SENDS, RECEIVES = ("send",), ("recv",)
 # Operations whose tensors may differ in shape between the ranks.
 SHAPELESS = ("barrier", "gather", "scatter", "all_to_all", "all_to_all_single")
 
@@ -39,7 +38,7 @@ def _groups(logs: Logs) -> dict[tuple[int, ...], dict[int, list[Collective]]]:
     groups: dict[tuple[int, ...], dict[int, list[Collective]]] = {}
     for rank, log in enumerate(logs):
         for call in log:
-            if call.operation not in SENDS + RECEIVES:
+            if call.operation not in PEERS:
                 members = tuple(call.group) or tuple(range(len(logs)))
                 groups.setdefault(members, {member: [] for member in members})[rank].append(call)
     return groups
@@ -80,8 +79,8 @@ def _unmatched(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
     """Return the first send without a receive, receive without a send, or pair of the two with different shapes."""
     for sender in range(len(logs)):
         for receiver in range(len(logs)):
-            sent = [call for call in logs[sender] if call.operation in SENDS and call.peer == receiver]
-            received = [call for call in logs[receiver] if call.operation in RECEIVES and call.peer == sender]
+            sent = [call for call in logs[sender] if call.operation == "send" and call.peer == receiver]
+            received = [call for call in logs[receiver] if call.operation == "recv" and call.peer == sender]
             for send, receive in zip(sent, received, strict=False):
                 if _shape(send) != _shape(receive):
                     calls = f"Rank {sender} calls {_in_words(send)}, but rank {receiver} calls {_in_words(receive)}"
@@ -89,7 +88,7 @@ def _unmatched(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
                     buffer = f"torch.empty({send.shape}, dtype=torch.{send.dtype})"
                     fix = f"buffer = {buffer}; dist.recv(buffer, src={sender})"
                     return make_finding("error", "collective.shape", "", receive.source, message, fix)
-            from_anyone = any(call.operation in RECEIVES and call.peer is None for call in logs[receiver])
+            from_anyone = any(call.operation == "recv" and call.peer is None for call in logs[receiver])
             if len(sent) > len(received) and not from_anyone:
                 fix = f"dist.recv(buffer, src={sender})  # on rank {receiver}"
                 return _without_match(sender, receiver, sent[len(received)], logs, waiting, fix)
@@ -138,7 +137,7 @@ def _unexplained(waiting: Sequence[Waiting]) -> Finding | None:
 
 def _instead(rank: int, logs: Logs, waiting: Sequence[Waiting]) -> str:
     """Return what a rank does instead of the call that it should make."""
-    if rank < len(logs) and logs[rank] and (waiting or logs[rank][-1].operation not in SENDS + RECEIVES):
+    if rank < len(logs) and logs[rank] and (waiting or logs[rank][-1].operation not in PEERS):
         return f"{'is in' if waiting else 'ends with'} {_in_words(logs[rank][-1])}"
     line = _innermost(rank, waiting)
     return f"is at {line}" if line else "makes no such call"
@@ -148,7 +147,7 @@ def _in_words(call: Collective) -> str:
     """Return a call in words: "all_reduce of float32[8] at train.py:12"."""
     peer = ""
     if call.peer is not None:
-        peer = f" {'to' if call.operation in SENDS else 'from'} rank {call.peer}"
+        peer = f" {'to' if call.operation == 'send' else 'from'} rank {call.peer}"
     what = "" if call.operation in SHAPELESS else f" of {call.dtype}{call.shape}"
     return f"{call.operation}{what}{peer}{' at ' + call.source if call.source else ''}"
 

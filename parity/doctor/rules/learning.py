@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.model import below
-from parity.doctor.evidence.training import Cut
+from parity.doctor.evidence import Code, Cut, Evidence, below
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
@@ -144,8 +141,6 @@ def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
                 f"comes back to its {count}, which never learn.{words.repeated(_times(evidence, cut))}"
             )
             fix = "dist.recv(gradient, src=next_rank); output.backward(gradient)"
-            if evidence.side == "keras":
-                fix = "gradients = tape.gradient(output, variables, output_gradients=gradient)"
             yield finding_at("error", "learning.send_without_backward", cut.place, message, fix)
 
 

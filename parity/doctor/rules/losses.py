@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Code, Evidence, LossCall
 from parity.doctor.finding import Finding, make_finding
 from parity.doctor.rules import facts, words
 
@@ -26,63 +24,59 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
 
     They are recognised by the op that made them, or because those of each sample sum to 1.
     """
-    for calls in _by_finding(evidence, lambda call: call.takes == "logits" and _activation(call) in TWICE):
-        call, activation = calls[0], _activation(calls[0])
+    for call in _by_finding(evidence, lambda call: call.takes == "logits" and _activation(call) in TWICE):
+        activation = _activation(call)
         message = f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
-        yield _finding(f"loss.{activation}_twice", calls, message, f"{call.function}(logits, target)")
+        yield _finding(f"loss.{activation}_twice", call, message, f"{call.function}(logits, target)")
 
 
 def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
-    """Report probabilities that sum to 1 over the samples, and not over the classes."""
-    for step in evidence.steps:
-        for call in step.losses:
-            if _sum_to_one(call, call.columns) and not _sum_to_one(call, call.sums):
-                message = (
-                    f"{call.function} gets probabilities {words.typed(call.input)} that sum to 1 over the batch, not "
-                    "over the classes: a softmax has the wrong axis, and each sample depends on the others."
-                )
-                source = call.input.made or call.place.source
-                line = call.by_class or Code(source=source, fix="probabilities = softmax(logits, -1)")
-                yield make_finding("error", "loss.softmax_axis", call.place.module, line.source, message, line)
+    """Report a softmax over the samples, whose classes a loss has on another axis.
+
+    It is known by its axis, or because its probabilities sum to 1 over the samples, and not over the classes.
+    """
+    for call in (call for step in evidence.steps for call in step.losses):
+        if call.over_samples is not None:
+            message = (
+                f"{call.function} gets {words.typed(call.input)} from a softmax over axis 0, which is the batch: "
+                "the probabilities of a class sum to 1 over the samples, and each sample depends on the others."
+            )
+            source = call.over_samples.source or call.place.source
+            line = Code(source=source, fix=call.over_samples.fix or "softmax(logits, -1)")
+        elif _sum_to_one(call, call.columns) and not _sum_to_one(call, call.sums):
+            message = (
+                f"{call.function} gets probabilities {words.typed(call.input)} that sum to 1 over the batch, not "
+                "over the classes: a softmax has the wrong axis, and each sample depends on the others."
+            )
+            source = call.input.made or call.place.source
+            line = call.by_class or Code(source=source, fix="probabilities = softmax(logits, -1)")
+        else:
+            continue
+        yield make_finding("error", "loss.softmax_axis", call.place.module, line.source, message, line)
 
 
 def _activation(call: LossCall) -> str:
     return call.activation or ("softmax" if _sum_to_one(call, call.sums) else "")
 
 
-def over_samples(evidence: Evidence) -> Iterator[Finding]:
-    """Report a softmax over the samples, whose classes a loss has on another axis."""
-    for step in evidence.steps:
-        for call in step.losses:
-            if call.over_samples is not None:
-                message = (
-                    f"{call.function} gets {words.typed(call.input)} from a softmax over axis 0, which is the batch: "
-                    "the probabilities of a class sum to 1 over the samples, and each sample depends on the others."
-                )
-                source, fix = call.over_samples.source or call.place.source, call.over_samples.fix
-                fix = fix or "softmax(logits, -1)"
-                yield make_finding("error", "loss.softmax_axis", call.place.module, source, message, fix)
-
-
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
     """Report positive values where logarithms of probabilities belong."""
-    for calls in _by_finding(evidence, lambda call: call.takes == "log_probabilities" and (call.largest or 0) > SLACK):
-        call = calls[0]
+    for call in _by_finding(evidence, lambda call: call.takes == "log_probabilities" and (call.largest or 0) > SLACK):
         message = (
             f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
             "the result is no likelihood and has no lower bound."
         )
-        yield _finding("loss.not_logarithms", calls, message, f"{call.function}(log_probabilities, target)")
+        yield _finding("loss.not_logarithms", call, message, f"{call.function}(log_probabilities, target)")
 
 
 def raw_logits(evidence: Evidence) -> Iterator[Finding]:
     """Report values outside of 0 to 1 where probabilities belong."""
-    for calls in _by_finding(evidence, lambda call: call.takes == "probabilities" and _leaves_0_to_1(call)):
+    for call in _by_finding(evidence, lambda call: call.takes == "probabilities" and _leaves_0_to_1(call)):
         message = (
-            f"{calls[0].function} takes probabilities (from_logits=False), but gets {_range(calls[0])}: it clips "
+            f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: it clips "
             "them, and most gradients are 0 or wrong."
         )
-        yield _finding("loss.raw_logits", calls, message, "from_logits=True")
+        yield _finding("loss.raw_logits", call, message, "from_logits=True")
 
 
 def _leaves_0_to_1(call: LossCall) -> bool:
@@ -132,18 +126,17 @@ def _range(call: LossCall) -> str:
     return "an empty batch" if is_empty else f"{call.smallest:z.4g} to {call.largest:z.4g}"
 
 
-def _by_finding(evidence: Evidence, is_wrong: Callable[[LossCall], bool]) -> Iterator[list[LossCall]]:
-    """Yield the wrong calls of each step in groups of the same module, activation and line that should be changed."""
+def _by_finding(evidence: Evidence, is_wrong: Callable[[LossCall], bool]) -> Iterator[LossCall]:
+    """Yield the wrong calls of each step, once for each module, activation and line that should be changed."""
 
     def key(call: LossCall) -> tuple[str, str, str]:
         return call.place.module, _activation(call), (call.mended or call.place).source
 
     for step in evidence.steps:
-        yield from facts.grouped(filter(is_wrong, step.losses), key)
+        yield from map(facts.merged, facts.grouped(filter(is_wrong, step.losses), key))
 
 
-def _finding(name: str, calls: list[LossCall], message: str, generic: str) -> Finding:
+def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
     """Return the finding about calls that are mended at the same line."""
-    call, message = calls[0], message + words.repeated(facts.number(calls))
-    line = call.mended or Code(source=call.place.source, fix=generic)
+    line, message = call.mended or Code(source=call.place.source, fix=generic), message + words.repeated(call.count)
     return make_finding("error", name, call.place.module, line.source, message, line)

@@ -5,12 +5,8 @@ An op that received tensors on several devices is explained: which tensor is mis
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.model import Weight, below
-from parity.doctor.evidence.ops import Failure
+from parity.doctor.evidence import Evidence, Failure, Step, Tensor, Weight, below
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
@@ -18,24 +14,14 @@ from parity.trace.keys import MODEL
 SEEDS = "uint32"  # dtype of the states of Keras's random generators, which stay on the host
 
 
-class MisplacedWeight(NamedTuple):
-    """A weight on the wrong device.
+def misplaced_weights(evidence: Evidence) -> list[tuple[Weight, str]]:
+    """Return the weights on the wrong device, each with the device that it should be on.
 
-    Attributes:
-        home: the device that it should be on.
+    They are parameters and buffers on another device than their module, or on the host while the model is on GPUs.
     """
-
-    weight: Weight
-    home: str
-
-
-def misplaced_weights(evidence: Evidence) -> list[MisplacedWeight]:
-    """Return parameters and buffers on another device than their module, or on the host while the model is on GPUs."""
-    weights = [weight for weight in evidence.weights if weight.kind != "optimizer_state"]
-    expected = [
-        MisplacedWeight(weight, _home_of(weight, evidence)) for weight in weights if weight.tensor.dtype != SEEDS
-    ]
-    return [entry for entry in expected if entry.home not in ("", entry.weight.tensor.device)]
+    weights = [w for w in evidence.weights if w.kind != "optimizer_state" and w.tensor.dtype != SEEDS]
+    homes = [(weight, _home_of(weight, evidence)) for weight in weights]
+    return [(weight, home) for weight, home in homes if home not in ("", weight.tensor.device)]
 
 
 def _home_of(weight: Weight, evidence: Evidence) -> str:
@@ -50,12 +36,13 @@ def _home_of(weight: Weight, evidence: Evidence) -> str:
 def placed(evidence: Evidence) -> Iterator[Finding]:
     """Report misplaced parameters and buffers, those of one line together."""
 
-    def key(entry: MisplacedWeight) -> tuple[str, str, str, str]:
-        return entry.weight.kind, facts.made_at(evidence, entry.weight), entry.weight.tensor.device, entry.home
+    def key(misplaced: tuple[Weight, str]) -> tuple[str, str, str, str]:
+        weight, home = misplaced
+        return weight.kind, facts.made_at(evidence, weight), weight.tensor.device, home
 
     for group in facts.grouped(misplaced_weights(evidence), key):
-        first, (kind, source, device, expected) = group[0].weight, key(group[0])
-        subject = words.subject([entry.weight.name for entry in group], "is", "are")
+        (first, _), (kind, source, device, expected) = group[0], key(group[0])
+        subject = words.subject([weight.name for weight, _ in group], "is", "are")
         message = f"{subject} on {device}, but the rest of the model is on {expected}."
         fix = _moved(evidence, first, expected)
         yield make_finding("error", f"placement.{kind}", first.module, source, message, fix)
@@ -116,18 +103,17 @@ def _not_registered(names: list[str], source: str, fix: str) -> Finding:
 
 def made_in_call(evidence: Evidence) -> Iterator[Finding]:
     """Report modules with parameters that are made anew in each call of another one."""
-    for modules in facts.by_line(facts.last(evidence).made):
-        first = modules[0]
-        parameters = words.count(first.parameters, "parameter")
+    for made in facts.lines(facts.last(evidence).made):
+        parameters = words.count(made.parameters, "parameter")
         message = (
-            f"{first.place.module} makes a new {first.kind} in each call: its {parameters} begin anew in each step and "
-            f"are never trained.{words.repeated(facts.number(modules))}"
+            f"{made.place.module} makes a new {made.kind} in each call: its {parameters} begin anew in each step and "
+            f"are never trained.{words.repeated(made.count)}"
         )
-        name = first.kind.lower()
-        fix = f"x = self.{name}(x)  # with self.{name} = {first.kind}(...) in __init__"
-        if first.kind == "Parameter":
+        name = made.kind.lower()
+        fix = f"x = self.{name}(x)  # with self.{name} = {made.kind}(...) in __init__"
+        if made.kind == "Parameter":
             fix = "self.weight = nn.Parameter(weight)  # in __init__; here, self.weight"
-        yield finding_at("error", "learning.made_in_call", first.place, message, fix)
+        yield finding_at("error", "learning.made_in_call", made.place, message, fix)
 
 
 def _registered(side: str, path: str, name: str) -> str:
@@ -172,7 +158,7 @@ def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
     if failure.place.phase == "update":
         return next(optimizer_state(evidence), None)
     names = {tensor.origin.partition(" ")[2] for tensor in _weights(failure)}
-    modules = {entry.weight.module for entry in misplaced_weights(evidence) if entry.weight.name in names}
+    modules = {weight.module for weight, _ in misplaced_weights(evidence) if weight.name in names}
     return next((finding for finding in placed(evidence) if finding.where in modules), None)
 
 

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.model import Module
+from parity.doctor.evidence import Evidence, Module
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
@@ -49,14 +48,13 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
 def dropout(evidence: Evidence) -> Iterator[Finding]:
     """Report dropout functions that drop values in a module that is in eval mode."""
     for step in evidence.steps:
-        for calls in facts.by_line(step.dropped):
-            first = calls[0]
+        for call in facts.lines(step.dropped):
             message = (
-                f"{first.function} drops values at a rate of {first.rate:g} though the module that calls it is in eval "
-                f"mode: the same input gives another output each time.{words.repeated(facts.number(calls))}"
+                f"{call.function} drops values at a rate of {call.rate:g} though the module that calls it is in eval "
+                f"mode: the same input gives another output each time.{words.repeated(call.count)}"
             )
-            fix = first.mended or "x = F.dropout(x, rate, training=self.training)"
-            yield finding_at("warning", "mode.dropout", first.place, message, fix)
+            fix = call.mended or "x = F.dropout(x, rate, training=self.training)"
+            yield finding_at("warning", "mode.dropout", call.place, message, fix)
 
 
 def _effect(modules: list[Module], training: bool = False) -> str:

@@ -5,12 +5,9 @@ that broadcasts, a wrong axis of the classes.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.ops import Broadcast, Call
-from parity.doctor.evidence.training import LossCall
+from parity.doctor.evidence import Broadcast, Call, Evidence, LossCall, Step, Tensor
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
@@ -177,13 +174,11 @@ def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
         # Keras's own losses remove that axis themselves.
         elementwise = [call for call in step.losses if any(word in call.function.lower() for word in ELEMENTWISE)]
         stretched = [call for call in elementwise if _stretched(call.input, call.target)]
-        for calls in facts.by_line(stretched if evidence.side == "torch" else ()):
-            call = calls[0]
-            yield _all_pairs(evidence, call.function, call.input, call.target, calls)
+        for call in facts.lines(stretched if evidence.side == "torch" else ()):
+            yield _all_pairs(evidence, call.function, call.input, call.target, call)
         in_loss = [w for w in step.broadcasts if w.place.phase in ("loss", "other") and not w.place.module]
-        for broadcasts in facts.by_line(wide for wide in in_loss if _stretched(wide.left, wide.right)):
-            wide = broadcasts[0]
-            yield _all_pairs(evidence, wide.operation, wide.left, wide.right, broadcasts)
+        for wide in facts.lines(wide for wide in in_loss if _stretched(wide.left, wide.right)):
+            yield _all_pairs(evidence, wide.operation, wide.left, wide.right, wide)
 
 
 def _stretched(left: Tensor, right: Tensor) -> bool:
@@ -192,31 +187,28 @@ def _stretched(left: Tensor, right: Tensor) -> bool:
     return bool(short) and long == [*short, 1] and short[-1] > 1
 
 
-def _all_pairs(
-    evidence: Evidence, function: str, left: Tensor, right: Tensor, seen: Sequence[LossCall | Broadcast]
-) -> Finding:
-    """Return the finding for what was seen at one line, of which the operands of the first are given."""
+def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, seen: LossCall | Broadcast) -> Finding:
+    """Return the finding for what was seen at one line, with its operands."""
     column = left if len(left.shape) > len(right.shape) else right
     row = right if column is left else left
     result = [*column.shape[:-1], row.shape[-1]]
     message = (
         f"{function} of {words.tensor(left)} and {words.tensor(right)} makes {result}: every prediction is compared "
-        f"with every target.{words.repeated(facts.number(seen))}"
+        f"with every target.{words.repeated(seen.count)}"
     )
     name = words.variable(column, "target" if words.variable(row, "") == "" and column is right else "output")
     fix = f"{name} = {name}.squeeze(-1)" if evidence.side == "torch" else f"{name} = tf.squeeze({name}, -1)"
-    return make_finding("error", "shape.loss_broadcast", "", seen[0].place.source, message, seen[0].squeezed or fix)
+    return make_finding("error", "shape.loss_broadcast", "", seen.place.source, message, seen.squeezed or fix)
 
 
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
     """Report a cross entropy that takes axis 1 for the classes, when they are last and both axes are equally long."""
     for step in evidence.steps:
-        for calls in facts.by_line(filter(_has_classes_last, step.losses if evidence.side == "torch" else ())):
-            call = calls[0]
+        for call in facts.lines(filter(_has_classes_last, step.losses)):
             message = (
                 f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
                 f"returned them on the last axis. It passes only because both have {call.input.shape[1]}."
-                f"{words.repeated(facts.number(calls))}"
+                f"{words.repeated(call.count)}"
             )
             generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
             yield finding_at("warning", "shape.class_axis", call.place, message, call.transposed or generic)

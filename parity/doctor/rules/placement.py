@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.model import Weight
+from parity.doctor.evidence import Evidence, Weight
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL

@@ -8,14 +8,10 @@ activations on by sends and receives, as the stages of a pipeline do, are not co
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.model import below
-from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
+from parity.doctor.evidence import PEERS, Change, Collective, Comparable, Evidence, Numbers, below
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
-
-PEERS = ("send", "recv")
 
 
 def groups(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> list[tuple[int, ...]]:

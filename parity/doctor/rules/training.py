@@ -4,9 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.training import Event, Held, Optimizer
+from parity.doctor.evidence import Code, Event, Evidence, Held, Optimizer, Step
 from parity.doctor.finding import Finding, make_finding
 from parity.doctor.rules import facts, failures, words
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ops import Copy
+from parity.doctor.evidence import Copy, Evidence
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 
@@ -74,11 +73,10 @@ def not_pinned(evidence: Evidence) -> Iterator[Finding]:
 def repeated(evidence: Evidence) -> Iterator[Finding]:
     """Report batches that one worker of a data loader returns as another one did."""
     for step in evidence.steps:
-        for batches in facts.by_line(step.repeated):
-            first = batches[0]
-            why, fix = WHOLE if first.whole else COPIED
-            message = f"Batch {first.batch} of the data loader is batch {first.first} again: {why}"
-            yield make_finding("warning", "input.repeated", "", first.place.source, message, fix)
+        for batch in facts.lines(step.repeated):
+            why, fix = WHOLE if batch.whole else COPIED
+            message = f"Batch {batch.batch} of the data loader is batch {batch.first} again: {why}"
+            yield make_finding("warning", "input.repeated", "", batch.place.source, message, fix)
 
 
 WORTH = 0.005  # share of a step's time from which it is mentioned
@@ -124,14 +122,13 @@ def waits(evidence: Evidence) -> Iterator[Finding]:
 
 def races(evidence: Evidence) -> Iterator[Finding]:
     """Report copies to the host that are read before they are complete."""
-    for copies in facts.by_line(facts.last(evidence).races):
-        first = copies[0]
+    for race in facts.lines(facts.last(evidence).races):
         message = (
-            f"{words.tensor(first.tensor)} is copied to the host with non_blocking=True, and {first.read} reads the "
-            f"copy without waiting for it: what it reads may be old numbers.{words.repeated(facts.number(copies))}"
+            f"{words.tensor(race.tensor)} is copied to the host with non_blocking=True, and {race.read} reads the "
+            f"copy without waiting for it: what it reads may be old numbers.{words.repeated(race.count)}"
         )
-        fix = first.mended or "torch.cuda.synchronize()  # after this line"
-        yield finding_at("error", "sync.race", first.place, message, fix)
+        fix = race.mended or "torch.cuda.synchronize()  # after this line"
+        yield finding_at("error", "sync.race", race.place, message, fix)
 
 
 def _share(evidence: Evidence, copies: list[Copy]) -> str:

@@ -5,10 +5,8 @@ And about passes for one optimizer that reach the parameters of another one, as 
 
 from collections.abc import Iterator, Sequence
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.ops import Call
-from parity.doctor.evidence.training import Backward
+from parity.core.groups import by_key
+from parity.doctor.evidence import Backward, Call, Code, Evidence, Step
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
 from parity.doctor.rules.replicas import held_elsewhere
@@ -37,9 +35,7 @@ def no_optimizer(evidence: Evidence, ranks: Sequence[Evidence]) -> Iterator[Find
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report whole parts of the model that are not trained while others are."""
-    parts: dict[str, list[bool]] = {}
-    for weight in facts.parameters(evidence):
-        parts.setdefault(weight.module.partition(".")[0] or MODEL, []).append(weight.trained)
+    parts = by_key((weight.module.partition(".")[0] or MODEL, weight.trained) for weight in facts.parameters(evidence))
     still = [part for part, trained in parts.items() if not any(trained)]
     if still and facts.backward_ran(evidence):
         number = words.count(sum(len(parts[part]) for part in still), "parameter")

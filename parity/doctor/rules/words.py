@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from parity.core.wording import agree as agree
 from parity.core.wording import count as count
-from parity.doctor.evidence.common import Tensor
-from parity.doctor.evidence.ops import Copy
+from parity.doctor.evidence import Copy, Tensor
 from parity.trace.keys import MODEL
 
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")

@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 
 from parity.core.patches import applied
-from parity.doctor.evidence.ops import NotPretended
+from parity.doctor.evidence import NotPretended
 from torch_impl.instruments.pretended import devices, libraries, runtime, tensors
 from torch_impl.instruments.pretended.devices import CALLED
 from torch_impl.instruments.virtual_devices import TYPE, Machine

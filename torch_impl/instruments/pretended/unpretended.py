@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from parity.doctor.evidence.ops import NotPretended
+from parity.doctor.evidence import NotPretended
 from torch_impl.instruments import source
 from torch_impl.instruments.virtual_devices import Machine
 
