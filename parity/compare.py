@@ -120,8 +120,9 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     cli.add_pythons(parser)
     cli.add_timeout(parser)
     cli.add_sides(parser)
-    add("--torch", default="", metavar="MODULE:FN", help="pair without a file: function that returns a torch.nn.Module")
-    add("--keras", default="", metavar="MODULE:FN", help="pair without a file: function that returns a keras.Model")
+    pair = "pair without a file: function that returns a {}, or a training script, e.g. '{} --epochs=1'"
+    add("--torch", default="", metavar="MODULE:FN", help=pair.format("torch.nn.Module", "train.py"))
+    add("--keras", default="", metavar="MODULE:FN", help=pair.format("keras.Model", "train_keras.py"))
     add(
         "--input",
         action="append",
