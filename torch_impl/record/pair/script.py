@@ -124,9 +124,9 @@ class Script(script.Script):
             self._advance(None)
             if len(self._loss_inputs) > len(self._of_loss):
                 shapes = ", ".join(str(tuple(each.shape)) for each in self._loss_inputs)
-                number = count(len(self._loss_inputs), "tensor")
+                tensors = count(len(self._loss_inputs), "tensor")
                 raise UsageError(
-                    f"{self.name}: its loss takes {number} beside what the model returns ({shapes}), expected a "
+                    f"{self.name}: its loss takes {tensors} beside what the model returns ({shapes}), expected a "
                     "target, and at most a weight of each sample"
                 )
             yield {**self._called, **dict(zip(self._of_loss, self._loss_inputs, strict=False))}
@@ -172,7 +172,9 @@ class Script(script.Script):
     def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a module; suspend the script before one that ends a step."""
         own = _unwrapped(module)
-        if self._depth or calls.is_backward() or not self._is_trained(own):
+        if self._depth or calls.is_backward():
+            return self._within(call, module, args, kwargs)
+        if not self._is_trained(own):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self._within(call, module, args, kwargs)
         is_training = torch.is_grad_enabled() and module.training
