@@ -54,14 +54,20 @@ def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
         values = rearrange(array, layout) if layout else array.reshape(shape)
     elif array.dtype.kind in "iu" and own.ndim and given * own.shape[-1] == wanted:
         values = np.eye(own.shape[-1])[array].reshape(shape)
-    elif is_whole and array.ndim and given == wanted * array.shape[-1]:
-        values = array.argmax(-1).reshape(shape)
+    elif is_whole and (axis := _of_classes(array, wanted * samples)) is not None:
+        values = array.argmax(axis).reshape(shape)
     else:
         raise UsageError(
             f"the target in PyTorch's loss has the shape {list(array.shape)}, for {samples} samples, and that of "
             f"Keras's script {list(own.shape)}; expected the same values, as class ids or as one-hot rows"
         )
     return values.astype(own.dtype) if is_whole else values
+
+
+def _of_classes(array: np.ndarray, size: float) -> int | None:
+    """Return the axis of an array along which it is one-hot, so that so many ids are left; None if there is none."""
+    axes = (axis for axis in range(1, array.ndim) if array.size == size * array.shape[axis])
+    return next((axis for axis in axes if (array.sum(axis) == 1).all() and np.isin(array, (0, 1)).all()), None)
 
 
 def replaced(own: Any, array: np.ndarray, samples: int) -> tf.Tensor:

@@ -18,6 +18,7 @@ from parity.pairs.activations.dropping import in_training
 from parity.pairs.activations.layouts import given_orders, unlike_axes
 from parity.pairs.activations.matching import match
 from parity.pairs.file import PairFile
+from parity.pairs.scripts import squeezed
 from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built, read
 from parity.pairs.untrained.distributions import MORE
@@ -204,6 +205,9 @@ def _prepared(
     given = given_orders(pair)
     matched = match(reference, values, surveyed, resolved.values, resolved.mapping, given)
     matching = _without_shifted(matched, resolved.mapping)
+    if file.has_scripts:
+        patterns = squeezed(values, resolved.values)
+        matching = msgspec.structs.replace(matching, layouts=patterns | matching.layouts)
     if pair.train:
         matching = in_training(matching, reference, resolved.survey)
     told = [*resolved.mapping.assumptions, *unlike_axes(pair, reference, keras)]

@@ -20,6 +20,7 @@ from parity.pairs.file import PairFile
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
+from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
@@ -61,6 +62,30 @@ def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
             right = [names[next(places)] if size > 1 else "1" for size in own[1:]]
             return f"{' '.join(names)} -> {' '.join(['b', *right])}"
     return None
+
+
+def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, str]:
+    """Return the outputs of models that one side squeezes, with einops patterns from PyTorch's axes to Keras's.
+
+    In a script the loss, which is compared, says what such an axis of size 1 is for.
+    """
+    patterns = {}
+    for key in torch.keys() & keys_of_model(keras):
+        shapes = torch[key].shape, keras[key].shape
+        sizes = [[size for size in shape if size > 1] for shape in shapes]
+        if shapes[0] != shapes[1] and sizes[0] == sizes[1]:
+            names = [iter(f"a{place}" for place in range(len(sizes[0]))) for _ in shapes]
+            sides = (
+                " ".join(next(each) if size > 1 else "1" for size in shape)
+                for shape, each in zip(shapes, names, strict=True)
+            )
+            patterns[key] = " -> ".join(sides)
+    return patterns
+
+
+def keys_of_model(values: Mapping[str, Array]) -> list[str]:
+    """Return the keys of what the whole model returns."""
+    return [key for key in values if key.startswith(MODEL)]
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:

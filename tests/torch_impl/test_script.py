@@ -10,6 +10,7 @@ from torch import nn
 from parity.core.errors import UsageError
 from torch_impl.record import calls
 from torch_impl.record.pair.script import Script
+from torch_impl.record.precision import policy, promoted
 
 SCRIPT = """
 import torch
@@ -71,6 +72,19 @@ def test_accumulated_gradients_wait_in_a_step_of_their_own(tmp_path: Path):
     optimizer = again.optimizer(list(model.parameters()))
     assert [again.step(model, optimizer, batch) for batch in batches] == [None] * 6
     assert all(map(torch.equal, model.state_dict().values(), whole["model"].state_dict().values()))
+
+
+def test_data_that_is_drawn_is_the_same_in_float64(tmp_path: Path):
+    text = MODEL + SGD + "x = torch.randn(4, 2) + torch.empty(4, 2).uniform_(1, 2)\nx = x * torch.rand_like(x)\n"
+    text += "(m(x) - torch.rand(4, 2, dtype=torch.float64)).sum().backward(); o.step()"
+    torch.manual_seed(5)
+    (low,) = _script(tmp_path, text).batches(1)
+    torch.manual_seed(5)
+    with policy("float64"), promoted("float64"):
+        (high,) = _script(tmp_path, text).batches(1)
+    assert high["input"].dtype == torch.float64
+    torch.testing.assert_close(high["input"].float(), low["input"], rtol=1e-6, atol=0)
+    assert torch.equal(high["target"], low["target"])
 
 
 def test_a_step_is_given_another_batch(tmp_path: Path):

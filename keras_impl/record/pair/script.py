@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
@@ -66,6 +67,9 @@ class Script(script.Script):
         self._loss: Any = None  # what was differentiated last
         self._begun = 0  # steps
         self._replaced_in: set[int] = set()  # the steps whose target was replaced
+        self._iterated: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the datasets, by their iterators
+        self._last_source: Any = None  # the dataset or tf.function that has given the last batch
+        self._sources: list[Any] = []  # those that give the batches of training steps
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
         self._given = dict(np.load(file)) if file else {}
 
@@ -153,6 +157,7 @@ class Script(script.Script):
             around(tf.GradientTape, "gradient", self._on_gradient),
             around(keras.losses.Loss, "__call__", self._on_loss),
             *(around(keras.losses, name, self._on_loss_function) for name in _loss_functions()),
+            around(tf.data.Dataset, "__iter__", self._on_iter),
             around(OwnedIterator, "__next__", self._on_next),
             around(Function, "__call__", self._on_function),
             around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
@@ -226,6 +231,8 @@ class Script(script.Script):
         if self._passes > 1:
             raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
         self._begun += 1
+        if self._last_source is not None and not self._sources:
+            self._sources.append(self._last_source)
         if self._batch:
             inputs = [each for name, each in self._batch.items() if name not in OF_LOSS]
             args = (Fit(self._only(args)).structured(inputs),)
@@ -273,16 +280,27 @@ class Script(script.Script):
             y_true, _ = self._of_step(self._begun - 1, y_true, None)
         return compute(y_true, *args, **kwargs)
 
+    def _on_iter(self, begin: Callable[..., Any], dataset: Any) -> Any:
+        iterator = begin(dataset)
+        self._iterated[iterator] = dataset
+        return iterator
+
     def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
-        return self._replaced(following(iterator))
+        return self._replaced(following(iterator), self._iterated.get(iterator, iterator))
 
     def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(function, *(args if self._depth or self._tapes else self._replaced(args)), **kwargs)
+        return call(function, *(args if self._depth or self._tapes else self._replaced(args, function)), **kwargs)
 
-    def _replaced(self, batch: Any) -> Any:
-        """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one."""
+    def _replaced(self, batch: Any, source: Any) -> Any:
+        """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one.
+
+        That of a source that gives no batches of training steps, such as those of a validation, stays.
+        """
+        if self._sources and not any(each is source for each in self._sources):
+            return batch
         if not isinstance(batch, tuple) or len(batch) not in (2, 3) or not all(map(is_array, batch[1:])):
             return batch
+        self._last_source = source
         target, weight = self._of_step(self._begun, batch[1], (*batch, None)[2])
         return (batch[0], target, weight)[: len(batch)]
 

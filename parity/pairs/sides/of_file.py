@@ -81,6 +81,11 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
                 f"{path}: [sides.{side.name}]: script = {side.script!r} is to take the place of {side.framework} = "
                 f'{getattr(case.model, side.framework)!r} in [pair]; expected two training scripts, such as "train.py"'
             )
+        if side.accumulate > 1 and is_script(getattr(case.model, side.framework)):
+            raise UsageError(
+                f"{path}: [sides.{side.name}]: accumulate cuts the batches of a plain step, and a script's steps are "
+                'its own; give the side a script that accumulates, as script = "train.py --accumulate=2"'
+            )
         if side.accumulate > 1 and case.model.train and getattr(case.model.train, f"{side.framework}_step"):
             raise UsageError(
                 f"{path}: [sides.{side.name}]: accumulate cuts the batches of a plain step, and {side.framework}_step "

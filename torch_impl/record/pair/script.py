@@ -27,6 +27,7 @@ from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
+from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
@@ -153,6 +154,7 @@ class Script(script.Script):
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),
             self._tape,
+            *float32_draws(),
         ]
         self._outside.close()
         is_differentiated = torch.is_grad_enabled()
@@ -215,8 +217,14 @@ class Script(script.Script):
         """
         samples = next((each.shape[0] for each in self._called.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
-        if is_constant or not samples or tensor.numel() % samples:
-            return tensor
+        sizes = {each.numel() for each in self._loss_inputs[:1]} | {samples}
+        if (
+            is_constant
+            or not samples
+            or tensor.numel() % samples
+            or (self._loss_inputs and tensor.numel() not in sizes)
+        ):
+            return tensor  # also what is made of the target, such as its one-hot rows
         if not any(each is tensor for each in self._loss_inputs):
             self._loss_inputs.append(tensor)
         place = next(place for place, each in enumerate(self._loss_inputs) if each is tensor)
