@@ -147,7 +147,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     torch, keras = (dict(np.load(folder / FOLDER / side / VALUES)) for side in ("torch", "keras"))
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     result.not_compared.append(
-        f"what the scripts do to their data before the model, and in which order: both were given the batches of {ours}"
+        f"what the scripts do to their data and labels before the model: both were given the batches of {ours}"
     )
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")

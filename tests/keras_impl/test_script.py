@@ -87,6 +87,20 @@ def test_a_loop_is_given_other_batches(loss: str, batches: str, tmp_path: Path):
     script.close()
 
 
+def test_a_validation_within_the_loop_keeps_its_own_targets(tmp_path: Path):
+    x, y = np.ones((2, 4), np.float32), np.array([0, 2])
+    np.savez(
+        tmp_path / VALUES, **{f"{name}@{step}": each for step in range(3) for name, each in (("x", x), ("target", y))}
+    )
+    validation = "        for vx, vy in tf.data.Dataset.from_tensor_slices((x[:5], y[:5])).batch(5):\n"
+    validation += "            assert (vy == y[:5]).numpy().all() and model(vx, training=False).shape[0] == 5\n"
+    script = _script(tmp_path, _loop(WRITTEN_OUT).replace("    model(x, training=False)", validation))
+    model, optimizer = script.build(), script.optimizer()
+    for _ in range(3):
+        assert script.step(model, optimizer, {"x": tf.constant(x), "target": tf.constant(y)}) is not None
+    script.close()
+
+
 def test_a_target_that_is_not_seen(tmp_path: Path):
     np.savez(tmp_path / VALUES, **{"x@0": np.ones((2, 4), np.float32), "target@0": np.array([0, 2])})
     script = _script(tmp_path, _loop(WRITTEN_OUT, SLICES).replace("@tf.function", ""))
@@ -170,9 +184,10 @@ IMAGES = np.arange(8.0).reshape(2, 2, 2, 1)
         (np.array([2, 0]), np.zeros((5, 3), np.float32), np.eye(3)[[2, 0]]),
         (np.eye(3)[[2, 0]], np.zeros(5, np.int64), np.array([2, 0])),
         (np.array([1, 2, 0, 1]), np.zeros((5, 2), np.int64), np.array([[1, 2], [0, 1]])),
+        (np.eye(3)[[[2, 0], [1, 1]]].transpose(0, 2, 1), np.zeros((5, 2), np.int64), np.array([[2, 0], [1, 1]])),
         (IMAGES, np.zeros((5, 2, 1, 2)), IMAGES.transpose(0, 2, 3, 1)),
     ],
-    ids=["ids", "a column", "one-hot", "from one-hot", "flattened", "channels last"],
+    ids=["ids", "a column", "one-hot", "from one-hot", "flattened", "from channels", "channels last"],
 )  # fmt: skip
 def test_a_target_in_the_form_of_the_scripts_own(array: np.ndarray, own: np.ndarray, expected: np.ndarray):
     found = like(own, array, 2)

@@ -170,7 +170,7 @@ SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
         ),
         (MODEL + SGD + "p = torch.optim.SGD(m.parameters(), 0.1)\nm(x)", "2 optimizers hold parameters of the model"),
         (
-            MODEL + SGD + "l = (m(x) * torch.ones(4, 2) + torch.ones(4, 2) - torch.ones(4, 2)).sum()\n"
+            MODEL + SGD + "l = (m(x) * torch.ones(4, 2) + torch.ones(4, 2) - torch.ones(4, 1)).sum()\n"
             "l.backward(); o.step()",
             r"its loss takes 3 tensors beside what the model returns",
         ),

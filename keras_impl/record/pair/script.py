@@ -11,12 +11,10 @@ In place of the script's own batches come those of the pair, in the form that th
 """
 
 import contextlib
-import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
@@ -26,10 +24,9 @@ from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import file_utils
-from tensorflow.python.data.ops.iterator_ops import OwnedIterator
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_data import Fit, fits, is_array, replaced
+from keras_impl.instruments.script_data import Fit, fits
+from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
@@ -40,7 +37,6 @@ from parity.pairs.scripts import VALUES
 
 EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
-OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions
 
 
 class _Left(BaseException):
@@ -65,13 +61,8 @@ class Script(script.Script):
         self._passes = self._backwards = 0  # in the current step
         self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
-        self._begun = 0  # steps
-        self._replaced_in: set[int] = set()  # the steps whose target was replaced
-        self._iterated: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the datasets, by their iterators
-        self._last_source: Any = None  # the dataset or tf.function that has given the last batch
-        self._sources: list[Any] = []  # those that give the batches of training steps
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
-        self._given = dict(np.load(file)) if file else {}
+        self._targets = Targets(dict(np.load(file)) if file else {}, lambda: bool(self._tapes))
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -118,7 +109,7 @@ class Script(script.Script):
         self._accumulates |= before == int(optimizer.iterations)
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
-        if f"{TARGET}@0" in self._given and self._begun - 1 not in self._replaced_in:
+        if not self._targets.is_given:
             raise UsageError(
                 f"{self.name}: where the target of its loss comes from is not seen; expected a loss of keras.losses, "
                 "batches of a tf.data.Dataset, or a tf.function that is given them"
@@ -130,7 +121,7 @@ class Script(script.Script):
         if not self._passes or self._backwards:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         again = Script(self._text, self._search)
-        again._begun = self._begun - 1
+        again._targets.begun = self._targets.begun - 1
         again.build()
         again._stands_in = self._model
         try:
@@ -155,11 +146,7 @@ class Script(script.Script):
             around(tf.GradientTape, "__enter__", self._on_enter),
             around(tf.GradientTape, "__exit__", self._on_exit),
             around(tf.GradientTape, "gradient", self._on_gradient),
-            around(keras.losses.Loss, "__call__", self._on_loss),
-            *(around(keras.losses, name, self._on_loss_function) for name in _loss_functions()),
-            around(tf.data.Dataset, "__iter__", self._on_iter),
-            around(OwnedIterator, "__next__", self._on_next),
-            around(Function, "__call__", self._on_function),
+            *self._targets.patches(),
             around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
         ]
         with self.entered(), precision.eagerly(), applied(patches):
@@ -230,9 +217,7 @@ class Script(script.Script):
         self._passes += 1
         if self._passes > 1:
             raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
-        self._begun += 1
-        if self._last_source is not None and not self._sources:
-            self._sources.append(self._last_source)
+        self._targets.begin_step()
         if self._batch:
             inputs = [each for name, each in self._batch.items() if name not in OF_LOSS]
             args = (Fit(self._only(args)).structured(inputs),)
@@ -267,59 +252,3 @@ class Script(script.Script):
             number = count(len(args), "positional argument")
             raise UsageError(f"{self.name}: calls its model with {number}, expected one")
         return args[0]
-
-    def _on_loss(
-        self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
-    ) -> Any:
-        if self._tapes:
-            y_true, sample_weight = self._of_step(self._begun - 1, y_true, sample_weight)
-        return compute(loss, y_true, y_pred, sample_weight)
-
-    def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._tapes and not self._depth:
-            y_true, _ = self._of_step(self._begun - 1, y_true, None)
-        return compute(y_true, *args, **kwargs)
-
-    def _on_iter(self, begin: Callable[..., Any], dataset: Any) -> Any:
-        iterator = begin(dataset)
-        self._iterated[iterator] = dataset
-        return iterator
-
-    def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
-        return self._replaced(following(iterator), self._iterated.get(iterator, iterator))
-
-    def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(function, *(args if self._depth or self._tapes else self._replaced(args, function)), **kwargs)
-
-    def _replaced(self, batch: Any, source: Any) -> Any:
-        """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one.
-
-        That of a source that gives no batches of training steps, such as those of a validation, stays.
-        """
-        if self._sources and not any(each is source for each in self._sources):
-            return batch
-        if not isinstance(batch, tuple) or len(batch) not in (2, 3) or not all(map(is_array, batch[1:])):
-            return batch
-        self._last_source = source
-        target, weight = self._of_step(self._begun, batch[1], (*batch, None)[2])
-        return (batch[0], target, weight)[: len(batch)]
-
-    def _of_step(self, step: int, target: Any, weight: Any) -> tuple[Any, Any]:
-        """Return what stands for a target and the samples' weights in a step, in the form of the script's own."""
-        found = [self._given.get(f"{name}@{step}") for name in OF_LOSS]
-        inputs = next((each for name, each in self._given.items() if name.endswith(f"@{step}")), None)
-        if inputs is None:
-            return target, weight
-        self._replaced_in.add(step)
-        values = [
-            own if own is None or array is None else replaced(own, array, len(inputs))
-            for own, array in zip((target, weight), found, strict=True)
-        ]
-        return values[0], values[1]
-
-
-def _loss_functions() -> Iterator[str]:
-    """Yield the names of Keras's loss functions."""
-    for name, function in vars(keras.losses).items():
-        if inspect.isfunction(function) and tuple(inspect.signature(function).parameters)[:2] == OF_KERAS:
-            yield name

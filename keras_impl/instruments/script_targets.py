@@ -1,0 +1,108 @@
+"""Where the targets of a Keras script's training loop come from, and what stands in their place."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+from keras_impl.instruments.script_data import is_array, replaced
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.core.patches import around
+
+OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions
+
+
+class Targets:
+    """The targets, and the weights of samples, that a loop is given in place of its own.
+
+    They are replaced where a loss of Keras's takes them while a tape records, and in the batches (x, y) or
+    (x, y, weights) of a dataset or a tf.function.
+
+    Args:
+        given: the pair's batches, by NAME@STEP.
+        is_recorded: returns whether a tape records.
+    """
+
+    def __init__(self, given: Mapping[str, np.ndarray], is_recorded: Callable[[], bool]) -> None:
+        self.begun = 0  # steps
+        self._given, self._is_recorded = given, is_recorded
+        self._given_in: set[int] = set()  # the steps whose target was replaced
+        self._iterated: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the datasets, by their iterators
+        self._last_source: Any = None  # the dataset or tf.function that has given the last batch
+        self._source: Any = None  # the one that gives the batches of training steps
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether the target of the last step was replaced, or there is none."""
+        return f"{TARGET}@0" not in self._given or self.begun - 1 in self._given_in
+
+    def begin_step(self) -> None:
+        """Begin a training step."""
+        self.begun += 1
+        self._source = self._source or self._last_source
+
+    def patches(self) -> Iterator[AbstractContextManager[Any]]:
+        """Yield what has to be patched while the script runs."""
+        yield around(keras.losses.Loss, "__call__", self._on_loss)
+        for name, function in vars(keras.losses).items():
+            if inspect.isfunction(function) and tuple(inspect.signature(function).parameters)[:2] == OF_KERAS:
+                yield around(keras.losses, name, self._on_loss_function)
+        yield around(tf.data.Dataset, "__iter__", self._on_iter)
+        yield around(OwnedIterator, "__next__", self._on_next)
+        yield around(Function, "__call__", self._on_function)
+
+    def _on_loss(
+        self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Any:
+        if self._is_recorded():
+            y_true, sample_weight = self._of_step(self.begun - 1, y_true, sample_weight)
+        return compute(loss, y_true, y_pred, sample_weight)
+
+    def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_recorded():
+            y_true, _ = self._of_step(self.begun - 1, y_true, None)
+        return compute(y_true, *args, **kwargs)
+
+    def _on_iter(self, begin: Callable[..., Any], dataset: Any) -> Any:
+        iterator = begin(dataset)
+        self._iterated[iterator] = dataset
+        return iterator
+
+    def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
+        return self._replaced(following(iterator), self._iterated.get(iterator, iterator))
+
+    def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(function, *(args if self._is_recorded() else self._replaced(args, function)), **kwargs)
+
+    def _replaced(self, batch: Any, source: Any) -> Any:
+        """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one.
+
+        That of a source that gives no batches of training steps, such as those of a validation, stays.
+        """
+        if self._source is not None and self._source is not source:
+            return batch
+        if not isinstance(batch, tuple) or len(batch) not in (2, 3) or not all(map(is_array, batch[1:])):
+            return batch
+        self._last_source = source
+        target, weight = self._of_step(self.begun, batch[1], (*batch, None)[2])
+        return (batch[0], target, weight)[: len(batch)]
+
+    def _of_step(self, step: int, target: Any, weight: Any) -> tuple[Any, Any]:
+        """Return what stands for a target and the samples' weights in a step, in the form of the script's own."""
+        found = [self._given.get(f"{name}@{step}") for name in (TARGET, SAMPLE_WEIGHT)]
+        inputs = next((each for name, each in self._given.items() if name.endswith(f"@{step}")), None)
+        if inputs is None:
+            return target, weight
+        self._given_in.add(step)
+        values = [
+            own if own is None or array is None else replaced(own, array, len(inputs))
+            for own, array in zip((target, weight), found, strict=True)
+        ]
+        return values[0], values[1]
