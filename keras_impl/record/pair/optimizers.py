@@ -94,12 +94,12 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
 
 
 def rate(optimizer: Optimizer) -> float | None:
-    """Return the learning rate of the next step; None if it is no number, or code of the user's gives it.
+    """Return the learning rate of the next step; None if it is no number, or a function of the user's gives it.
 
-    That code may give another at each call.
+    That may give another at each call. A schedule is a function of the step.
     """
     given = optimizer._learning_rate
-    is_code = callable(given) and not type(given).__module__.startswith("keras.")
+    is_code = callable(given) and not isinstance(given, LearningRateSchedule)
     number = math.nan if is_code else float(np.asarray(optimizer.learning_rate))
     return number if math.isfinite(number) else None
 
