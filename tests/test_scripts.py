@@ -124,3 +124,9 @@ def test_files_that_say_otherwise_how_scripts_train(text: str, message: str, tmp
 )
 def test_axes(given: tuple[int, ...], own: tuple[int, ...], pattern: str | None):
     assert axes(given, own) == pattern
+
+
+def test_a_script_that_ends_before_is_told(backends: list[Backend], tmp_path: Path):
+    edits = [("train.py", "range(2)", "range(1)"), ("fit.toml", "[[expect]]", "[train]\nsteps = 4\n[[expect]]")]
+    result = _compared("fit", edits, backends, tmp_path)
+    assert "4 steps, as asked for: train.py ends after 2" in result.not_compared

@@ -32,7 +32,7 @@ class Fit(NamedTuple):
         """Return the model's inputs in the first batch, by their names, or numbered if they have none."""
         if isinstance(self.x, dict):
             return {name: np.asarray(each) for name, each in self.x.items()}
-        return {str(place): np.asarray(each) for place, each in enumerate(keras.tree.flatten(self.x))}
+        return {str(number): np.asarray(each) for number, each in enumerate(keras.tree.flatten(self.x))}
 
     def structured(self, tensors: Sequence[Any]) -> Any:
         """Return the model's inputs, which are in the order of `inputs`, in the structure of the script's own."""

@@ -96,13 +96,13 @@ class Targets:
 
     def _of_step(self, step: int, target: Any, weight: Any) -> tuple[Any, Any]:
         """Return what stands for a target and the samples' weights in a step, in the form of the script's own."""
-        found = [self._given.get(f"{name}@{step}") for name in (TARGET, SAMPLE_WEIGHT)]
+        given = [self._given.get(f"{name}@{step}") for name in (TARGET, SAMPLE_WEIGHT)]
         inputs = next((each for name, each in self._given.items() if name.endswith(f"@{step}")), None)
         if inputs is None:
             return target, weight
         self._given_in.add(step)
         values = [
             own if own is None or array is None else replaced(own, array, len(inputs))
-            for own, array in zip((target, weight), found, strict=True)
+            for own, array in zip((target, weight), given, strict=True)
         ]
         return values[0], values[1]

@@ -47,8 +47,8 @@ def function(flag: str, text: str, search: Sequence[str]) -> Callable[..., Any]:
             before.close()
         _current[side] = kinds[side](text, search)
         role = "build"
-    found: Callable[..., Any] = getattr(_current[side], role)
-    return found
+    method: Callable[..., Any] = getattr(_current[side], role)
+    return method
 
 
 class Script:
@@ -66,6 +66,7 @@ class Script:
         if file is None:
             raise UsageError(f"there is no script {path!r} in {' or '.join(search)}")
         self._path = file
+        self._depth = 0  # of the calls of modules
 
     def close(self) -> None:
         """End the run."""
@@ -77,6 +78,14 @@ class Script:
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise UsageError(f"{self.name}: ended by sys.exit({end.code!r}) before it had trained") from None
+
+    def within(self, call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+        """Call a module; what it calls itself is not the script's own call."""
+        self._depth += 1
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            self._depth -= 1
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -30,10 +30,12 @@ FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
-    Of Keras's `fit` also its callbacks, which are not run; or whether the script trains in a loop of its own instead.
+    Of PyTorch's the number of steps that were asked for. Of Keras's `fit` also its callbacks, which are not run; or
+    whether the script trains in a loop of its own instead.
     """
 
     inputs: list[str]
+    asked: int = 0
     callbacks: list[str] = []
     is_loop: bool = False
 
@@ -53,13 +55,13 @@ def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
     """
     if tuple(given[1:]) == tuple(own[1:]):
         return ""
-    names = ["b", *(f"a{place}" if size > 1 else "1" for place, size in enumerate(given[1:], 1))]
+    names = ["b", *(f"a{axis}" if size > 1 else "1" for axis, size in enumerate(given[1:], 1))]
     wanted = [size for size in own[1:] if size > 1]
-    inner = [place for place, size in enumerate(given) if place and size > 1]
-    for order in [sorted(inner, key=lambda place: place == 1), *map(list, itertools.permutations(inner))]:
-        if [given[place] for place in order] == wanted:
-            places = iter(order)
-            right = [names[next(places)] if size > 1 else "1" for size in own[1:]]
+    inner = [axis for axis, size in enumerate(given) if axis and size > 1]
+    for order in [sorted(inner, key=lambda axis: axis == 1), *map(list, itertools.permutations(inner))]:
+        if [given[axis] for axis in order] == wanted:
+            ordered = iter(order)
+            right = [names[next(ordered)] if size > 1 else "1" for size in own[1:]]
             return f"{' '.join(names)} -> {' '.join(['b', *right])}"
     return None
 
@@ -70,22 +72,17 @@ def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str
     In a script the loss, which is compared, says what such an axis of size 1 is for.
     """
     patterns = {}
-    for key in torch.keys() & keys_of_model(keras):
+    for key in (key for key in torch if key in keras and key.startswith(MODEL)):
         shapes = torch[key].shape, keras[key].shape
         sizes = [[size for size in shape if size > 1] for shape in shapes]
         if shapes[0] != shapes[1] and sizes[0] == sizes[1]:
-            names = [iter(f"a{place}" for place in range(len(sizes[0]))) for _ in shapes]
+            names = [iter(f"a{axis}" for axis in range(len(sizes[0]))) for _ in shapes]
             sides = (
                 " ".join(next(each) if size > 1 else "1" for size in shape)
                 for shape, each in zip(shapes, names, strict=True)
             )
             patterns[key] = " -> ".join(sides)
     return patterns
-
-
-def keys_of_model(values: Mapping[str, Array]) -> list[str]:
-    """Return the keys of what the whole model returns."""
-    return [key for key in values if key.startswith(MODEL)]
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
@@ -151,6 +148,9 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     )
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
+    assert pair.train
+    if (asked := _trained(folder / FOLDER / "torch").asked) > pair.train.steps:
+        result.not_compared.append(f"{count(asked, 'step')}, as asked for: {ours} ends after {pair.train.steps}")
     if callbacks := _trained(folder / FOLDER / "keras").callbacks:
         result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(callbacks)}")
     sizes = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]

@@ -202,6 +202,8 @@ def test_labels_that_a_model_takes_are_the_target(tmp_path: Path):
 def test_a_script_that_ends_before(tmp_path: Path):
     text = MODEL + SGD + "for _ in range(2):\n    (m(x) - torch.zeros(4, 2)).sum().backward()\n    o.step()\n"
     assert len(list(_script(tmp_path, text).batches(5))) == 2
+    text += "with torch.no_grad():\n    m(x)\n"
+    assert len(list(_script(tmp_path, text).batches(5))) == 2
 
 
 def test_a_script_that_is_missing():

@@ -50,7 +50,7 @@ class LossTape(TorchFunctionMode):
         for function, args, kwargs, result in self._applied:
             args, kwargs = tree_map(current, (args, kwargs))
             again = function(*args, **kwargs)
-            now |= {id(each): other for each, other in zip(tree_leaves(result), tree_leaves(again), strict=True)}
+            now |= {id(each): new for each, new in zip(tree_leaves(result), tree_leaves(again), strict=True)}
         if id(self.loss) not in now:
             raise LookupError("the loss is no tensor of which torch tells how it was computed")
         return now[id(self.loss)]

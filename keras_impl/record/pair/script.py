@@ -56,7 +56,6 @@ class Script(script.Script):
         self._optimizers: list[BaseOptimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
         self._tapes: list[tf.GradientTape] = []  # those that record, the innermost last
-        self._depth = 0  # of the calls of layers
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._backwards = 0  # in the current step
         self._accumulates = False  # whether a step has updated nothing
@@ -132,7 +131,7 @@ class Script(script.Script):
 
     def close(self) -> None:
         """End the script where it is suspended."""
-        if self._run and not self._run.dead:
+        if not self._run.dead:
             with self.entered(), contextlib.suppress(Exception):
                 self._run.throw()
 
@@ -202,14 +201,14 @@ class Script(script.Script):
         """Run a call of a layer; suspend the script before one that ends a step."""
         is_trained = not layer.built or bool(layer.trainable_variables)
         if self._depth or getcurrent() is not self._run or not is_trained or not (self._tapes or self._model):
-            return self._within(call, layer, args, kwargs)
+            return self.within(call, layer, args, kwargs)
         if self._backwards or self._model is None:
             if self._model is None:
                 self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
             self._suspend()
         if not self._tapes:
             with calls.unobserved():
-                return self._within(call, layer, args, kwargs)
+                return self.within(call, layer, args, kwargs)
         if layer is not self._model:
             raise UsageError(
                 f"{self.name}: trains two models that it calls one by one, {self._model.name} and {layer.name}"
@@ -223,9 +222,9 @@ class Script(script.Script):
             args = (Fit(self._only(args)).structured(inputs),)
         if self._stands_in is not None:
             with calls.unobserved():
-                self._within(call, layer, args, kwargs | {"training": False})  # makes its variables, if none did yet
+                self.within(call, layer, args, kwargs | {"training": False})  # makes its variables, if none did yet
             layer = self._stands_in
-        return self._within(call, layer, args, kwargs)
+        return self.within(call, layer, args, kwargs)
 
     def _on_gradient(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
@@ -239,13 +238,6 @@ class Script(script.Script):
         result = gradient(tape, target, sources, *args, **kwargs)
         self._backwards += 1
         return result
-
-    def _within(self, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
-        self._depth += 1
-        try:
-            return call(layer, *args, **kwargs)
-        finally:
-            self._depth -= 1
 
     def _only(self, args: Sequence[Any]) -> Any:
         if len(args) != 1:

@@ -49,7 +49,6 @@ class Script(script.Script):
         self._optimizers: list[Optimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
         self._accumulates = False  # whether a step has updated nothing
-        self._depth = 0  # of the calls of modules
         self._outside = ExitStack()  # takes back, while the script is suspended, what it has entered
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         self._begin_step(None)
@@ -122,7 +121,11 @@ class Script(script.Script):
         for number in range(steps):
             if number and self._run.dead:
                 return
-            self._advance(None)
+            self._begin_step(None)
+            self._resume()
+            if number and not self._backwards:  # an evaluation came last
+                return
+            self._check()
             if len(self._loss_inputs) > len(self._of_loss):
                 shapes = ", ".join(str(tuple(each.shape)) for each in self._loss_inputs)
                 tensors = count(len(self._loss_inputs), "tensor")
@@ -142,6 +145,9 @@ class Script(script.Script):
     def _advance(self, batch: Given | None) -> None:
         self._begin_step(batch)
         self._resume()
+        self._check()
+
+    def _check(self) -> None:
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
 
@@ -175,17 +181,17 @@ class Script(script.Script):
         """Run a call of a module; suspend the script before one that ends a step."""
         own = _unwrapped(module)
         if self._depth or calls.is_backward():
-            return self._within(call, module, args, kwargs)
+            return self.within(call, module, args, kwargs)
         if not self._is_trained(own):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
-            return self._within(call, module, args, kwargs)
+            return self.within(call, module, args, kwargs)
         is_training = torch.is_grad_enabled() and module.training
         if self._backwards or (is_training and not self._model):
             self._model = self._model or own
             self._suspend()
         if not is_training:
             with calls.unobserved():
-                return self._within(call, own, args, kwargs)
+                return self.within(call, own, args, kwargs)
         if own is not self._model:
             names = f"{type(self._model).__name__} and {type(own).__name__}"
             raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
@@ -193,7 +199,7 @@ class Script(script.Script):
         if self._passes > 1:
             raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
         self._called, self._call_arguments = _named(self.name, own, args, kwargs), (args, kwargs)
-        outputs = self._within(call, self._stands_in or own, *self._given(args, kwargs))
+        outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
         self._tape.begin(list(flat(outputs)))
         return outputs
 
@@ -202,13 +208,6 @@ class Script(script.Script):
         batch = self._batch or {}
         given = {id(each): batch[name] for name, each in self._called.items() if name in batch}
         return tree_map(lambda each: given.get(id(each), each), (args, kwargs))
-
-    def _within(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
-        self._depth += 1
-        try:
-            return call(module, *args, **kwargs)
-        finally:
-            self._depth -= 1
 
     def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what stands in a loss in place of a tensor of the script's own, if that has something of each sample.
@@ -227,8 +226,8 @@ class Script(script.Script):
             return tensor  # also what is made of the target, such as its one-hot rows
         if not any(each is tensor for each in self._loss_inputs):
             self._loss_inputs.append(tensor)
-        place = next(place for place, each in enumerate(self._loss_inputs) if each is tensor)
-        return tensor if not self._batch else self._batch.get(dict(enumerate(self._of_loss)).get(place, ""), tensor)
+        position = next(number for number, each in enumerate(self._loss_inputs) if each is tensor)
+        return tensor if not self._batch else self._batch.get(dict(enumerate(self._of_loss)).get(position, ""), tensor)
 
     @property
     def _of_loss(self) -> list[str]:
@@ -273,7 +272,7 @@ def _named(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[s
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
-            named |= {f"{name}{place}": each for place, each in enumerate(value)}
+            named |= {f"{name}{number}": each for number, each in enumerate(value)}
         elif parameter.kind is parameter.VAR_KEYWORD:
             named |= value
         elif value is not parameter.default:
