@@ -25,7 +25,7 @@ from parity.core.errors import BackendError, MissingError, PairError, UsageError
 from parity.pairs import file as pairs
 from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE
-from parity.runtime.resources import available
+from parity.runtime.resources import WITHOUT_GPU, available
 
 UNREAD = 141  # 128 + SIGPIPE: what a shell reports for a program whose output pipe was closed by its reader
 
@@ -152,8 +152,18 @@ def pair_files(
 
 
 def devices(args: argparse.Namespace) -> Devices:
-    """Return the devices that `--devices` names, or for `auto` those of this machine. Raises UsageError."""
-    return available(pythons(args)) if args.devices in (None, "auto") else parse(args.devices)
+    """Return the devices that `--devices` names, or for `auto` those of this machine. Raises UsageError.
+
+    Where a pair's sides are compared, these are what the sides' own frameworks see.
+    """
+    if args.devices not in (None, "auto"):
+        return parse(args.devices)
+    takes_part = pythons(args)
+    if getattr(args, "sides", []):
+        files, _ = pair_files(args, WITHOUT_GPU, runs_scripts=True)
+        frameworks = {side.framework for file in files for side in file.sides}
+        takes_part = {name: python for name, python in takes_part.items() if name in frameworks or not frameworks}
+    return available(takes_part)
 
 
 def pythons(args: argparse.Namespace) -> dict[str, str]:

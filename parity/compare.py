@@ -249,7 +249,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
 
 def _not_run(args: argparse.Namespace, chosen: Sequence[Case], devices: Devices, scratch: Path) -> Iterator[CaseResult]:
     """Yield the results of the built-in cases that the devices cannot run, or for which there is no room."""
-    absent = missing(devices, cli.pythons(args))
+    absent = missing(devices, cli.pythons(args)) if chosen else ""
     for case in chosen:
         try:
             if reason := absent or obstacle(case) or crowded(case, devices, cli.pythons(args)):

@@ -1,7 +1,8 @@
 """The precision of a run: Keras's default float type, its dtype policy, and in the high run promotion to float64.
 
-In the high run, what a model computes in float32 on purpose is computed in float64. Keras looks every requested dtype
-up in one table, in which "float32" is replaced. TensorFlow's public functions that make tensors are wrapped; those that
+In the high run, what a model computes in float32 on purpose is computed in float64, and so is what mixed policies of
+its own would compute in half precision: they are a precision of its runs. Keras looks every requested dtype up in one
+table, in which "float32" is replaced. TensorFlow's public functions that make tensors are wrapped; those that
 TensorFlow calls internally are not, nor what they round. Whole numbers without a dtype are those of a float32 run:
 where Keras's floats are float64, it would make them int64.
 """
@@ -19,11 +20,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import dtypes
+from keras.src.dtype_policies.dtype_policy import DTypePolicy
 
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 from keras_impl.record import calls
 from parity.core.ownership import stack
-from parity.core.patches import applied
+from parity.core.patches import applied, around
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
 tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -105,6 +107,7 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
     for owner, names in MAKERS:
         for name in names:
             yield mock.patch.object(owner, name, _made_high(getattr(owner, name), note))
+    yield around(DTypePolicy, "_parse_name", _policy_high(note))
     yield mock.patch.object(tf, "bitcast", _same_bits)
     yield mock.patch.object(tf, "function", _signature_high(tf.function, note))
     yield mock.patch.object(tf.TensorArray, "__init__", _array_high(tf.TensorArray.__init__, note))
@@ -164,6 +167,18 @@ def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Cal
         return _again(function, result, args, kwargs)
 
     return made
+
+
+def _policy_high(note: Callable[[str], None]) -> Callable[..., tuple[str, str]]:
+    """Let a mixed policy compute in float64, in which its variables are."""
+
+    def parsed(parse: Callable[..., tuple[str, str]], policy: DTypePolicy, name: str) -> tuple[str, str]:
+        if not name.startswith("mixed_"):
+            return parse(policy, name)
+        note(f"policy {name}")
+        return HIGH, HIGH
+
+    return parsed
 
 
 def _same_bits(value: Any, *args: Any, **kwargs: Any) -> Any:

@@ -5,6 +5,7 @@ then those of the pair. Each framework has a class for its own scripts, which is
 """
 
 import contextlib
+import os
 import runpy
 import shlex
 import sys
@@ -89,7 +90,11 @@ class Script:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Let the script find its own arguments, and its own folder's modules, within the block."""
+        """Let the script find its own arguments, its own folder's modules and no rank within the block."""
+        ranks = {name: os.environ.pop(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") if name in os.environ}
         argv, path = [str(self._path), *self._arguments], [str(self._path.parent), *sys.path]
         with mock.patch.object(sys, "argv", argv), mock.patch.object(sys, "path", path):
-            yield
+            try:
+                yield
+            finally:
+                os.environ.update(ranks)

@@ -49,7 +49,7 @@ def lines(case: CaseResult) -> Iterator[str]:
     if case.matched:
         yield from _matched(case.matched)
     for what, names in (
-        ("the model computes these in float32; promoted to float64 in the high run", case.lifted),
+        ("the model computes these in lower precision; promoted to float64 in the high run", case.lifted),
         ("modules whose weights could not be told apart; matched in the order of execution", case.undecided),
     ):
         if names:

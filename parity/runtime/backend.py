@@ -118,12 +118,14 @@ class Backend:
     def another(self, label: str, python: str = "", variables: Mapping[str, str] = {}) -> "Backend":
         """Return a backend of the same settings, which has processes of its own.
 
-        `label` tells its folder apart. With another interpreter, or further variables, it imports the framework anew.
+        `label` tells its folder apart. With another interpreter, or further variables, it imports the framework anew;
+        with none of the GPUs (CUDA_VISIBLE_DEVICES) it is on the CPU.
         """
         folder = self.folder / f"{self.name}-{label}"
         folder.mkdir()
         servers = None if python or variables else self._servers
-        given = self.kind, self.patience, self.threads, servers, {**self.variables, **variables}
+        kind: Kind = "cpu" if variables.get("CUDA_VISIBLE_DEVICES") in ("", "-1") else self.kind
+        given = kind, self.patience, self.threads, servers, {**self.variables, **variables}
         return Backend(self.name, python or self.python, folder, *given)
 
     def close(self) -> None:

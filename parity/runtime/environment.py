@@ -1,6 +1,7 @@
 """The environment variables of a backend's process.
 
-They are set so that a user's own settings cannot change a verdict, and tell a rank its number and its peers.
+A user's variables are there, such as where their data lies, but for settings of the frameworks, so that these cannot
+change a verdict. A rank is told its number and its peers.
 """
 
 import contextlib
@@ -19,7 +20,12 @@ THREADS = 1
 EXTRAS = {"torch": "torch", "keras": "tensorflow"}  # the extra of pyproject.toml that installs a backend's framework
 MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[^']*'\s*\Z")  # matches the end of what was printed
 OWN = ("parity", "torch_impl", "keras_impl")  # the packages of this project
-KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES")
+# How the names of variables begin by which frameworks, their libraries and Python are set, or a launcher tells a rank.
+SETTINGS = re.compile(
+    "(TF|XLA|KERAS|JAX|TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|ATEN|TRITON|CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|GLOO|OMP|GOMP|KMP|"
+    "MKL|OPENBLAS|ONEDNN|DNNL|MALLOC|PARITY|LC|LOCAL|GROUP|ROLE|MASTER)_|PYTHON|LD_PRELOAD|LANG|RANK|WORLD_SIZE"
+)
+KEPT = ("CUDA_VISIBLE_DEVICES", "TORCH_HOME")  # and yet where, and on which files, is run
 
 
 def threads() -> int:
@@ -33,7 +39,7 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python:
     `folder`: for its settings and temporary files. `kind`: the kind of its devices, "cpu" or "gpu".
     """
     cuda = {"CUDA_VISIBLE_DEVICES": "-1"} if kind == "cpu" else {}
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or not SETTINGS.match(name)}
     paths = [str(_packages(folder, python)), *filter(None, [os.environ.get("PYTHONPATH")])]
     pools = ("PARITY_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return (

@@ -204,3 +204,14 @@ def test_attention_scales_exactly():
 
 def parts(attention):
     return attention.query_dense, attention.key_dense, attention.value_dense, attention.output_dense
+
+
+def test_mixed_policies_are_those_of_the_float32_run():
+    before = keras.config.dtype_policy()
+    for at, dtype in (("float32", "float16"), ("float64", "float64")):
+        with precision.policy(at), promoted(at) as places:
+            keras.config.set_dtype_policy("mixed_float16")
+            model = keras.Sequential([layers.Dense(2), layers.Dense(2, dtype="mixed_float16")])
+            assert model(tf.ones((1, 2))).dtype == dtype
+            assert {each.dtype for each in model.weights} == {at}
+    assert places == ["build: policy mixed_float16"] and keras.config.dtype_policy() == before

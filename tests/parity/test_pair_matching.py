@@ -369,7 +369,7 @@ def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
     assert list(lines(case)) == [
         "0 activations matched",
         "9 only in torch: l0, l1, l2, l3, l4, l5, ...",
-        "the model computes these in float32; promoted to float64 in the high run: torch: norm",
+        "the model computes these in lower precision; promoted to float64 in the high run: torch: norm",
         "modules whose weights could not be told apart; matched in the order of execution: a",
     ]
 

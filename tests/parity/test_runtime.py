@@ -219,14 +219,17 @@ def test_no_process_outlives_its_parent(interpreter, tmp_path, how, name, proces
     assert all(ended(int(pid)) for pid in pids.read_text().split())
 
 
-def test_a_users_settings_do_not_reach_the_backends(monkeypatch, tmp_path):
+def test_a_users_settings_of_the_frameworks_do_not_reach_the_backends(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("DATA_FOLDER", "/data")
     variables = environment(tmp_path)
     assert variables["KERAS_BACKEND"] == "tensorflow"
     assert variables["OMP_NUM_THREADS"] == "1"
-    assert "TF_ENABLE_ONEDNN_OPTS" not in variables
+    assert variables["DATA_FOLDER"] == "/data"
+    assert not {"TF_ENABLE_ONEDNN_OPTS", "WORLD_SIZE"} & set(variables)
 
 
 class Failing:

@@ -191,3 +191,36 @@ def test_public_models_have_no_float32(name):
             model(torch.arange(12).view(2, 6))[0].sum().backward()
     assert narrow.seen == []
     assert ("model.norm: .to(float32)" in places) == (name == "LlamaForCausalLM")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_and_loss_scaling_are_those_of_the_float32_run(dtype):
+    def gradient(at: str) -> tuple[torch.Tensor, torch.dtype, list[str]]:
+        with precision.policy(at), promoted(at) as places:
+            model, scaler = nn.Linear(4, 4, bias=False), torch.amp.GradScaler("cpu", init_scale=256.0)
+            nn.init.eye_(model.weight)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            with torch.autocast("cpu", dtype=dtype):
+                made = model(torch.linspace(-1, 1, 4))
+            scaler.scale(made.square().sum()).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        return model.weight.grad, made.dtype, places
+
+    low, made, _ = gradient("float32")
+    assert made == dtype
+    high, made, places = gradient("float64")
+    assert made == torch.float64 and places == [f"build: torch.autocast({str(dtype).removeprefix('torch.')})"]
+    torch.testing.assert_close(low, high.float(), rtol=0.1, atol=0.01)
+
+
+def test_optimizers_count_their_steps_in_float32():
+    """A fused kernel on a GPU reads the count as float32, whatever it is."""
+    with precision.policy("float64"), promoted("float64") as places:
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    state = optimizer.state[model.weight]
+    assert (state["step"].dtype, state["exp_avg"].dtype, places) == (torch.float32, torch.float64, [])

@@ -9,6 +9,7 @@ from torch import nn
 
 from parity.core.errors import UsageError
 from torch_impl.record import calls
+from torch_impl.record.pair.optimizers import StepObserver
 from torch_impl.record.pair.script import Script
 from torch_impl.record.precision import policy, promoted
 
@@ -176,8 +177,8 @@ SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
         ),
         (
             MODEL + "class M(nn.Linear):\n    def forward(self, x, k=1):\n        return super().forward(x) * k\n"
-            "m = M(2, 2)\n" + SGD + "m(x, k=2).sum().backward(); o.step()",
-            "calls its model with k=2, expected tensors, or dicts or lists of them",
+            "m = M(2, 2)\n" + SGD + "m(x, 2).sum().backward(); o.step()",
+            "calls its model with k=2 by position or within others, expected tensors there",
         ),
     ],
 )  # fmt: skip
@@ -209,3 +210,39 @@ def test_a_script_that_ends_before(tmp_path: Path):
 def test_a_script_that_is_missing():
     with pytest.raises(UsageError, match=r"there is no script 'nowhere\.py' in /tmp"):
         Script("nowhere.py", ["/tmp"])
+
+
+def test_an_optimizer_may_call_the_model_itself(tmp_path: Path):
+    """The gradients are those that the closure of its step has computed, and the rate is that of this step."""
+    text = SCRIPT.replace(
+        "        loss = (loss_of", "        def closure():\n            global loss\n            loss = (loss_of"
+    )
+    text = text.replace(
+        "        optimizer.zero_grad()\n        loss.backward()\n        nn.utils",
+        "            optimizer.zero_grad()\n            loss.backward()\n            nn.utils",
+    ).replace("0.5)\n        optimizer.step()", "0.5)\n            return loss\n        optimizer.step(closure)")
+    plain, closing = ([], [])
+    for folder, source, seen in (("plain", SCRIPT, plain), ("closing", text, closing)):
+        (tmp_path / folder).mkdir()
+        script = _script(tmp_path / folder, source)
+        model = script.build()
+        optimizer = script.optimizer(list(model.parameters()))
+        for batch in _script(tmp_path / folder, SCRIPT).batches(3):
+            observer = StepObserver(model.parameters())
+            with observer.watched():
+                script.step(model, optimizer, batch)
+            seen.append((observer.is_applied, observer.rate, [each.sum() for each in observer.gradients.values()]))
+        script.close()
+    assert plain == closing and [rate for _, rate, _ in plain] == [0.01, 0.005, 0.0025]
+
+
+def test_options_of_a_models_call_are_the_scripts_own(tmp_path: Path):
+    model = "class M(nn.Linear):\n    def forward(self, x, n=1, twice=False):\n        y = super().forward(x) / n\n"
+    model += "        return y + y if twice else y\nm = M(2, 2)\n"
+    script = _script(tmp_path, MODEL + model + SGD + "m(x, n=torch.tensor(2.0), twice=True).sum().backward(); o.step()")
+    called = script.build()
+    torch.testing.assert_close(
+        called(torch.ones(3, 2)), nn.functional.linear(torch.ones(3, 2), called.weight, called.bias)
+    )
+    script.close()
+    assert [set(batch) for batch in _script(tmp_path, (tmp_path / "train.py").read_text()).batches(1)] == [{"x"}]

@@ -2,14 +2,18 @@
 
 In the high run, what a model computes in float32 on purpose is computed in float64. Norms, softmax, rotary tables and
 losses often contain such float32 islands. Within `promoted`, every torch function that is asked for float32 (`.to`,
-`.float`, `dtype=`) gives float64, complex64 becomes complex128, and float32 arrays from NumPy are converted. Half
-precision that a model asks for is left as it is.
+`.float`, `dtype=`) gives float64, complex64 becomes complex128, and float32 arrays from NumPy are converted. Autocast
+and loss scaling, a precision of a program's runs, are switched off. Other half precision that a model asks for is left
+as it is.
 """
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -65,6 +69,7 @@ TYPES = {"torch.FloatTensor": torch.float64, "torch.cuda.FloatTensor": torch.flo
 ASKING = {"float": torch.float64, "cfloat": torch.complex128}  # methods whose names are dtypes
 # These do not produce float32: they reinterpret bits, or answer questions about dtypes.
 BITS = {"view", "can_cast", "promote_types", "result_type"}
+OPTIMIZERS = "torch.optim."  # its modules count steps in float32, as which fused kernels read them
 BUILDING = "build"
 COMPILED = "CompiledFunctionBackward"
 
@@ -175,7 +180,19 @@ def _unseen(note: Callable[[str], None]) -> Iterator[AbstractContextManager]:
         note(f"torch.{name}, {STAY_ROUNDED} {_text(tensor.dtype)}")
         return tensor.to(WIDER[tensor.dtype])
 
+    def enter(enter: Callable[[torch.autocast], Any], context: torch.autocast) -> Any:
+        if context._enabled:
+            note(f"torch.autocast({_text(context.fast_dtype)})")
+        with mock.patch.object(context, "_enabled", False):
+            return enter(context)
+
+    def begin_scaler(init: Callable[..., None], scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> None:
+        init(scaler, *args, **kwargs)
+        scaler._enabled = False
+
     yield around(torch, "set_default_dtype", set_default_dtype)
+    yield around(torch.autocast, "__enter__", enter)
+    yield around(torch.amp.GradScaler, "__init__", begin_scaler)
     for name in ("from_numpy", "frombuffer", "from_dlpack"):
         yield around(torch, name, functools.partial(from_array, name))
 
@@ -194,6 +211,8 @@ class _PromotionMode(TorchFunctionMode):
             self.note(f".{name}()")
             return args[0].to(ASKING[name], **kwargs)
         asked = [leaf for leaf in _flat(args, kwargs) if _wanted(leaf)] if name not in BITS else []
+        if asked and _is_of_optimizer(sys._getframe(1)):
+            return func(*args, **kwargs)
         if asked:
             self.note(f"{_function(func, name)}({', '.join(dict.fromkeys(map(_text, asked)))})")
             args, kwargs = tree_map(_promoted_argument, (args, kwargs))
@@ -208,6 +227,13 @@ class _PromotionMode(TorchFunctionMode):
             return result
         self.note(f"{_function(func, name)}, {STAY_ROUNDED} {_text(result.dtype)}")
         return result.to(WIDER[result.dtype])
+
+
+def _is_of_optimizer(caller: FrameType | None) -> bool:
+    """Return whether a torch function is called by one of torch.optim, whatever modes have passed it on."""
+    while caller and caller.f_code.co_name == "__torch_function__":
+        caller = caller.f_back
+    return bool(caller) and caller.f_globals.get("__name__", "").startswith(OPTIMIZERS)
 
 
 def _flat(args: tuple, kwargs: dict) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from parity.core.patches import around
 from parity.core.program import load
 from parity.trace.training import ParameterGroup, Settings
 from torch_impl import optimizers
+from torch_impl.instruments.closures import announce
 from torch_impl.record.pair.build import user_errors
 
 
@@ -188,12 +189,15 @@ class StepObserver:
         self.losses.append(loss.detach())
         self.on_loss(loss)
 
-    def _on_update(self, optimizer: Optimizer, *_: Any) -> None:
+    def _on_update(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Keep the gradients that an optimizer is about to apply; then what backward passes left counts no more."""
+        if (later := announce(optimizer, args, kwargs)) is not None:
+            return later
         if not self.is_applied:
             self.is_applied, self.rate = True, rate(optimizer)
             self.gradients.clear()
         self._keep(parameter for group in optimizer.param_groups for parameter in group["params"])
+        return None
 
     def _keep(self, parameters: Iterable[torch.Tensor]) -> None:
         for each in parameters:

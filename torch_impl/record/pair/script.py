@@ -14,19 +14,22 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 
 import torch
 from greenlet import getcurrent, greenlet
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
+from torch_impl.instruments.closures import announce
 from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.record import calls
@@ -164,8 +167,10 @@ class Script(script.Script):
         ]
         self._outside.close()
         is_differentiated = torch.is_grad_enabled()
+        hook = register_optimizer_step_pre_hook(announce)  # an optimizer's step may be what calls the model
         with self.entered(), applied(patches):
             self._run.switch()
+        hook.remove()
         if not self._run.dead:
             self._outside.enter_context(torch.inference_mode(False))
             self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
@@ -187,7 +192,9 @@ class Script(script.Script):
             return self.within(call, module, args, kwargs)
         is_training = torch.is_grad_enabled() and module.training
         if self._backwards or (is_training and not self._model):
-            self._model = self._model or own
+            if self._model is None:
+                self._model = own
+                own.forward = partial(own.forward, **_options(kwargs))
             self._suspend()
         if not is_training:
             with calls.unobserved():
@@ -198,7 +205,7 @@ class Script(script.Script):
         self._passes += 1
         if self._passes > 1:
             raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
-        self._called, self._call_arguments = _named(self.name, own, args, kwargs), (args, kwargs)
+        self._called, self._call_arguments = _tensors(self.name, own, args, kwargs), (args, kwargs)
         outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
         self._tape.begin(list(flat(outputs)))
         return outputs
@@ -262,14 +269,15 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     return _unwrapped(getattr(module, inner)) if inner else module
 
 
-def _named(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the tensors with which a model is called, by the names of its arguments.
+def _tensors(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the tensors of samples with which a model is called, by the names of its arguments.
 
-    Raises UsageError for other values than those that the arguments have by default.
+    Raises UsageError for other values that are given by position, but for those that the arguments have by default.
     """
-    signature = inspect.signature(model.forward)
+    signature, options = inspect.signature(model.forward), _options(kwargs)
+    samples = {name: value for name, value in kwargs.items() if name not in options}
     named: dict[str, Any] = {}
-    for name, value in signature.bind(*args, **kwargs).arguments.items():
+    for name, value in signature.bind_partial(*args, **samples).arguments.items():
         parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             named |= {f"{name}{number}": each for number, each in enumerate(value)}
@@ -285,6 +293,24 @@ def _named(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[s
     for name, value in flat.items():
         if not isinstance(value, torch.Tensor):
             raise UsageError(
-                f"{script}: calls its model with {name}={value!r}, expected tensors, or dicts or lists of them"
+                f"{script}: calls its model with {name}={value!r} by position or within others, expected tensors there"
             )
     return flat
+
+
+def _constants(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the named arguments of a model's call that hold nothing of each sample, such as an option."""
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
+    }
+
+
+def _options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the named arguments of a model's call that hold nothing of each sample."""
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
+    }
