@@ -21,12 +21,11 @@ from parity.config import weights
 from parity.diagnose import explain, gradients, initial_parameters, inputs, losses, optimizers, reductions, samples
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
-from parity.diagnose.gradients import Gradient
 from parity.diagnose.initial_parameters import InitialParameter
-from parity.diagnose.inputs import Input
 from parity.diagnose.losses import LossValue
 from parity.diagnose.reductions import Reduction
 from parity.diagnose.samples import Samples
+from parity.diagnose.topic import Compared
 from parity.diagnose.updates import Updates
 
 
@@ -36,12 +35,12 @@ def formula(observation: Any) -> Formula[Any]:
             return optimizers.formula(observation.case)
         case LossValue():
             return losses.formula(observation.case)
+        case Compared():
+            return (inputs if "input" in observation.seen else gradients).FORMULA
     own = {
         Reduction: reductions,
-        Gradient: gradients,
         InitialParameter: initial_parameters,
         Samples: samples,
-        Input: inputs,
     }
     return own[type(observation)].FORMULA
 
