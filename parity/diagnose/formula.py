@@ -134,6 +134,11 @@ def choices_if(applies: Callable[[Any], bool], usual: Any, *others: Any) -> Call
     return lambda observation, settings: (usual, *others) if applies(observation) else (usual,)
 
 
+def usually(usual: Callable[[Any], Any], *values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
+    """Return the `values` of a trait that tries what is usual for an observation, then the given values."""
+    return lambda observation, settings: dict.fromkeys((usual(observation), *values))
+
+
 def residuals(formula: Formula[Observed], observation: Observed, settings: Settings) -> Mapping[str, float]:
     """Return, by name, the largest difference between what was recorded and what the settings predict."""
     prediction = predicted(formula, observation, settings)

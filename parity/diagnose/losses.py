@@ -14,7 +14,7 @@ from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import entries
 from parity.diagnose.explain import compare
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen, usually
 from parity.diagnose.layers.activations import log_softmax
 from parity.diagnose.reductions import times
 from parity.diagnose.topic import Question, Side, Sides, joined, numbered
@@ -201,10 +201,6 @@ def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
     return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
 
 
-def _has_columns(loss: LossValue) -> bool:
-    return loss.outputs[0].ndim > 1 and loss.outputs[0].shape[-1] == 1
-
-
 def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
     """Yield the axes on which the classes may be, judging by the shapes."""
     outputs, target = loss.outputs[0], loss.targets[0]
@@ -216,7 +212,7 @@ def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
 
 def _reduction_traits(over: str) -> tuple[Trait[LossValue], ...]:
     return (
-        Trait("reduction", "loss.sum", lambda loss, _: dict.fromkeys((loss.case.loss.reduction, "mean", "sum"))),
+        Trait("reduction", "loss.sum", usually(lambda loss: loss.case.loss.reduction, "mean", "sum")),
         Trait("over", over, choices("all", "samples", "features")),
         Trait("scaled", "gradient.double_scaling", times(lambda case: 1 / case.replicas)),
         Trait("passes", "accumulation.normalisation", _passes),
@@ -248,7 +244,11 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
         _mse,
         (
             *_reduction_traits("mse.reduction"),
-            Trait("broadcast", "mse.broadcast", choices_if(_has_columns, False, True)),
+            Trait(
+                "broadcast",
+                "mse.broadcast",
+                choices_if(lambda loss: loss.outputs[0].shape[1:][-1:] == (1,), False, True),
+            ),
             Trait("terms", "loss.kind", choices(*TERMS)),
         ),
         _check,

@@ -13,7 +13,7 @@ import numpy as np
 from parity.config import schema
 from parity.diagnose import entries, explain, optimizer_steps, solve
 from parity.diagnose.explain import Change
-from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.diagnose.updates import Updates, explains, observe
@@ -25,6 +25,7 @@ from parity.verdict.traces import Unequal
 AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
 EPSILONS: Final = ("after the correction", "before the correction", "inside the root")  # where it is added
+DECAY_FORMS: Final = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
 DECAY: Final = "weight_decay"
 RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
@@ -106,16 +107,6 @@ def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
     yield from solve.constant(replay, updates, settings, "learning_rate", (configured,))
 
 
-def _decay_forms(updates: Updates, settings: Settings) -> Iterable[str]:
-    forms = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
-    adamw = isinstance(updates.case.optimizer, schema.AdamW)
-    return sorted(forms, key=lambda form: form != "decoupled") if adamw else forms
-
-
-def _kinds(updates: Updates, settings: Settings) -> Iterable[str]:
-    return ("sgd", "adam") if isinstance(updates.case.optimizer, schema.SGD) else ("adam", "sgd")
-
-
 def _schedule(updates: Updates) -> schema.Schedule:
     return updates.case.schedule or NO_SCHEDULE
 
@@ -131,11 +122,6 @@ def _factors(updates: Updates, settings: Settings) -> Iterator[float]:
         yield from solve.constant(replay, updates, settings, "factor", (1.0, 0.5, 0.1))
 
 
-def _nesterov(updates: Updates, settings: Settings) -> Iterable[bool]:
-    configured = bool(_configured(updates, "nesterov", False))
-    return configured, not configured
-
-
 def _dampenings(updates: Updates, settings: Settings) -> Iterator[float]:
     yield 0.0
     yield settings["momentum"]
@@ -149,7 +135,13 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
     Trait("offset", "schedule.offset", choices_if(lambda updates: bool(updates.case.schedule), 0, 1, -1)),
     Trait("every", "schedule.every", _everies),
     Trait("factor", "schedule.factor", _factors),
-    Trait("decay_form", "weight_decay.form", _decay_forms),
+    Trait(
+        "decay_form",
+        "weight_decay.form",
+        usually(
+            lambda updates: "decoupled" if isinstance(updates.case.optimizer, schema.AdamW) else "coupled", *DECAY_FORMS
+        ),
+    ),
     # Some programs leave biases and norms out.
     Trait(
         "decayed", "weight_decay.excludes_bias", choices_if(lambda updates: updates.initial.ndim < 2, "all", "matrices")
@@ -162,7 +154,7 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
 )
 SGD: Final[tuple[Trait[Updates], ...]] = (
     Trait("momentum_form", "sgd.momentum_form", choices(*DIRECTION)),
-    Trait("nesterov", "sgd.nesterov", _nesterov),
+    Trait("nesterov", "sgd.nesterov", usually(lambda updates: _configured(updates, "nesterov", False), False, True)),
     Trait("learning_rate", "sgd.learning_rate", _rates),
     _constant("weight_decay", "weight_decay.value", 0.0),
     _constant("momentum", "sgd.momentum", 0.0, AVERAGES, "momentum_buffer@"),
@@ -193,7 +185,11 @@ def _stated(kind: str, *names: str) -> tuple[Trait[Updates], ...]:
     )
 
 
-KIND: Final[Trait[Updates]] = Trait("kind", "optimizer.kind", _kinds)
+KIND: Final[Trait[Updates]] = Trait(
+    "kind",
+    "optimizer.kind",
+    usually(lambda updates: "sgd" if isinstance(updates.case.optimizer, schema.SGD) else "adam", "sgd", "adam"),
+)
 # Of these, stated settings are compared, and none is searched for.
 STATED: Final = {
     "rmsprop": ("rho", "momentum", "centered", "epsilon", "epsilon_placement"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.layers import norms
 from parity.diagnose.layers.call import Call, numbers, per_channel
 from parity.diagnose.layers.norms import Axes, Moments
@@ -149,7 +149,7 @@ BATCH_NORM = Formula(
     (
         Trait("mode", "batch_norm.mode", _modes),
         Trait("scope", "batch_norm.scope", choices_if(_has_replicas, OWN, ALL, ALL_AS_OWN)),
-        Trait("frozen", "batch_norm.frozen", lambda call, settings: (not call.training, call.training)),
+        Trait("frozen", "batch_norm.frozen", usually(lambda call: not call.training, False, True)),
         Trait("running_variance", "batch_norm.running_variance", choices("unbiased", "biased")),
         Trait("before", "batch_norm.buffers", _befores),
         Trait("buffers", "batch_norm.buffers", choices_if(_has_replicas, OWN, FIRST, "the replicas' mean")),
