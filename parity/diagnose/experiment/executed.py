@@ -74,7 +74,8 @@ def executed(
         if event != "call" or is_paused():
             return
         code = frame.f_code
-        names.update(code.co_names, filter(_may_name, code.co_consts))
+        read_by_getattr = (value for value in code.co_consts if isinstance(value, str) and value.isidentifier())
+        names.update(code.co_names, read_by_getattr)
         if code in calls:
             return
         caller = frame.f_back
@@ -89,11 +90,6 @@ def executed(
     finally:
         sys.setprofile(before)
     return _functions(calls, is_models), names
-
-
-def _may_name(value: Any) -> bool:
-    """Return whether a constant may be the name of an attribute, which `getattr` reads."""
-    return isinstance(value, str) and value.isidentifier()
 
 
 def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> list[Executed]:

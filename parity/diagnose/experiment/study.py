@@ -17,11 +17,11 @@ from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT
 from parity.diagnose.experiment.pieces import Evidence, evidence
-from parity.diagnose.experiment.search import LEAST, Found, Search
+from parity.diagnose.experiment.search import LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
 from parity.diagnose.formula import NEEDED
 from parity.runtime import experiment, survey
-from parity.runtime.experiment import LATER, Change, Outcome, Question
+from parity.runtime.experiment import LATER, Change, Found, Outcome, Question
 from parity.runtime.job import ExperimentJob
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
@@ -126,7 +126,7 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     together = list(knobs.joint(known.named))
     if question.lines:
         there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
-        return Outcome(settings=known.settings, found=[_told(each) for each in search.found(there)], tried=len(there))
+        return Outcome(settings=known.settings, found=search.found(there), tried=len(there))
     if question.given:
         return _besides(question, search, known, [*operations, *together, *known.named])
     # What makes another mask explains more than that it is another. The sizes of weights come last, as both sides have
@@ -141,11 +141,11 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     found = search.found(*groups, pairs=not question.wider, least=LEAST // 2 if together else LEAST)
-    if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
+    if found and all(change.kind in ("function", "constant") for each in found for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
-    return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
+    return Outcome(settings=known.settings, found=found, tried=len(known.all))
 
 
 def _besides(question: Question, search: Search, known: Known, further: Sequence[Knob]) -> Outcome:
@@ -162,7 +162,7 @@ def _besides(question: Question, search: Search, known: Known, further: Sequence
             return Outcome(settings=known.settings, same=True)
         if found := search.found(further, pairs=False, base=changes):
             break
-    return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
+    return Outcome(settings=known.settings, found=found, tried=len(known.all))
 
 
 def _later(question: Question, search: Search, known: Known, live: Live) -> Outcome:
@@ -180,7 +180,7 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
-    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
+    return Outcome(settings=settings, found=found, tried=len(named) + len(in_code))
 
 
 def _of_loss(known: Known, live: Live) -> list[Knob]:
@@ -197,12 +197,6 @@ def _suffices(given: Sequence[Change], search: Search, known: Known) -> bool:
     if (base := _base(given, settings)) is None:
         return False
     return search.reproduced(base) or search.reproduced(tuple(knobs.widened(trial, settings) for trial in base))
-
-
-def _told(found: Found) -> experiment.Found:
-    """Return changes that reproduce the other side as the parent process reads them."""
-    changes = [told_of(knob, value) for knob, value in found.changes]
-    return experiment.Found(changes=changes, bits=found.bits, before=found.before)
 
 
 def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] | None:
