@@ -16,11 +16,11 @@ from parity.diagnose import wiring
 from parity.diagnose.explain import Change, Explained
 from parity.diagnose.formula import Formula, Settings, Trait, require
 from parity.diagnose.layers import LAYERS, call
-from parity.diagnose.place import around, number, plain
+from parity.diagnose.place import around
 from parity.diagnose.topic import Question, Sides
 from parity.diagnose.wiring import Junction
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, number, plain
 from parity.verdict.traces import Unequal
 
 Parts = tuple[str, ...]

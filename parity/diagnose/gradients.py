@@ -11,12 +11,11 @@ from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
-from parity.diagnose.place import plain
 from parity.diagnose.reductions import FACTORS, Values, observe, times
 from parity.diagnose.topic import Compared, Question, Side, Sides, compared, most_informative
 from parity.results import Cause
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.verdict.traces import Unequal
 
 # How a gradient, or one row of it, compares with the other side's. Where only the other side's is zero, its correct

@@ -11,9 +11,9 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.initial_parameters import reshaped
-from parity.diagnose.place import plain
 from parity.diagnose.topic import Compared, Question, Sides, compared
 from parity.trace import keys
+from parity.trace.keys import plain
 
 SAME: Final = "as on the other side"
 Turn = Callable[[Array], Array]

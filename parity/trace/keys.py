@@ -59,6 +59,16 @@ def split(key: str) -> tuple[str, str]:
     return kind, name
 
 
+def plain(name: str) -> str:
+    """Return the module path in a tensor's name: without the call number (#N) and the shard mark (@...)."""
+    return name.partition("#")[0].partition("@")[0]
+
+
+def number(name: str) -> int:
+    """Return the call number in a tensor's name."""
+    return _parts(name)[2]
+
+
 def step_file(step: int | None) -> str:
     """Return the stem of a step's file name; None stands for the state before the first step."""
     return INITIAL if step is None else f"step-{step:06d}"
@@ -127,7 +137,7 @@ def owner(kind: str, name: str) -> str | None:
 
 def _parts(name: str) -> tuple[str, str, int]:
     """Return the path in a tensor's name, the mark behind its "@" ("" without one), and the number behind its "#"."""
-    path = name.partition("#")[0].partition("@")[0]
+    path = plain(name)
     part = name.partition("@")[2].partition("#")[0]
     repeat = name.partition("#")[2].partition("@")[0]
     return path, part, int(repeat) if repeat.isdecimal() else 0

@@ -14,12 +14,12 @@ from parity.core.arrays import Array
 from parity.core.wording import agree, count, listed
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import DENSE, SLICES
-from parity.diagnose.place import around, plain
+from parity.diagnose.place import around
 from parity.diagnose.solve import multiple
 from parity.results import CaseResult, Cause, Divergence
 from parity.runtime.experiment import LATER, Change, Outcome, Question, Tensor
 from parity.trace import keys
-from parity.trace.keys import INPUT
+from parity.trace.keys import INPUT, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Matching
