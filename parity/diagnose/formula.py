@@ -184,6 +184,11 @@ def bits_of(value: Seen, left: float) -> float:
     return max(reached, NEEDED if left <= value.grain else 0.0)
 
 
+def reproduced_bits(formula: Formula[Observed], observation: Observed, settings: Settings) -> float:
+    """Return to how many bits settings reproduce an observation."""
+    return bits(observation.seen, residuals(formula, observation, settings))
+
+
 def is_conclusive(values: Mapping[str, Seen], remaining: Mapping[str, float], left: Mapping[str, float] | None) -> bool:
     """Return whether the evidence for an explanation is strong enough.
 

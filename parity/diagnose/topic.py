@@ -123,6 +123,11 @@ class Sides(NamedTuple):
         """Return the two sides, the reference first."""
         return self.reference, self.candidate
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return the names of the two sides, as reports have them."""
+        return self.reference.name, self.candidate.name
+
     def of(self, *kinds: str) -> list[Unequal]:
         """Return the tensors of some kinds that differ, without the state before the first step."""
         return [tensor for tensor in self.unequal if tensor.kind in kinds and tensor.step is not None]

@@ -48,7 +48,7 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _parts(call: Call, settings: Settings) -> norms.Parts:
     x = call.inputs[0]
-    return norms.Parts(_moments(call, settings), norms.affine(call, _broadcast_shape(x), settings), _axes(x))
+    return norms.Parts(_moments(call, settings), _axes(x), *norms.affine(call, _broadcast_shape(x), settings))
 
 
 def _axes(x: Array) -> Axes:
