@@ -26,6 +26,7 @@ AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
 EPSILONS: Final = ("after the correction", "before the correction", "inside the root")  # where it is added
 DECAY_FORMS: Final = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
+SMALL: Final = tuple(factor * 10.0**power for power in range(-12, 0) for factor in (1.0, 3.0))  # to begin with
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
 DECAY: Final = "weight_decay"
 RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
@@ -169,7 +170,7 @@ ADAM: Final[tuple[Trait[Updates], ...]] = (
     Trait("counted", "adam.step", choices(1, 2)),
     Trait("learning_rate", "adam.learning_rate", _rates),
     _constant("weight_decay", "weight_decay.value", 0.0),
-    _constant("epsilon", "adam.epsilon", 1e-8, tuple(solve.decades(-12, 0))),
+    _constant("epsilon", "adam.epsilon", 1e-8, SMALL),
     _constant("beta1", "adam.beta1", 0.9, AVERAGES, "exp_avg@"),
     _constant("beta2", "adam.beta2", 0.999, AVERAGES, "exp_avg_sq@"),
 )
