@@ -149,15 +149,12 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
 
 
 def _besides(question: Question, search: Search, known: Known, further: Sequence[Knob]) -> Outcome:
-    """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice.
-
-    A change that was found at one module is tried at all modules of its kind as well: those behind it may need it too.
-    """
-    base = _base(question.given, [*known.in_code, *further])
-    if base is None:
+    """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice."""
+    bases = list(_bases(question.given, [*known.in_code, *further]))
+    if not bases:
         return Outcome(problem="what is given is not found again")
     found: list[Found] = []
-    for changes in (base, tuple(knobs.widened(trial, further) for trial in base)):
+    for changes in bases:
         if search.reproduced(changes):
             return Outcome(settings=known.settings, same=True)
         if found := search.found(further, pairs=False, base=changes):
@@ -171,7 +168,8 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if search.before >= NEEDED:
         return Outcome(settings=settings, problem="this side does what the other does, given what the other was given")
     if question.given:
-        return Outcome(settings=settings, same=_suffices(question.given, search, known))
+        bases = _bases(question.given, [*in_code, *knobs.joint(named), *named])
+        return Outcome(settings=settings, same=any(map(search.reproduced, bases)))
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)
@@ -191,23 +189,16 @@ def _of_loss(known: Known, live: Live) -> list[Knob]:
     return [knob for knob in known.all if not knob.path and knob.owner.partition(".")[0] not in classes]
 
 
-def _suffices(given: Sequence[Change], search: Search, known: Known) -> bool:
-    """Return whether changes reproduce the other side, in their modules or in all modules of their kinds."""
-    settings = [*known.in_code, *knobs.joint(known.named), *known.named]
-    if (base := _base(given, settings)) is None:
-        return False
-    return search.reproduced(base) or search.reproduced(tuple(knobs.widened(trial, settings) for trial in base))
+def _bases(given: Sequence[Change], settings: Sequence[Knob]) -> Iterator[tuple[Trial, ...]]:
+    """Yield the changes that are given as those of settings of this process; nothing if one of them is not there.
 
-
-def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] | None:
-    """Return the changes that are given, of settings of this process; None if one of them is not there."""
-    base = []
-    for change in given:
-        knob = next((knob for knob in found if told_of(knob, change.after) == change), None)
-        if knob is None:
-            return None
-        base.append((knob, change.after))
-    return tuple(base)
+    Then yield them as changes of all modules of their kind: those behind the module where one was found may need it.
+    """
+    found = [next((knob for knob in settings if told_of(knob, each.after) == each), None) for each in given]
+    base = tuple((knob, change.after) for knob, change in zip(found, given, strict=True) if knob)
+    if len(base) == len(given):
+        yield base
+        yield tuple(knobs.widened(trial, settings) for trial in base)
 
 
 def _describe(question: Question, live: Live) -> None:
