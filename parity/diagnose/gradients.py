@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
-from parity.diagnose.reductions import FACTORS, Values, observe, times
+from parity.diagnose.reductions import FACTORS, observe, times
 from parity.diagnose.topic import Compared, Question, Side, Sides, compared, most_informative
 from parity.results import Cause
 from parity.trace import keys
@@ -124,19 +125,15 @@ def _predict(
     return {"gradient": predicted}
 
 
-def _stopped(staged: bool) -> Values:
-    """Return the values of a trait that says whether a gradient is zero on this side only, or on the other only.
+def _stopped(staged: bool, gradient: Compared, settings: Settings) -> Iterator[str]:
+    """Yield whether a gradient is zero on this side only, or on the other only.
 
     `staged`: whether the trait is for pipeline stages, where the gradient was lost between two of them: another cause.
     """
-
-    def values(gradient: Compared, settings: Settings) -> Iterator[str]:
-        yield SAME
-        flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
-        if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
-            yield FLOWS if flows_here else STOPPED
-
-    return values
+    yield SAME
+    flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
+    if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
+        yield FLOWS if flows_here else STOPPED
 
 
 def _rows(gradient: Compared, settings: Settings) -> Iterator[str]:
@@ -199,8 +196,8 @@ def _scales(gradient: Compared, settings: Settings) -> Iterator[float]:
 FORMULA: Final[Formula[Compared]] = Formula(
     _predict,
     (
-        Trait("whole", "gradient.stopped", _stopped(staged=False)),
-        Trait("sent", "send_recv.gradient", _stopped(staged=True)),
+        Trait("whole", "gradient.stopped", partial(_stopped, False)),
+        Trait("sent", "send_recv.gradient", partial(_stopped, True)),
         Trait("kept", "gradient.kept", choices_if(lambda gradient: gradient.before is not None, SAME, *KEPT)),
         Trait("row", "embedding.padding_idx", _rows),
         Trait("transposed", "gradient.transposed", choices_if(_is_square, False, True)),

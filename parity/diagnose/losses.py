@@ -56,7 +56,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Ask about the first loss that differs."""
     for tensor in sides.of("loss")[:1]:
         both = [observe(side, tensor.step or 0, tensor.replica) for side in sides.both]
-        yield Question("loss", "loss", formula(sides.reference.case), both)
+        yield Question("loss", "loss", FORMULAS[sides.reference.case.loss.kind], both)
 
 
 def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cause]:
@@ -255,8 +255,3 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
     ),
     "cross_entropy": _of_classes(SMOOTHINGS),
 }
-
-
-def formula(case: schema.Case) -> Formula[LossValue]:
-    """Return the formula of the case's loss."""
-    return FORMULAS[case.loss.kind]

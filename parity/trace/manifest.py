@@ -88,11 +88,6 @@ class Trace:
         self._intact: set[str] = set()  # files whose digest has been checked
 
     @property
-    def mixed(self) -> bool:
-        """Return whether the low run uses mixed precision (bfloat16 or float16 with float32 parameters)."""
-        return self.case.precision != "float32"
-
-    @property
     def replicas(self) -> int:
         """Return the number of replicas of the model that were trained."""
         return len(self.manifest.replicas)

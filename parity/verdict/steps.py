@@ -52,7 +52,7 @@ class Step(NamedTuple):
     def _arrays(self, key: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
         """Return the tensor in each run that has it; the witness's only if it has the same shape."""
         high = self.reference_high[key]
-        witness = self.witness.get(key) if self.witness is not None else None
+        witness = (self.witness or {}).get(key)
         if witness is not None and shape(witness) != shape(high):
             witness = None
         return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness

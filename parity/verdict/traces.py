@@ -106,7 +106,7 @@ def _result(comparison: "_Comparison", reference: Trace, candidate: Trace) -> Ca
         findings=[*comparison.evidence.findings, *comparison.low_runs.findings()],
         lifted=[f"{name}: {place}" for name, trace in traces.items() for place in trace.manifest.lifted],
         devices={name: trace.manifest.layout.devices for name, trace in traces.items()},
-        casts={name: _casts(trace) for name, trace in traces.items() if trace.mixed},
+        casts={name: _casts(trace) for name, trace in traces.items() if trace.case.precision != "float32"},
         resolved=msgspec.to_builtins(reference.case),
         data=reference.manifest.data,
         extent=comparison.collector.extent(reference),

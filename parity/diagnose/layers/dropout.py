@@ -50,10 +50,9 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     x, kept = call.inputs[0], call.output != 0
     if settings["generator"] in (SHARED, UNUSED) or not settings["active"]:
         return {"output": x * factors(call, x.shape, settings)}
-    if settings["generator"] in _numbered(call, settings):
-        return {"output": x * kept * _scale(settings)}
-    require(settings["generator"] == _own(call), "the recorded mask")
-    require(_plausible(call, settings["rate"]), "a number of dropped elements that is likely")
+    if settings["generator"] not in _numbered(call, settings):
+        require(settings["generator"] == _own(call), "the recorded mask")
+        require(_plausible(call, settings["rate"]), "a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 
