@@ -37,7 +37,7 @@ NEEDED: Final = 3  # parameters that must follow from the same settings, if so m
 def questions(sides: Sides) -> Iterator[Question]:
     """Ask what the optimizer made of its own recorded gradients."""
     differing = sides.of(keys.UPDATE, "optimizer_state")
-    names = {_parameter(tensor): tensor for tensor in reversed(differing)}
+    names = {tensor.parameter: tensor for tensor in reversed(differing)}
     known = [question for name in reversed(names) if name and (question := _known(sides, names[name], name))]
     yield from known
     for tensor in most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
@@ -57,11 +57,6 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
         return None
     answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(named, reference, candidate))
     return Question(keys.UPDATE, name, named, (reference, candidate), answer=answer) if answer else None
-
-
-def _parameter(tensor: Unequal) -> str:
-    """Return the parameter that an update or an optimizer slot belongs to."""
-    return tensor.name if tensor.kind == keys.UPDATE else tensor.name.rpartition(".")[0]
 
 
 def _check(updates: Updates) -> None:

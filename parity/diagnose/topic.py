@@ -54,8 +54,7 @@ class Side:
     @functools.cached_property
     def parameters(self) -> dict[str, Array]:
         """Return the parameters of replica 0 before the first step, by name."""
-        initial = self.tensors(None).items()
-        return {key.partition("/")[2]: array for key, array in initial if key.startswith("parameter/")}
+        return keys.of_kind(self.tensors(None), "parameter")
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return all whole tensors that a step recorded on a replica (None: the state before step 0), if any.

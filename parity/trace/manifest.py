@@ -117,6 +117,10 @@ class Trace:
             )
         return dict(sorted(tensors.items(), key=lambda item: keys.place(item[0]))) if others else tensors
 
+    def of_kind(self, kind: str, step: int | None, run: str = "high") -> Tensors:
+        """Return the tensors of one kind that a step recorded on replica 0, by name (None: the initial state)."""
+        return keys.of_kind(self.open(run, keys.step_file(step)), kind)
+
     def moved(self, stem: str, replica: int) -> dict[str, float]:
         """Return the tensors of a step that changed when the high run was repeated, with their largest difference."""
         ranks = self.manifest.replicas[replica]

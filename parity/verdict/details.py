@@ -85,12 +85,8 @@ class Collector:
 
 def _parameters(compared: set[str], reference: Trace) -> Share:
     """Return the share of the numbers in the reference's parameters."""
-    sizes: dict[str, int] = {}
-    for stem in reference.stems("high")[:1]:
-        for key, array in reference.open("high", stem).items():
-            kind, name = keys.split(key)
-            if kind == "parameter":
-                sizes[name] = math.prod(shape(array))
+    initial = [keys.of_kind(reference.open("high", stem), "parameter") for stem in reference.stems("high")[:1]]
+    sizes = {name: math.prod(shape(array)) for parameters in initial for name, array in parameters.items()}
     return share(sum(size for name, size in sizes.items() if name in compared), sum(sizes.values()))
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.core.wording import listed
 from parity.diagnose.experiment.later import ADDED, MOST, NOISE, Parted, both
-from parity.diagnose.experiment.pieces import GRADIENT, PARAMETER
 from parity.diagnose.solve import is_times
 from parity.results import Cause
 from parity.trace import keys
@@ -22,13 +21,13 @@ EXACT: Final = 1e-8  # of a ratio that is told as a fraction
 
 def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     """Return the cause of a loss that is divided by another number: it and all gradients differ by one factor."""
-    torch, keras = (trace.open("high", keys.step_file(asked.step)) for trace in traces)
-    gradients = [key for key in torch if key.startswith(GRADIENT) and key in keras and not key.endswith(keys.EVIDENCE)]
-    largest = max((np.abs(torch[key]).max(initial=0.0) for key in gradients), default=0.0)
-    gradients = [key for key in gradients if np.abs(torch[key]).max(initial=0.0) > NOISE * largest]
-    loss = keys.key("loss", asked.name)
-    ratio = float(keras[loss] / torch[loss]) if torch[loss] else 0.0
-    if not gradients or any(not is_times(torch[key], keras[key], ratio) for key in gradients):
+    torch, keras = (trace.of_kind("gradient", asked.step) for trace in traces)
+    pairs = [(torch[name], keras[name]) for name in torch if name in keras and not name.endswith(keys.EVIDENCE)]
+    largest = max((np.abs(mine).max(initial=0.0) for mine, _ in pairs), default=0.0)
+    pairs = [pair for pair in pairs if np.abs(pair[0]).max(initial=0.0) > NOISE * largest]
+    loss, theirs = (trace.of_kind("loss", asked.step)[asked.name] for trace in traces)
+    ratio = float(theirs / loss) if loss else 0.0
+    if not pairs or any(not is_times(*pair, ratio) for pair in pairs):
         return None
     share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
     factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
@@ -38,9 +37,7 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
 
 def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     """Return the cause of updates that differ by one factor, that of another learning rate in this step."""
-    initial = traces[0].open("high", keys.INITIAL)
-    names = [key.removeprefix(PARAMETER) for key in initial if key.startswith(PARAMETER)]
-    updates = [both(asked._replace(name=name), traces) for name in names]
+    updates = [both(asked._replace(name=name), traces) for name in traces[0].of_kind("parameter", None)]
     moved = [(torch, keras) for torch, keras in updates if torch is not None and keras is not None and torch.any()]
     largest = max(moved, key=lambda sides: np.abs(sides[0]).max(), default=None)
     if largest:
@@ -59,15 +56,14 @@ def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     """
     if asked.step:
         return None
-    initial = traces[0].open("high", keys.INITIAL)
-    torch, keras = (trace.open("high", keys.step_file(0)) for trace in traces)
-    names = [key.removeprefix(GRADIENT) for key in torch if key.startswith(GRADIENT) and key in keras]
-    weights = {name: initial[PARAMETER + name] for name in names if PARAMETER + name in initial}
-    apart = {name: np.asarray(keras[GRADIENT + name] - torch[GRADIENT + name]) for name in weights}
-    largest = max((np.abs(torch[GRADIENT + name]).max(initial=0.0) for name in weights), default=0.0)
+    initial = traces[0].of_kind("parameter", None)
+    torch, keras = (trace.of_kind("gradient", 0) for trace in traces)
+    weights = {name: initial[name] for name in torch if name in keras and name in initial}
+    apart = {name: np.asarray(keras[name] - torch[name]) for name in weights}
+    largest = max((np.abs(torch[name]).max(initial=0.0) for name in weights), default=0.0)
     apart = {name: each for name, each in apart.items() if np.abs(each).max(initial=0.0) > NOISE * largest}
-    loss = keys.key("loss", asked.name)
-    more = float(keras[loss] - torch[loss])
+    losses = [trace.of_kind("loss", 0)[asked.name] for trace in traces]
+    more = float(losses[1] - losses[0])
     signs = {name: np.sign(weight) for name, weight in weights.items()}
     for what, made, share in (("squares", weights, 0.5), ("magnitudes", signs, 1.0)):
         factor = _factor([(made[name], each) for name, each in apart.items()]) or 0.0
