@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from parity.config import schema, shards
 from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.diagnose import solve
+from parity.diagnose.entries import entry
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.reductions import FACTORS, observe, times
 from parity.diagnose.topic import Compared, Question, Side, Sides, compared, most_informative
@@ -57,9 +58,8 @@ def missing(sides: Sides) -> Iterator[Cause]:
             continue
         lacks, has = sides.both if lacking[0] else sides.both[::-1]
         if not _vanishes(lacks, has, tensor):
-            reached: dict[str, Any] = {lacks.name: WITHOUT, has.name: WITH}
             evidence = "only one side's backward pass reaches this parameter"
-            yield Cause(id=cause, where=tensor.name, **reached, evidence=evidence)
+            yield entry(cause, tensor.name, (lacks.name, has.name), (WITHOUT, WITH), evidence)
 
 
 def without_followers(
