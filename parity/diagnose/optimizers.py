@@ -103,17 +103,13 @@ def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
     yield from solve.constant(replay, updates, settings, "learning_rate", (configured,))
 
 
-def _schedule(updates: Updates) -> schema.Schedule:
-    return updates.case.schedule or NO_SCHEDULE
-
-
 def _everies(updates: Updates, settings: Settings) -> Iterable[int]:
     others = range(1, len(updates.gradients) + 1) if updates.case.schedule else ()
-    return _schedule(updates).every, *others
+    return (updates.case.schedule or NO_SCHEDULE).every, *others
 
 
 def _factors(updates: Updates, settings: Settings) -> Iterator[float]:
-    yield _schedule(updates).factor
+    yield (updates.case.schedule or NO_SCHEDULE).factor
     if updates.case.schedule:
         yield from solve.constant(replay, updates, settings, "factor", (1.0, 0.5, 0.1))
 

@@ -78,10 +78,9 @@ def executed(
         names.update(code.co_names, read_by_getattr)
         if code in calls:
             return
-        caller = frame.f_back
-        if is_models(code.co_filename) or (caller is not None and is_models(caller.f_code.co_filename)):
-            where = caller if caller is not None and is_models(caller.f_code.co_filename) else frame
-            calls[code] = f"{where.f_code.co_filename}:{where.f_lineno}"
+        of_model = (each for each in (frame.f_back, frame) if each and is_models(each.f_code.co_filename))
+        if first := next(of_model, None):
+            calls[code] = f"{first.f_code.co_filename}:{first.f_lineno}"
 
     before = sys.getprofile()
     sys.setprofile(on_event)
