@@ -103,6 +103,10 @@ def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
     yield from solve.constant(replay, updates, settings, "learning_rate", (configured,))
 
 
+def _usual_decay_form(updates: Updates) -> str:
+    return "decoupled" if isinstance(updates.case.optimizer, schema.AdamW) else "coupled"
+
+
 def _everies(updates: Updates, settings: Settings) -> Iterable[int]:
     others = range(1, len(updates.gradients) + 1) if updates.case.schedule else ()
     return (updates.case.schedule or NO_SCHEDULE).every, *others
@@ -127,13 +131,7 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
     Trait("offset", "schedule.offset", choices_if(lambda updates: bool(updates.case.schedule), 0, 1, -1)),
     Trait("every", "schedule.every", _everies),
     Trait("factor", "schedule.factor", _factors),
-    Trait(
-        "decay_form",
-        "weight_decay.form",
-        usually(
-            lambda updates: "decoupled" if isinstance(updates.case.optimizer, schema.AdamW) else "coupled", *DECAY_FORMS
-        ),
-    ),
+    Trait("decay_form", "weight_decay.form", usually(_usual_decay_form, *DECAY_FORMS)),
     # Some programs leave biases and norms out.
     Trait(
         "decayed", "weight_decay.excludes_bias", choices_if(lambda updates: updates.initial.ndim < 2, "all", "matrices")
