@@ -7,11 +7,12 @@ value, each element is cut off at the limit (clip_grad_value_, clipvalue).
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.diagnose.entries import entry
 from parity.diagnose.gradients import precedes
 from parity.diagnose.solve import multiple
 from parity.diagnose.topic import Sides
@@ -73,10 +74,9 @@ def causes(sides: Sides) -> Iterator[tuple[str, Cause]]:
     if not found and (turned := _found(theirs, mine)):
         found = turned._replace(first=turned.second, second=turned.first)
     if found:
-        values: dict[str, Any] = dict(zip((side.name for side in sides.both), found[1:], strict=True))
         norms = " and ".join(f"{_norm(side.gradients):.7g}" for side in (mine, theirs))
-        where = first.name if first.kind != "optimizer_state" else first.name.rpartition(".")[0] or first.name
-        cause = Cause(id=found.id, where=where, **values, evidence=f"together, the gradients have the norms {norms}")
+        where = first.parameter or first.name
+        cause = entry(found.id, where, sides.names, found[1:], f"together, the gradients have the norms {norms}")
         yield "gradient" if first.kind == "gradient" else keys.UPDATE, cause
 
 

@@ -114,13 +114,6 @@ def examined_beyond(
 
 
 def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: Told = frozenset()) -> Examined:
-    # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes
-    # ten times as long as one thread.
-    with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
-        return _diagnose(compared, reference, candidate, told)
-
-
-def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, told: Told) -> Examined:
     """Complete the result of a comparison (in place) with its first divergence and its causes.
 
     `told` are causes that do not explain the first divergence.
@@ -129,11 +122,14 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, told: To
     assert isinstance(layout, LayoutCheck)
     sides = _sides(compared, reference, candidate)
     first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
-    result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-    answers = without_moved([(question, _answer(question)) for question in _questions(sides)])
-    # What float32 cannot see comes after what it can.
-    visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
-    result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
+    # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes
+    # ten times as long as one thread.
+    with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
+        result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
+        answers = without_moved([(question, _answer(question)) for question in _questions(sides)])
+        # What float32 cannot see comes after what it can.
+        visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
+        result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes or ask.is_later))
     return Examined(
         result,
@@ -177,9 +173,11 @@ def _causes(
     answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Divergence | None, told: Told
 ) -> Iterator[Cause]:
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
-    names = (sides.reference.name, sides.candidate.name)
+    names = sides.names
     named, unknown = by_key(_named(answers, sides)), by_key(_unknown(answers, first, names))
-    errors = by_key(_errors(answers, names))
+    errors = by_key(
+        (ask.kind, entries.internal_error(ask.where, names, answer.error)) for ask, answer in answers if answer.error
+    )
     if placements := list(entries.layout_causes(layout, names, bool(named))):
         named["layout"] = placements
     new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
@@ -201,27 +199,26 @@ def _name(cause: Cause) -> tuple[str, str]:
 
 def _named(answers: list[Answer], sides: Sides) -> Iterator[tuple[str, Cause]]:
     """Yield the causes that have a name, with the kinds of their questions."""
-    names = (sides.reference.name, sides.candidate.name)
     clipped = list(clipping.causes(sides))
     for ask, answer in answers:
         if clipped and ask.kind == "gradient":
             continue  # for itself each gradient is only scaled, by another number than the next
         if _is_reported(ask, answer, answers):
-            yield from ((ask.kind, entries.cause(ask, change, names)) for change in answer.changes)
+            yield from ((ask.kind, entries.cause(ask, change, sides.names)) for change in answer.changes)
     yield from clipped
     yield from (("gradient", cause) for cause in gradients.missing(sides))
-    yield from (("activation", cause) for cause in _low_causes(sides, names))
+    yield from (("activation", cause) for cause in _low_causes(sides))
 
 
-def _low_causes(sides: Sides, names: tuple[str, str]) -> Iterator[Cause]:
+def _low_causes(sides: Sides) -> Iterator[Cause]:
     """Yield what the low run of a side does and its own high run does not."""
-    for run in low_runs(sides):
-        change = explain.guarded(partial(at_run_precision, run.formula, run.high, run.low))
+    for side, where, formula, high, low in low_runs(sides):
+        change = explain.guarded(partial(at_run_precision, formula, high, low))
         if isinstance(change, Explained):
             assert change.error is not None
-            yield entries.internal_error(run.where, names, change.error)
+            yield entries.internal_error(where, sides.names, change.error)
         elif change:
-            yield entries.low_cause(run.side.name, run.where, change, names)
+            yield entries.low_cause(side.name, where, change, sides.names)
 
 
 def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, str]) -> Iterator[tuple[str, Cause]]:
@@ -234,13 +231,6 @@ def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, 
         explained = answer.same or answer.changes or answer.error
         if not explained and (is_first or (answer.known and not ask.is_later)):
             yield ask.kind, entries.unknown(ask.where, names, answer.tried)
-
-
-def _errors(answers: list[Answer], names: tuple[str, str]) -> Iterator[tuple[str, Cause]]:
-    """Yield an entry for each question whose formula failed."""
-    for ask, answer in answers:
-        if answer.error:
-            yield ask.kind, entries.internal_error(ask.where, names, answer.error)
 
 
 def _is_reported(question: Question, answer: Explained, answers: list[Answer]) -> bool:

@@ -6,7 +6,7 @@ of the lines that tell its differences.
 
 import itertools
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,14 @@ def cause(question: Question, change: Change, names: tuple[str, str]) -> Cause:
     if change.cause == MOMENTUM and "keras" in names:  # told as PyTorch has it, the weight of the new value
         own = 1 - (candidate_value if names[1] == "keras" else reference_value)
         evidence += f"; keras's argument, the weight of the old value, is {own:.6g}"
-    return _entry(change.cause, question.where, names, (reference_value, candidate_value), evidence)
+    return entry(change.cause, question.where, names, (reference_value, candidate_value), evidence)
 
 
 def low_cause(side: str, where: str, change: Change, names: tuple[str, str]) -> Cause:
     """Return the entry for what the low run of one side does and its own high run does not."""
     low, high = _as_json(change.candidate), _as_json(change.reference)
     evidence = _reproduced(f"the low-precision run of {side}", change)
-    return _entry(change.cause, where, names, tuple(low if name == side else high for name in names), evidence)
+    return entry(change.cause, where, names, tuple(low if name == side else high for name in names), evidence)
 
 
 def _reproduced(what: str, change: Change) -> str:
@@ -66,7 +66,7 @@ SUMMARISED = "there is only a summary of this tensor, on which no formula can be
 def unknown(where: str, names: tuple[str, str], tried: tuple[str, ...] = (), why: str = UNCOVERED) -> Cause:
     """Return the entry for a tensor whose difference no formula explains: none of those tried, or none for a reason."""
     evidence = f"ruled out: {', '.join(tried)}" if tried else why
-    return _entry(UNKNOWN, where, names, (None, None), evidence)
+    return entry(UNKNOWN, where, names, (None, None), evidence)
 
 
 def internal_error(where: str, names: tuple[str, str], error: Exception) -> Cause:
@@ -76,21 +76,22 @@ def internal_error(where: str, names: tuple[str, str], error: Exception) -> Caus
     line = f"{Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}"
     message = " ".join(str(error).split())
     evidence = f"{type(error).__name__} in {line}: {message}; this is a mistake in parity, please report it"
-    return _entry(INTERNAL_ERROR, where, names, (None, None), evidence)
+    return entry(INTERNAL_ERROR, where, names, (None, None), evidence)
 
 
 def without_repeats(kind: str, causes: list[Cause]) -> Iterator[Cause]:
     """Yield each cause once; of an optimizer or a reduction once for all parameters, whichever showed it first."""
     reported = set()
     ignored = {"evidence", "where"} if kind in COMMON else {"evidence"}
-    for entry in causes:
-        signature = tuple(str(value) for key, value in asdict(entry).items() if key not in ignored)
+    for each in causes:
+        signature = tuple(str(value) for key, value in asdict(each).items() if key not in ignored)
         if signature not in reported:
             reported.add(signature)
-            yield entry
+            yield each
 
 
-def _entry(cause: str, where: str, names: tuple[str, str], values: tuple[Any, ...], evidence: str) -> Cause:
+def entry(cause: str, where: str, names: Sequence[str], values: Sequence[Any], evidence: str) -> Cause:
+    """Return the entry for a cause, with what each of the named sides does."""
     return Cause(id=cause, where=where, **dict(zip(names, values, strict=True)), evidence=evidence)
 
 
@@ -117,4 +118,4 @@ def _layout_cause(cause: str, where: str, difference: str, names: tuple[str, str
     """Return the report's entry for one line of the layout's differences."""
     parts = itertools.zip_longest(names, difference.rsplit(", ", 1))
     values = tuple(part and part.strip().removeprefix(f"{name} ") for name, part in parts)
-    return _entry(cause, where, names, values, difference)
+    return entry(cause, where, names, values, difference)

@@ -21,6 +21,7 @@ from parity.diagnose.formula import (
     bits,
     bits_of,
     is_conclusive,
+    reproduced_bits,
     residuals,
     values,
 )
@@ -102,8 +103,7 @@ def compare(formula: Formula[Observed], reference: Observed, candidate: Observed
     theirs = explain(formula, candidate, mine.settings, left)
     if theirs is None:
         return Explained(False, (), tried, hidden=before >= SUBPRECISION)
-    left = residuals(formula, reference, theirs.settings) if formula.is_function else {}
-    if formula.is_function and bits(reference.seen, left) >= NEEDED:
+    if formula.is_function and reproduced_bits(formula, reference, theirs.settings) >= NEEDED:
         # The reference's data could not tell these settings from its own: a ReLU of positive numbers is the identity.
         return Explained(True, (), tried, settings=(theirs.settings, theirs.settings))
     return Explained(

@@ -134,6 +134,11 @@ def choices_if(applies: Callable[[Any], bool], usual: Any, *others: Any) -> Call
     return lambda observation, settings: (usual, *others) if applies(observation) else (usual,)
 
 
+def usually(usual: Callable[[Any], Any], *values: Any) -> Callable[[Any, Settings], Iterable[Any]]:
+    """Return the `values` of a trait that tries what is usual for an observation, then the given values."""
+    return lambda observation, settings: dict.fromkeys((usual(observation), *values))
+
+
 def residuals(formula: Formula[Observed], observation: Observed, settings: Settings) -> Mapping[str, float]:
     """Return, by name, the largest difference between what was recorded and what the settings predict."""
     prediction = predicted(formula, observation, settings)
@@ -177,6 +182,11 @@ def bits_of(value: Seen, left: float) -> float:
     floor = max(value.grain / GRAIN, np.finfo(np.float64).tiny)
     reached = math.log2(value.noise) - math.log2(max(left, floor)) if math.isfinite(left) else 0.0
     return max(reached, NEEDED if left <= value.grain else 0.0)
+
+
+def reproduced_bits(formula: Formula[Observed], observation: Observed, settings: Settings) -> float:
+    """Return to how many bits settings reproduce an observation."""
+    return bits(observation.seen, residuals(formula, observation, settings))
 
 
 def is_conclusive(values: Mapping[str, Seen], remaining: Mapping[str, float], left: Mapping[str, float] | None) -> bool:

@@ -16,11 +16,11 @@ from parity.diagnose import wiring
 from parity.diagnose.explain import Change, Explained
 from parity.diagnose.formula import Formula, Settings, Trait, require
 from parity.diagnose.layers import LAYERS, call
-from parity.diagnose.place import around, number, plain
+from parity.diagnose.place import around
 from parity.diagnose.topic import Question, Sides
 from parity.diagnose.wiring import Junction
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, number, plain
 from parity.verdict.traces import Unequal
 
 Parts = tuple[str, ...]
@@ -167,7 +167,7 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
         torch, keras = (sorted(_expanded(key, side, sums, used[side])) for side in (0, 1))
         if torch == keras:
             moved |= used[0] | used[1]
-    scales = {ask.tensor: answer.changes[0] for ask, answer in answers if _is_other_scale(answer)}
+    scales = {ask.tensor: answer.changes[0] for ask, answer in answers if _changed(answer) == [SCALE]}
     for ask, answer in answers:
         inner = _scaled(ask, answer) if ask.tensor in scales else ""
         if inner in scales and _cancel(scales[inner], scales[ask.tensor]):
@@ -184,15 +184,15 @@ def _without_order(answer: Explained) -> tuple[Change, ...]:
     )
 
 
-def _is_other_scale(answer: Explained) -> bool:
-    return [change.trait for change in answer.changes] == [SCALE]
-
-
 def _scaled(ask: Question, answer: Explained) -> str:
     """Return the tensor of which another one is a multiple on both sides; "" if there is none."""
     settings = answer.settings[0] if ask.formula is wiring.FORMULA and answer.settings else {}
     terms: Terms = settings.get(TERMS, ())
     return terms[0] if len(terms) == 1 and _is_plain({**settings, SCALE: 1.0}) else ""
+
+
+def _changed(answer: Explained) -> list[str]:
+    return [change.trait for change in answer.changes]
 
 
 def _cancel(inner: Change, outer: Change) -> bool:
@@ -202,7 +202,7 @@ def _cancel(inner: Change, outer: Change) -> bool:
 
 def _is_other_sum(ask: Question, answer: Explained) -> bool:
     """Return whether both sides make a tensor by adding up others, and only these differ."""
-    if ask.formula is not wiring.FORMULA or [change.trait for change in answer.changes] != [TERMS]:
+    if ask.formula is not wiring.FORMULA or _changed(answer) != [TERMS]:
         return False
     return all(_is_plain(settings) for settings in answer.settings or ())
 

@@ -1,8 +1,9 @@
 """Causes in one gradient, found by comparing it with the other side's: stopped, scaled, negated."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -10,14 +11,13 @@ from parity.config import schema, shards
 from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require
-from parity.diagnose.place import plain
-from parity.diagnose.reductions import FACTORS, Values, times
-from parity.diagnose.reductions import observe as observe_reduction
-from parity.diagnose.topic import Question, Side, Sides, most_informative
+from parity.diagnose.entries import entry
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
+from parity.diagnose.reductions import FACTORS, observe, times
+from parity.diagnose.topic import Compared, Question, Side, Sides, compared, most_informative
 from parity.results import Cause
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.verdict.traces import Unequal
 
 # How a gradient, or one row of it, compares with the other side's. Where only the other side's is zero, its correct
@@ -33,22 +33,6 @@ BEFORE_BACKWARD: Final = ("sample", "input", "activation", "loss")
 MISSING: Final = "gradient.missing"
 
 
-class Gradient(NamedTuple):
-    """A gradient and the other side's gradient, where the forward passes agree.
-
-    Attributes:
-        other: the reference's gradient; for the reference itself, its own.
-        before: the reference's gradient of the step before.
-        seen: `gradient` of this side.
-    """
-
-    name: str
-    other: Array
-    before: Array | None
-    case: schema.Case
-    seen: Mapping[str, Seen]
-
-
 def questions(sides: Sides) -> Iterator[Question]:
     """Ask about gradients by comparing the two sides directly, where backward cannot be recomputed.
 
@@ -60,18 +44,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     first = [tensor for tensor in differing if tensor.step == differing[0].step]
     local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
     for tensor in most_informative(sides, local or [tensor for tensor in first if not _is_reduced(sides, tensor)]):
-        both = [observe(side, tensor, sides.reference) for side in sides.both]
+        both = [compared(side, tensor, sides.reference) for side in sides.both]
         yield Question("gradient", tensor.name, FORMULA, both)
-
-
-def observe(side: Side, tensor: Unequal, other: Side) -> Gradient | None:
-    """Return a gradient together with that of another side."""
-    key, step = f"gradient/{tensor.name}", tensor.step or 0
-    value, theirs = side.value(key, step, tensor.replica), other.tensors(step, tensor.replica).get(key)
-    before = other.tensors(step - 1, tensor.replica).get(key) if step else None
-    if value is None or theirs is None:
-        return None
-    return Gradient(tensor.name, theirs, before, side.case, {"gradient": value})
 
 
 def missing(sides: Sides) -> Iterator[Cause]:
@@ -84,9 +58,8 @@ def missing(sides: Sides) -> Iterator[Cause]:
             continue
         lacks, has = sides.both if lacking[0] else sides.both[::-1]
         if not _vanishes(lacks, has, tensor):
-            reached: dict[str, Any] = {lacks.name: WITHOUT, has.name: WITH}
             evidence = "only one side's backward pass reaches this parameter"
-            yield Cause(id=cause, where=tensor.name, **reached, evidence=evidence)
+            yield entry(cause, tensor.name, (lacks.name, has.name), (WITHOUT, WITH), evidence)
 
 
 def without_followers(
@@ -127,7 +100,7 @@ def _is_zero(array: Array) -> bool:
 
 def _is_reduced(sides: Sides, tensor: Unequal) -> bool:
     """Return whether the gradients before the reduction were recorded, about which reductions.py asks."""
-    return observe_reduction(sides.reference, tensor.name, tensor.step or 0, tensor.replica) is not None
+    return observe(sides.reference, tensor.name, tensor.step or 0, tensor.replica) is not None
 
 
 def precedes(tensor: Unequal, gradient: Unequal) -> bool:
@@ -137,7 +110,7 @@ def precedes(tensor: Unequal, gradient: Unequal) -> bool:
 
 
 def _predict(
-    gradient: Gradient, whole: str, sent: str, kept: str, row: str, transposed: bool, **factors: float
+    gradient: Compared, whole: str, sent: str, kept: str, row: str, transposed: bool, **factors: float
 ) -> dict[str, Array]:
     seen = gradient.seen["gradient"].value
     if {whole, sent} != {SAME}:
@@ -152,22 +125,18 @@ def _predict(
     return {"gradient": predicted}
 
 
-def _stopped(staged: bool) -> Values:
-    """Return the values of a trait that says whether a gradient is zero on this side only, or on the other only.
+def _stopped(staged: bool, gradient: Compared, settings: Settings) -> Iterator[str]:
+    """Yield whether a gradient is zero on this side only, or on the other only.
 
     `staged`: whether the trait is for pipeline stages, where the gradient was lost between two of them: another cause.
     """
-
-    def values(gradient: Gradient, settings: Settings) -> Iterator[str]:
-        yield SAME
-        flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
-        if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
-            yield FLOWS if flows_here else STOPPED
-
-    return values
+    yield SAME
+    flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
+    if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
+        yield FLOWS if flows_here else STOPPED
 
 
-def _rows(gradient: Gradient, settings: Settings) -> Iterator[str]:
+def _rows(gradient: Compared, settings: Settings) -> Iterator[str]:
     """Yield the only row of an embedding that has a gradient on one side and none on the other."""
     yield SAME
     seen, other = gradient.seen["gradient"].value, gradient.other
@@ -178,12 +147,12 @@ def _rows(gradient: Gradient, settings: Settings) -> Iterator[str]:
             yield f"{differing[0]} {FLOWS if has_gradient[differing[0]] else STOPPED}"
 
 
-def _is_square(gradient: Gradient) -> bool:
+def _is_square(gradient: Compared) -> bool:
     shape = gradient.other.shape
     return len(shape) == 2 and shape[0] == shape[1]
 
 
-def _loss_sizes(gradient: Gradient, settings: Settings) -> Iterable[float]:
+def _loss_sizes(gradient: Compared, settings: Settings) -> Iterable[float]:
     """Return the factors by which a sum differs from a mean over the samples or over all values."""
     batch = gradient.case.data.batch
     return dict.fromkeys((1.0, float(batch), float(batch * _values_per_sample(gradient.case)), 1 / batch))
@@ -202,7 +171,7 @@ def _values_per_sample(case: schema.Case) -> int:
     return outputs if case.loss.kind == "mse" and isinstance(outputs, int) else 1
 
 
-def _equal_replica_weights(gradient: Gradient, settings: Settings) -> Iterator[float]:
+def _equal_replica_weights(gradient: Compared, settings: Settings) -> Iterator[float]:
     """Yield factors by which a replica's gradient differs if replicas, not samples, have equal weight.
 
     Only if the batch is divided into parts of different sizes do they differ from 1.
@@ -214,7 +183,7 @@ def _equal_replica_weights(gradient: Gradient, settings: Settings) -> Iterator[f
         yield from dict.fromkeys([*factors, *(1 / factor for factor in factors)])
 
 
-def _scales(gradient: Gradient, settings: Settings) -> Iterator[float]:
+def _scales(gradient: Compared, settings: Settings) -> Iterator[float]:
     """Yield the factor between the two gradients, where nothing else can have scaled them."""
     yield 1.0
     if not gradient.name.endswith(keys.LOCAL) and (gradient.case.clip_norm or gradient.case.replicas > 1):
@@ -224,11 +193,11 @@ def _scales(gradient: Gradient, settings: Settings) -> Iterator[float]:
     yield from (factor for factor in factors if abs(factor) > NOTHING)
 
 
-FORMULA: Final[Formula[Gradient]] = Formula(
+FORMULA: Final[Formula[Compared]] = Formula(
     _predict,
     (
-        Trait("whole", "gradient.stopped", _stopped(staged=False)),
-        Trait("sent", "send_recv.gradient", _stopped(staged=True)),
+        Trait("whole", "gradient.stopped", partial(_stopped, False)),
+        Trait("sent", "send_recv.gradient", partial(_stopped, True)),
         Trait("kept", "gradient.kept", choices_if(lambda gradient: gradient.before is not None, SAME, *KEPT)),
         Trait("row", "embedding.padding_idx", _rows),
         Trait("transposed", "gradient.transposed", choices_if(_is_square, False, True)),

@@ -1,37 +1,22 @@
 """Causes in the model's inputs: axes exchanged, shifted, encoded, rounded or scaled differently."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import numpy as np
 
-from parity.config import schema
 from parity.core import precision
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.initial_parameters import reshaped
-from parity.diagnose.place import plain
-from parity.diagnose.topic import Question, Side, Sides
+from parity.diagnose.topic import Compared, Question, Sides, compared
 from parity.trace import keys
-from parity.verdict.traces import Unequal
+from parity.trace.keys import plain
 
 SAME: Final = "as on the other side"
 Turn = Callable[[Array], Array]
-
-
-class Input(NamedTuple):
-    """A tensor that went into the model.
-
-    Attributes:
-        other: the reference's tensor.
-        seen: `input` of this side.
-    """
-
-    other: Array
-    case: schema.Case
-    seen: Mapping[str, Seen]
 
 
 def questions(sides: Sides) -> Iterator[Question]:
@@ -42,15 +27,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     for tensor in sides.of("input"):
         if plain(tensor.name) in keys.MODEL_INPUTS and tensor.name not in asked:
             asked.add(tensor.name)
-            both = [observe(side, tensor, sides.reference) for side in sides.both]
+            both = [compared(side, tensor, sides.reference) for side in sides.both]
             yield Question("input", tensor.name, FORMULA, both)
-
-
-def observe(side: Side, tensor: Unequal, other: Side) -> Input | None:
-    """Return a tensor that went into the model, together with that of another side."""
-    key, step = f"input/{tensor.name}", tensor.step or 0
-    value, theirs = side.value(key, step, tensor.replica), other.tensors(step, tensor.replica).get(key)
-    return None if value is None or theirs is None else Input(theirs, side.case, {"input": value})
 
 
 def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
@@ -91,7 +69,7 @@ MOVES: Final[dict[str, Turn]] = {
 
 
 def _predict(
-    tensor: Input,
+    tensor: Compared,
     layout: str,
     moved: str,
     offset: int,
@@ -110,20 +88,20 @@ def _predict(
     return {"input": value if encoding == "ids" else (value[..., None] == np.arange(*classes)).astype(np.float64)}
 
 
-def _layouts(tensor: Input, settings: Settings) -> Iterable[str]:
+def _layouts(tensor: Compared, settings: Settings) -> Iterable[str]:
     return UNTURNED | TURNS.get(tensor.other.ndim, {})
 
 
-def _moves(tensor: Input, settings: Settings) -> Iterable[str]:
+def _moves(tensor: Compared, settings: Settings) -> Iterable[str]:
     axes = tuple(f"axis {axis}" for axis in range(tensor.other.ndim))
     return (SAME, *(name for name in MOVES if name.removesuffix(", cyclic").endswith(axes)))
 
 
-def _are_ids(tensor: Input) -> bool:
+def _are_ids(tensor: Compared) -> bool:
     return np.issubdtype(tensor.other.dtype, np.integer)
 
 
-def _scales(tensor: Input, settings: Settings) -> Iterator[float]:
+def _scales(tensor: Compared, settings: Settings) -> Iterator[float]:
     """Yield factors to try: without a shift, and with one."""
     yield 1.0
     unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
@@ -133,7 +111,7 @@ def _scales(tensor: Input, settings: Settings) -> Iterator[float]:
         yield float(np.vdot(centred, recorded) / np.vdot(centred, centred))
 
 
-def _shifts(tensor: Input, settings: Settings) -> Iterator[float]:
+def _shifts(tensor: Compared, settings: Settings) -> Iterator[float]:
     """Yield the constants to try that may have been added."""
     yield 0.0
     unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
@@ -141,7 +119,7 @@ def _shifts(tensor: Input, settings: Settings) -> Iterator[float]:
         yield float(np.mean(recorded - unscaled * settings["scale"]))
 
 
-def _unscaled(tensor: Input, settings: Settings) -> Array:
+def _unscaled(tensor: Compared, settings: Settings) -> Array:
     return _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
 
 
@@ -154,7 +132,7 @@ def _is_solvable(unscaled: Array, recorded: Array) -> bool:
     )
 
 
-FORMULA: Final[Formula[Input]] = Formula(
+FORMULA: Final[Formula[Compared]] = Formula(
     _predict,
     (
         Trait("layout", "input.layout", _layouts),

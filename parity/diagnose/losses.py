@@ -14,7 +14,7 @@ from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose import entries
 from parity.diagnose.explain import compare
-from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen
+from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen, usually
 from parity.diagnose.layers.activations import log_softmax
 from parity.diagnose.reductions import times
 from parity.diagnose.topic import Question, Side, Sides, joined, numbered
@@ -56,7 +56,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Ask about the first loss that differs."""
     for tensor in sides.of("loss")[:1]:
         both = [observe(side, tensor.step or 0, tensor.replica) for side in sides.both]
-        yield Question("loss", "loss", formula(sides.reference.case), both)
+        yield Question("loss", "loss", FORMULAS[sides.reference.case.loss.kind], both)
 
 
 def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cause]:
@@ -216,7 +216,7 @@ def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
 
 def _reduction_traits(over: str) -> tuple[Trait[LossValue], ...]:
     return (
-        Trait("reduction", "loss.sum", lambda loss, _: dict.fromkeys((loss.case.loss.reduction, "mean", "sum"))),
+        Trait("reduction", "loss.sum", usually(lambda loss: loss.case.loss.reduction, "mean", "sum")),
         Trait("over", over, choices("all", "samples", "features")),
         Trait("scaled", "gradient.double_scaling", times(lambda case: 1 / case.replicas)),
         Trait("passes", "accumulation.normalisation", _passes),
@@ -255,8 +255,3 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
     ),
     "cross_entropy": _of_classes(SMOOTHINGS),
 }
-
-
-def formula(case: schema.Case) -> Formula[LossValue]:
-    """Return the formula of the case's loss."""
-    return FORMULAS[case.loss.kind]

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.explain import Change, Explained
-from parity.diagnose.formula import NEEDED, Formula, Settings, bits, require, residuals
+from parity.diagnose.formula import NEEDED, Formula, Settings, reproduced_bits, require
 from parity.diagnose.updates import Updates
 
 # Constants that a setting of `precision` rounds to float32.
@@ -137,7 +137,10 @@ def _adam(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) 
     mean = _average(rule.beta1, gradient, slots.get("exp_avg"))
     square = _average(rule.beta2, squares, slots.get("exp_avg_sq"))
     largest = np.maximum(slots.get("max_exp_avg_sq", 0.0), square)
-    correction1, correction2 = _corrections(rule, step + rule.counted)
+    correction1, correction2 = (
+        _correction(rule, beta, step + rule.counted) if rule.bias_correction in ("both", moment) else 1.0
+        for moment, beta in (("first", rule.beta1), ("second", rule.beta2))
+    )
     denominator = _denominator(rule, largest if rule.amsgrad else square, correction2)
     change = rule.rate(step) / correction1 * mean / denominator
     return change, {"exp_avg": mean, "exp_avg_sq": square, "max_exp_avg_sq": largest}
@@ -214,14 +217,6 @@ STEPS: Final = {
 }
 
 
-def _corrections(rule: Rule, count: int) -> tuple[float, float]:
-    """Return the bias corrections 1 - beta^t of both moments, 1 where none is made."""
-    return (
-        _correction(rule, rule.beta1, count) if rule.bias_correction in ("both", "first") else 1.0,
-        _correction(rule, rule.beta2, count) if rule.bias_correction in ("both", "second") else 1.0,
-    )
-
-
 def _correction(rule: Rule, beta: float, count: int) -> float:
     """Return 1 - beta^t, computed at one of the precisions in use."""
     if rule.beta_precision == "float64":
@@ -250,9 +245,9 @@ def explained_by_settings(formula: Formula[Updates], reference: Updates, candida
     if reference.settings is None or candidate.settings is None:
         return None
     mine, stated = (Rule(**settings)._asdict() for settings in (reference.settings, candidate.settings))
-    if _reached(formula, reference, mine) < NEEDED:
+    if reproduced_bits(formula, reference, mine) < NEEDED:
         return None
-    tries = ((theirs, _reached(formula, candidate, theirs)) for theirs in _mixed(mine, stated))
+    tries = ((theirs, reproduced_bits(formula, candidate, theirs)) for theirs in _mixed(mine, stated))
     theirs, reached = next((each for each in tries if each[1] >= NEEDED), (stated, 0.0))
     if reached < NEEDED:
         return None
@@ -280,7 +275,7 @@ def _changes(
     elif 0 in (mine[DECAY], theirs[DECAY]):  # then the form of the other's decay is no difference of its own
         differing = [trait for trait in differing if trait.name != "decay_form"]
     for trait in differing:
-        before = _reached(formula, candidate, {**theirs, trait.name: mine[trait.name]})
+        before = reproduced_bits(formula, candidate, {**theirs, trait.name: mine[trait.name]})
         # At a constant learning rate the form of the momentum changes what is kept, but no update.
         if before < NEEDED and not (trait.name == "momentum_form" and len(set(mine["rates"])) == 1):
             yield Change(trait.name, trait.cause, mine[trait.name], theirs[trait.name], reached, before)
@@ -295,11 +290,7 @@ def _rate(
     formula: Formula[Updates], candidate: Updates, mine: Settings, theirs: Settings, step: int, reached: float
 ) -> Change:
     """Return the change of the learning rate in the first step where it differs."""
-    before = _reached(formula, candidate, {**theirs, "rates": mine["rates"]})
+    before = reproduced_bits(formula, candidate, {**theirs, "rates": mine["rates"]})
     cause = f"{mine[KIND]}.learning_rate" if step == 0 else "schedule.rate"
     name = "learning_rate" if step == 0 else f"learning_rate of step {step}"
     return Change(name, cause, mine["rates"][step], theirs["rates"][step], reached, before)
-
-
-def _reached(formula: Formula[Any], updates: Updates, settings: Settings) -> float:
-    return bits(updates.seen, residuals(formula, updates, settings))

@@ -13,7 +13,7 @@ import numpy as np
 from parity.config import schema
 from parity.diagnose import entries, explain, optimizer_steps, solve
 from parity.diagnose.explain import Change
-from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.diagnose.updates import Updates, explains, observe
@@ -25,6 +25,8 @@ from parity.verdict.traces import Unequal
 AVERAGES: Final = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999)
 NO_SCHEDULE: Final = schema.Schedule(every=1, factor=1.0)
 EPSILONS: Final = ("after the correction", "before the correction", "inside the root")  # where it is added
+DECAY_FORMS: Final = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
+SMALL: Final = tuple(factor * 10.0**power for power in range(-12, 0) for factor in (1.0, 3.0))  # to begin with
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
 DECAY: Final = "weight_decay"
 RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
@@ -35,7 +37,7 @@ NEEDED: Final = 3  # parameters that must follow from the same settings, if so m
 def questions(sides: Sides) -> Iterator[Question]:
     """Ask what the optimizer made of its own recorded gradients."""
     differing = sides.of(keys.UPDATE, "optimizer_state")
-    names = {_parameter(tensor): tensor for tensor in reversed(differing)}
+    names = {tensor.parameter: tensor for tensor in reversed(differing)}
     known = [question for name in reversed(names) if name and (question := _known(sides, names[name], name))]
     yield from known
     for tensor in most_informative(sides, [tensor._replace(name=name) for name, tensor in names.items() if name]):
@@ -55,11 +57,6 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
         return None
     answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(named, reference, candidate))
     return Question(keys.UPDATE, name, named, (reference, candidate), answer=answer) if answer else None
-
-
-def _parameter(tensor: Unequal) -> str:
-    """Return the parameter that an update or an optimizer slot belongs to."""
-    return tensor.name if tensor.kind == keys.UPDATE else tensor.name.rpartition(".")[0]
 
 
 def _check(updates: Updates) -> None:
@@ -106,34 +103,19 @@ def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
     yield from solve.constant(replay, updates, settings, "learning_rate", (configured,))
 
 
-def _decay_forms(updates: Updates, settings: Settings) -> Iterable[str]:
-    forms = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
-    adamw = isinstance(updates.case.optimizer, schema.AdamW)
-    return sorted(forms, key=lambda form: form != "decoupled") if adamw else forms
-
-
-def _kinds(updates: Updates, settings: Settings) -> Iterable[str]:
-    return ("sgd", "adam") if isinstance(updates.case.optimizer, schema.SGD) else ("adam", "sgd")
-
-
-def _schedule(updates: Updates) -> schema.Schedule:
-    return updates.case.schedule or NO_SCHEDULE
+def _usual_decay_form(updates: Updates) -> str:
+    return "decoupled" if isinstance(updates.case.optimizer, schema.AdamW) else "coupled"
 
 
 def _everies(updates: Updates, settings: Settings) -> Iterable[int]:
     others = range(1, len(updates.gradients) + 1) if updates.case.schedule else ()
-    return _schedule(updates).every, *others
+    return (updates.case.schedule or NO_SCHEDULE).every, *others
 
 
 def _factors(updates: Updates, settings: Settings) -> Iterator[float]:
-    yield _schedule(updates).factor
+    yield (updates.case.schedule or NO_SCHEDULE).factor
     if updates.case.schedule:
         yield from solve.constant(replay, updates, settings, "factor", (1.0, 0.5, 0.1))
-
-
-def _nesterov(updates: Updates, settings: Settings) -> Iterable[bool]:
-    configured = bool(_configured(updates, "nesterov", False))
-    return configured, not configured
 
 
 def _dampenings(updates: Updates, settings: Settings) -> Iterator[float]:
@@ -149,7 +131,7 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
     Trait("offset", "schedule.offset", choices_if(lambda updates: bool(updates.case.schedule), 0, 1, -1)),
     Trait("every", "schedule.every", _everies),
     Trait("factor", "schedule.factor", _factors),
-    Trait("decay_form", "weight_decay.form", _decay_forms),
+    Trait("decay_form", "weight_decay.form", usually(_usual_decay_form, *DECAY_FORMS)),
     # Some programs leave biases and norms out.
     Trait(
         "decayed", "weight_decay.excludes_bias", choices_if(lambda updates: updates.initial.ndim < 2, "all", "matrices")
@@ -162,7 +144,7 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
 )
 SGD: Final[tuple[Trait[Updates], ...]] = (
     Trait("momentum_form", "sgd.momentum_form", choices(*DIRECTION)),
-    Trait("nesterov", "sgd.nesterov", _nesterov),
+    Trait("nesterov", "sgd.nesterov", usually(lambda updates: _configured(updates, "nesterov", False), False, True)),
     Trait("learning_rate", "sgd.learning_rate", _rates),
     _constant("weight_decay", "weight_decay.value", 0.0),
     _constant("momentum", "sgd.momentum", 0.0, AVERAGES, "momentum_buffer@"),
@@ -177,7 +159,7 @@ ADAM: Final[tuple[Trait[Updates], ...]] = (
     Trait("counted", "adam.step", choices(1, 2)),
     Trait("learning_rate", "adam.learning_rate", _rates),
     _constant("weight_decay", "weight_decay.value", 0.0),
-    _constant("epsilon", "adam.epsilon", 1e-8, tuple(solve.decades(-12, 0))),
+    _constant("epsilon", "adam.epsilon", 1e-8, SMALL),
     _constant("beta1", "adam.beta1", 0.9, AVERAGES, "exp_avg@"),
     _constant("beta2", "adam.beta2", 0.999, AVERAGES, "exp_avg_sq@"),
 )
@@ -193,7 +175,11 @@ def _stated(kind: str, *names: str) -> tuple[Trait[Updates], ...]:
     )
 
 
-KIND: Final[Trait[Updates]] = Trait("kind", "optimizer.kind", _kinds)
+KIND: Final[Trait[Updates]] = Trait(
+    "kind",
+    "optimizer.kind",
+    usually(lambda updates: "sgd" if isinstance(updates.case.optimizer, schema.SGD) else "adam", "sgd", "adam"),
+)
 # Of these, stated settings are compared, and none is searched for.
 STATED: Final = {
     "rmsprop": ("rho", "momentum", "centered", "epsilon", "epsilon_placement"),

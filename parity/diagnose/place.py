@@ -7,7 +7,7 @@ import msgspec
 
 from parity.results import Divergence
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.verdict.traces import Unequal
 
 
@@ -83,16 +83,6 @@ def around(module: str, modules: Collection[str]) -> str:
     while owner and owner not in modules:
         owner = owner.rpartition(".")[0]
     return owner
-
-
-def plain(name: str) -> str:
-    """Return the module path in a tensor's name: without the call number (#N) and the shard mark (@...)."""
-    return name.partition("#")[0].partition("@")[0]
-
-
-def number(name: str) -> int:
-    """Return the call number in a tensor's name."""
-    return int(name.partition("#")[2] or 0)
 
 
 def by_layout(difference: str) -> Divergence:

@@ -145,13 +145,7 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
 
 def times(factor: Callable[[schema.Case], float]) -> Values:
     """Return the `values` of a trait that multiplies by 1 or by a factor that depends on the case."""
-
-    def values(observation: Any, settings: Settings) -> Iterator[float]:
-        yield 1.0
-        if factor(observation.case) != 1:
-            yield float(factor(observation.case))
-
-    return values
+    return lambda observation, settings: dict.fromkeys((1.0, float(factor(observation.case))))
 
 
 FACTORS: Final = (

@@ -4,7 +4,6 @@ The Gauss-Newton method for one unknown, from the best of a few starting values.
 their tensor, so that updates, optimizer slots and learning rates can be fitted together.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -86,11 +85,6 @@ def is_times(source: Array, target: Array, factor: float) -> bool:
     if source.shape != target.shape:
         return False
     return bool(np.abs(target - factor * source).max(initial=0.0) <= APART * np.abs(target).max(initial=0.0))
-
-
-def decades(smallest: int, largest: int) -> list[float]:
-    """Return powers of ten and three times each, from 10^smallest up to but not including 10^largest."""
-    return [factor * 10.0**power for power, factor in itertools.product(range(smallest, largest), (1.0, 3.0))]
 
 
 def _residuals(observation: Observation, predicted: Any, among: str) -> Array:

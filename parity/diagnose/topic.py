@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.config.pair import Pair
+from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.groups import grouped
 from parity.diagnose.explain import Explained
@@ -53,8 +54,7 @@ class Side:
     @functools.cached_property
     def parameters(self) -> dict[str, Array]:
         """Return the parameters of replica 0 before the first step, by name."""
-        initial = self.tensors(None).items()
-        return {key.partition("/")[2]: array for key, array in initial if key.startswith("parameter/")}
+        return keys.of_kind(self.tensors(None), "parameter")
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return all whole tensors that a step recorded on a replica (None: the state before step 0), if any.
@@ -122,9 +122,40 @@ class Sides(NamedTuple):
         """Return the two sides, the reference first."""
         return self.reference, self.candidate
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return the names of the two sides, as reports have them."""
+        return self.reference.name, self.candidate.name
+
     def of(self, *kinds: str) -> list[Unequal]:
         """Return the tensors of some kinds that differ, without the state before the first step."""
         return [tensor for tensor in self.unequal if tensor.kind in kinds and tensor.step is not None]
+
+
+class Compared(NamedTuple):
+    """A tensor of a side together with that of the reference.
+
+    Attributes:
+        other: the reference's tensor; for the reference itself, its own.
+        before: the reference's tensor of the step before.
+        seen: this side's tensor, by its kind.
+    """
+
+    name: str
+    other: Array
+    before: Array | None
+    case: Case
+    seen: Mapping[str, Seen]
+
+
+def compared(side: Side, tensor: Unequal, reference: Side) -> Compared | None:
+    """Return a tensor that differs together with that of the reference; None where either was not recorded."""
+    key, step = keys.key(tensor.kind, tensor.name), tensor.step or 0
+    value, other = side.value(key, step, tensor.replica), reference.tensors(step, tensor.replica).get(key)
+    before = reference.tensors(step - 1, tensor.replica).get(key) if step else None
+    if value is None or other is None:
+        return None
+    return Compared(tensor.name, other, before, side.case, {tensor.kind: value})
 
 
 def numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:

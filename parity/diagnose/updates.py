@@ -12,7 +12,7 @@ import numpy as np
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.diagnose.explain import Explained
-from parity.diagnose.formula import NEEDED, Seen, Settings, bits, largest, residuals, seen
+from parity.diagnose.formula import NEEDED, Seen, Settings, largest, reproduced_bits, seen
 from parity.diagnose.topic import MOST_SEEN, Question, Side, Sides
 from parity.trace import keys
 
@@ -146,6 +146,6 @@ class Replayed:
 def explains(question: Question, settings: Both) -> bool:
     """Return whether a pair of settings, one for each side, reproduces what a question is about."""
     return all(
-        bits(observation.seen, residuals(question.formula, observation, side_settings)) >= NEEDED
+        reproduced_bits(question.formula, observation, side_settings) >= NEEDED
         for observation, side_settings in zip(question.both, settings, strict=True)
     )

@@ -4,7 +4,7 @@ A rule removes exactly the difference that it declares, by giving both layouts t
 does not fit the rule's description exactly is left as it is, and is reported as a difference.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from parity.config.base import BaseStrategy
 from parity.config.schema import Case, Transformer
 from parity.config.strategies import BranchParallel, DataParallel, RoundRobin, Staged, TensorParallel
-from parity.trace.layout import Devices, Layout, Transfer
+from parity.trace.layout import Devices, Layout, Route, Transfer
 
 replace = msgspec.structs.replace
 MAPPINGS = ("parameters", "optimizer_state", "compute", "backward")
@@ -60,8 +60,7 @@ def _scattered(case: Case, sides: Sides) -> Sides:
     of the outputs.
     """
     torch, keras = sides
-    reduced = keras.collectives.get("all_reduce", 0)
-    routes = {(transfer.what, transfer.source, transfer.target): transfer.bytes for transfer in torch.transfers}
+    reduced, routes = keras.collectives.get("all_reduce", 0), torch.routes
     others = range(1, case.devices)
     gradients = [routes.pop(("gradient", device, 0), 0) for device in others]
     outputs = [(routes.pop(("output", device, 0), 0), routes.pop(("gradient", 0, device), 0)) for device in others]
@@ -70,9 +69,16 @@ def _scattered(case: Case, sides: Sides) -> Sides:
     usual = set(gradients) == {reduced} and all(forward == backward for forward, backward in outputs)
     if not reduced or not usual or len(copies) != 1 or 0 in copies or 0 in inputs:
         return sides
-    kept = [transfer for transfer in torch.transfers if (transfer.what, transfer.source, transfer.target) in routes]
-    collectives = {name: size for name, size in keras.collectives.items() if name != "all_reduce"}
-    return Sides(replace(torch, transfers=kept), replace(keras, collectives=collectives))
+    return Sides(_on_routes(torch, routes), _unreduced(keras))
+
+
+def _on_routes(layout: Layout, routes: Container[Route]) -> Layout:
+    return replace(layout, transfers=[transfer for transfer in layout.transfers if transfer.route in routes])
+
+
+def _unreduced(layout: Layout) -> Layout:
+    collectives = {name: size for name, size in layout.collectives.items() if name != "all_reduce"}
+    return replace(layout, collectives=collectives)
 
 
 def _is_split(name: str) -> bool:
@@ -122,26 +128,26 @@ def _summed_at_device_0(case: Case, sides: Sides) -> Sides:
     partial gradients of the inputs. It applies only if these have the bytes of the all_reduce.
     """
     torch, keras = sides
-    reduced = torch.collectives.get("all_reduce", 0)
-    routes = {(transfer.what, transfer.source, transfer.target): transfer.bytes for transfer in keras.transfers}
+    reduced, routes = torch.collectives.get("all_reduce", 0), keras.routes
     # If a layer is too narrow for all devices, the last ones hold no part of it.
     holders = {device for name, held in keras.parameters.items() if name.endswith("linear1.weight") for device in held}
-    users = sorted(holders - {0})
-    # At half precision, Keras's gradients of the inputs may have half the bytes: they are cast only when added.
-    widths = (1,) if case.precision == "float32" else (1, 2)
     amounts = set()
-    for device in users:
+    for device in holders - {0}:
         outputs, inputs = routes.pop(("activation", device, 0), 0), routes.pop(("activation", 0, device), 0)
         upstream, returned = routes.pop(("gradient", 0, device), 0), routes.pop(("gradient", device, 0), 0)
         amounts.add((inputs, outputs, upstream, returned))
     if torch.transfers or not reduced or len(amounts) != 1:
         return sides
     ((inputs, outputs, upstream, returned),) = amounts
-    if not inputs or outputs != upstream or reduced not in [outputs + returned * width for width in widths]:
+    # At half precision, Keras's gradients of the inputs may have half the bytes: they are cast only when added.
+    if not inputs or outputs != upstream or reduced not in [outputs + returned * width for width in _widths(case)]:
         return sides
-    kept = [transfer for transfer in keras.transfers if (transfer.what, transfer.source, transfer.target) in routes]
-    others = {name: size for name, size in torch.collectives.items() if name != "all_reduce"}
-    return Sides(replace(torch, collectives=others), replace(keras, transfers=kept))
+    return Sides(_unreduced(torch), _on_routes(keras, routes))
+
+
+def _widths(case: Case) -> tuple[int, ...]:
+    """Return how many times the bytes of a tensor in the run precision the same tensor may have."""
+    return (1,) if case.precision == "float32" else (1, 2)
 
 
 def _sent_once(case: Case, sides: Sides) -> Sides:
@@ -153,24 +159,22 @@ def _sent_once(case: Case, sides: Sides) -> Sides:
     """
     if not isinstance(case.model, Transformer):
         return sides
-    torch, keras = sides
     layers, decoders = case.model.encoder_layers, case.model.decoder_layers
     whole, once = layers + 2 * decoders, layers + decoders + 1
-    sizes = {
-        (transfer.source, transfer.target): transfer.bytes
-        for transfer in torch.transfers
-        if transfer.what == "activation"
-    }
 
-    widths = (1,) if case.precision == "float32" else (1, 2)
-
-    def as_in_torch(transfer: Transfer) -> Transfer:
-        size = sizes.get((transfer.source, transfer.target), 0)
+    def is_sent_once(transfer: Transfer, size: int) -> bool:
         dealt_out = transfer.what == "activation" and transfer.source == 0
-        usual = dealt_out and size * once in [transfer.bytes * whole * width for width in widths]
-        return replace(transfer, bytes=size) if usual else transfer
+        return dealt_out and size * once in [transfer.bytes * whole * width for width in _widths(case)]
 
-    return Sides(torch, replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers]))
+    return _as_in_torch(sides, is_sent_once)
+
+
+def _as_in_torch(sides: Sides, is_aligned: Callable[[Transfer, int], bool]) -> Sides:
+    """Give transfers of Keras the bytes that PyTorch's have on the same route, where `is_aligned` allows it."""
+    sizes = sides.torch.routes
+    pairs = ((transfer, sizes.get(transfer.route, 0)) for transfer in sides.keras.transfers)
+    transfers = [replace(each, bytes=size) if is_aligned(each, size) else each for each, size in pairs]
+    return sides._replace(keras=replace(sides.keras, transfers=transfers))
 
 
 def _cast_before_the_copy(case: Case, sides: Sides) -> Sides:
@@ -180,14 +184,7 @@ def _cast_before_the_copy(case: Case, sides: Sides) -> Sides:
     """
     if case.precision == "float32":
         return sides
-    torch, keras = sides
-    sizes = {(transfer.what, transfer.source, transfer.target): transfer.bytes for transfer in torch.transfers}
-
-    def as_in_torch(transfer: Transfer) -> Transfer:
-        size = sizes.get((transfer.what, transfer.source, transfer.target), 0)
-        return replace(transfer, bytes=size) if transfer.bytes <= size <= 2 * transfer.bytes else transfer
-
-    return Sides(torch, replace(keras, transfers=[as_in_torch(transfer) for transfer in keras.transfers]))
+    return _as_in_torch(sides, lambda transfer, size: transfer.bytes <= size <= 2 * transfer.bytes)
 
 
 DECLARED: list[Declared] = [

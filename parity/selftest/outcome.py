@@ -18,12 +18,11 @@ import numpy as np
 from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.errors import BackendError
-from parity.diagnose.place import plain
 from parity.results import CaseResult
 from parity.runtime.environment import environment
 from parity.selftest.fault import Fault
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 
 Pairs = Sequence[tuple[Array, Array]]

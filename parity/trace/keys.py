@@ -1,8 +1,10 @@
 """The keys of a trace's tensors, `kind/name`, the files that hold them, and what every report calls them in words."""
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
+
+from parity.core.arrays import Array
 
 # The name of the whole model as a module, and of the tensor that it returns. The parentheses keep it apart from any
 # submodule's name. A model's further outputs are "(model)#1", "(model)#2"..., or "(model).NAME" if outputs have names.
@@ -57,6 +59,27 @@ def split(key: str) -> tuple[str, str]:
     """Return kind and name of a key."""
     kind, _, name = key.partition("/")
     return kind, name
+
+
+def of_kind(tensors: Mapping[str, Array], kind: str) -> dict[str, Array]:
+    """Return the tensors of one kind by name."""
+    named = ((*split(key), array) for key, array in tensors.items())
+    return {name: array for own, name, array in named if own == kind}
+
+
+def parameter(kind: str, name: str) -> str:
+    """Return the parameter that a tensor belongs to: of an optimizer's state, the one that the slot is kept for."""
+    return name.rpartition(".")[0] if kind == "optimizer_state" else name
+
+
+def plain(name: str) -> str:
+    """Return the module path in a tensor's name: without the call number (#N) and the shard mark (@...)."""
+    return name.partition("#")[0].partition("@")[0]
+
+
+def number(name: str) -> int:
+    """Return the call number in a tensor's name."""
+    return _parts(name)[2]
 
 
 def step_file(step: int | None) -> str:
@@ -121,13 +144,12 @@ def owner(kind: str, name: str) -> str | None:
         return None
     if kind in ("activation", "input"):
         return "" if path.startswith(MODEL) else path
-    weight = path.rpartition(".")[0] if kind == "optimizer_state" else path
-    return weight.rpartition(".")[0]
+    return parameter(kind, path).rpartition(".")[0]
 
 
 def _parts(name: str) -> tuple[str, str, int]:
     """Return the path in a tensor's name, the mark behind its "@" ("" without one), and the number behind its "#"."""
-    path = name.partition("#")[0].partition("@")[0]
+    path = plain(name)
     part = name.partition("@")[2].partition("#")[0]
     repeat = name.partition("#")[2].partition("@")[0]
     return path, part, int(repeat) if repeat.isdecimal() else 0

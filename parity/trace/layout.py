@@ -9,7 +9,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from parity.core.groups import by_key
+
 Devices = list[int]
+Route = tuple[str, int, int]  # of a transfer: what, source, target
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -23,6 +26,10 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, order=True):
     source: int
     target: int
     bytes: int
+
+    @property
+    def route(self) -> Route:
+        return self.what, self.source, self.target
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +51,11 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     transfers: list[Transfer] = []
     collectives: dict[str, int] = {}
     replicas: int = 1
+
+    @property
+    def routes(self) -> dict[Route, int]:
+        """Return the bytes of each transfer by its route."""
+        return {transfer.route: transfer.bytes for transfer in self.transfers}
 
 
 class Held(NamedTuple):
@@ -77,10 +89,9 @@ def shards(tensors: Mapping[str, Held], devices: int) -> dict[str, list[int]]:
 
 def total(transfers: Iterable[Transfer]) -> list[Transfer]:
     """Return the transfers in order, with the bytes of equal kind, source and target added up."""
-    sums: dict[tuple[str, int, int], int] = {}
+    sums: Counter[Route] = Counter()
     for transfer in transfers:
-        route = transfer.what, transfer.source, transfer.target
-        sums[route] = sums.get(route, 0) + transfer.bytes
+        sums[transfer.route] += transfer.bytes
     return sorted(
         Transfer(what=what, source=source, target=target, bytes=size)  # type: ignore[arg-type]
         for (what, source, target), size in sums.items()
@@ -95,19 +106,10 @@ def merge(parts: list[Layout], staged: bool = False) -> Layout:
     """
 
     def united(field: str) -> dict[str, Devices]:
-        devices: dict[str, set[int]] = {}
-        for part in parts:
-            for name, seen in getattr(part, field).items():
-                devices.setdefault(name, set()).update(seen)
-        return {name: sorted(seen) for name, seen in devices.items()}
+        placed = by_key(entry for part in parts for entry in getattr(part, field).items())
+        return {name: sorted(set().union(*devices)) for name, devices in placed.items()}
 
-    def added() -> dict[str, list[int]]:
-        sizes: dict[str, list[list[int]]] = {}
-        for part in parts:
-            for name, seen in part.shards.items():
-                sizes.setdefault(name, []).append(seen)
-        return {name: [sum(column) for column in zip(*rows, strict=True)] for name, rows in sizes.items()}
-
+    pieces = by_key(entry for part in parts for entry in part.shards.items())
     alone = len(parts[0].devices) == 1  # a collective over a single device moves nothing
     operations = [] if alone else sorted({name for part in parts for name in part.collectives})
     stages = max(len(parts) // parts[0].replicas, 1) if staged else 1
@@ -115,7 +117,7 @@ def merge(parts: list[Layout], staged: bool = False) -> Layout:
         devices=parts[0].devices,
         parameters=united("parameters"),
         optimizer_state=united("optimizer_state"),
-        shards=added(),
+        shards={name: [sum(column) for column in zip(*rows, strict=True)] for name, rows in pieces.items()},
         compute=united("compute"),
         backward=united("backward"),
         transfers=total(transfer for part in parts for transfer in part.transfers),

@@ -88,11 +88,6 @@ class Trace:
         self._intact: set[str] = set()  # files whose digest has been checked
 
     @property
-    def mixed(self) -> bool:
-        """Return whether the low run uses mixed precision (bfloat16 or float16 with float32 parameters)."""
-        return self.case.precision != "float32"
-
-    @property
     def replicas(self) -> int:
         """Return the number of replicas of the model that were trained."""
         return len(self.manifest.replicas)
@@ -117,10 +112,12 @@ class Trace:
                     key = keys.unused(key, tensors)
                 tensors[key] = array
         if replica == 0 and not any(f"{run}/rank-{rank}/{stem}" in self.manifest.files for rank in (first, *others)):
-            raise TraceError(
-                f"{self.folder}: its {run} run has no {stem}, which the comparison needs; record the trace again"
-            )
+            raise _unusable(self.folder, f"its {run} run has no {stem}, which the comparison needs")
         return dict(sorted(tensors.items(), key=lambda item: keys.place(item[0]))) if others else tensors
+
+    def of_kind(self, kind: str, step: int | None, run: str = "high") -> Tensors:
+        """Return the tensors of one kind that a step recorded on replica 0, by name (None: the initial state)."""
+        return keys.of_kind(self.open(run, keys.step_file(step)), kind)
 
     def moved(self, stem: str, replica: int) -> dict[str, float]:
         """Return the tensors of a step that changed when the high run was repeated, with their largest difference."""
@@ -136,10 +133,7 @@ class Trace:
             first = self._file(run, 0, stem)
             for key in self.manifest.same[name]:
                 if key not in first:
-                    raise TraceError(
-                        f"{self.folder / keys.MANIFEST}: is damaged: rank 0 has no {key} in {stem}; "
-                        "record the trace again"
-                    )
+                    raise _unusable(self.folder / keys.MANIFEST, f"is damaged: rank 0 has no {key} in {stem}")
                 tensors[key] = first[key]
         return tensors
 
@@ -150,27 +144,25 @@ class Trace:
         listed, aliases = self.manifest.files[name], self.manifest.aliases.get(name, {})
         written = dict(file)
         if list(written) != [key for key in listed if key not in aliases]:
-            raise TraceError(
-                f"{file.path}: holds other tensors than {self.folder / keys.MANIFEST} lists; record the trace again"
-            )
+            raise _unusable(file.path, f"holds other tensors than {self.folder / keys.MANIFEST} lists")
         for key, whole in self.manifest.summarised.get(name, {}).items():
             written[key] = Summary.of(written[key], whole)
         valid = set(listed)
         if lost := [key for key, target in aliases.items() if key not in valid or target not in written]:
-            raise TraceError(
-                f"{self.folder / keys.MANIFEST}: is damaged: {name} has no tensor for {lost[0]}; record the trace again"
-            )
+            raise _unusable(self.folder / keys.MANIFEST, f"is damaged: {name} has no tensor for {lost[0]}")
         return {key: written[aliases.get(key, key)] for key in listed}
 
     def _check_digest(self, name: str, file: TensorFile) -> None:
         """Raise TraceError unless the file is what was recorded, by its digest in the manifest."""
         if name not in self._intact:
             if file.digest() != self.manifest.digests.get(name):
-                raise TraceError(
-                    f"{file.path}: is damaged: its content does not have the digest that "
-                    f"{self.folder / keys.MANIFEST} holds for it; record the trace again"
-                )
+                why = f"its content does not have the digest that {self.folder / keys.MANIFEST} holds for it"
+                raise _unusable(file.path, f"is damaged: {why}")
             self._intact.add(name)
+
+
+def _unusable(path: Path, why: str) -> TraceError:
+    return TraceError(f"{path}: {why}; record the trace again")
 
 
 def write(folder: Path, manifest: Manifest) -> None:
@@ -225,7 +217,7 @@ def read(folder: Path) -> Manifest:
     try:
         schema = bytes(msgspec.json.decode(content, type=_Schema).schema).decode()
         if schema != str(SCHEMA):
-            raise TraceError(f"{path}: has schema {schema}, this version reads {SCHEMA}; record the trace again")
+            raise _unusable(path, f"has schema {schema}, this version reads {SCHEMA}")
         manifest = validate.decoded(content, Manifest)
         _check(manifest)
         return manifest

@@ -201,7 +201,6 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
             return name in returned or name.startswith(keys.MODEL)
         if kind == "input":
             return plain in fed or plain in keys.MODEL_INPUTS
-        owner = name.rpartition(".")[0] if kind == "optimizer_state" else name
-        return owner not in unmatched
+        return keys.parameter(kind, name) not in unmatched
 
     return is_comparable

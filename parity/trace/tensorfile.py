@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 import xxhash
 from ml_dtypes import bfloat16
+from numpy.lib.array_utils import byte_bounds
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
@@ -57,7 +58,7 @@ def release(*arrays: Array) -> None:
             whole = np.frombuffer(file, np.uint8)
             if whole.flags.writeable:
                 continue  # a private, writable mapping would lose what was written into it
-            start = _address(array) - _address(whole)
+            start = byte_bounds(array)[0] - byte_bounds(whole)[0]
             first = max(start - AROUND, 0) // mmap.PAGESIZE * mmap.PAGESIZE
             file.madvise(mmap.MADV_DONTNEED, first, min(start + array.nbytes + AROUND, whole.size) - first)
 
@@ -68,11 +69,6 @@ def _owner(array: Array) -> object:
     while isinstance(owner, np.ndarray):
         owner = owner.base
     return owner
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 DTYPES: dict[str, np.dtype[Any]] = {

@@ -15,6 +15,7 @@ import numpy as np
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.arrays import Array
+from parity.core.groups import by_key
 from parity.core.precision import ROUNDOFF
 from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, Share, share
 from parity.results import Side
@@ -41,7 +42,7 @@ class Collector:
     def __init__(self, names: tuple[str, str], rule: Rule) -> None:
         self.names, self._roundoff = names, ROUNDOFF[rule.low]
         self.details = Details(needed=rule.needed, losses={name: [] for name in names})
-        self._not_promoted: dict[str, dict[str, None]] = {}
+        self._not_promoted: dict[tuple[str, str], None] = {}  # sides and modules
 
     def tensor(self, tensor: StepTensor, verdict: TensorVerdict, spread: Spread | None) -> None:
         """Add one tensor with its verdict; `spread` is None if it was not compared element by element."""
@@ -57,7 +58,7 @@ class Collector:
         if kind == "activation" and step == 0:
             for side, is_narrow in zip(self.names, not_promoted(name, files), strict=True):
                 if is_narrow:
-                    self._not_promoted.setdefault(side, {})[name] = None
+                    self._not_promoted[side, name] = None
 
     def losses(self, replicas: list[Step]) -> None:
         """Add each side's loss in a step, if both have it: the mean over replicas and elements."""
@@ -70,29 +71,22 @@ class Collector:
     def extent(self, reference: Trace) -> Extent:
         """Return how much of the reference's trace was compared."""
         rows = [row for row in self.details.tensors if not row.alone]
-        alone: dict[str, dict[str, None]] = {side: {} for side in self.names}
-        for row in self.details.tensors:
-            if row.alone:
-                alone[row.alone][row.name] = None
+        alone = by_key((row.alone, row.name) for row in self.details.tensors)
         return Extent(
             parameters=_parameters({row.name for row in rows if row.kind == "parameter"}, reference),
             activations=_activations(
                 {row.name for row in rows if (row.kind, row.step) == ("activation", 0)}, reference
             ),
-            alone={side: list(names) for side, names in alone.items() if names},
-            not_promoted={side: list(names) for side, names in self._not_promoted.items()},
+            alone={side: list(dict.fromkeys(alone[side])) for side in self.names if side in alone},
+            not_promoted=by_key(self._not_promoted),
             not_run=_not_run(reference.case, reference),
         )
 
 
 def _parameters(compared: set[str], reference: Trace) -> Share:
     """Return the share of the numbers in the reference's parameters."""
-    sizes: dict[str, int] = {}
-    for stem in reference.stems("high")[:1]:
-        for key, array in reference.open("high", stem).items():
-            kind, name = keys.split(key)
-            if kind == "parameter":
-                sizes[name] = math.prod(shape(array))
+    initial = [keys.of_kind(reference.open("high", stem), "parameter") for stem in reference.stems("high")[:1]]
+    sizes = {name: math.prod(shape(array)) for parameters in initial for name, array in parameters.items()}
     return share(sum(size for name, size in sizes.items() if name in compared), sum(sizes.values()))
 
 

@@ -59,10 +59,12 @@ class Table:
     """The largest difference, noise and distance of the witness in each octave, collected block by block."""
 
     def __init__(self) -> None:
-        self._difference, self._noise, self._witness = np.zeros((3, ROWS))
-        self._lost_difference, self._lost_noise = np.zeros((2, ROWS))  # of elements that the low runs have lost
+        self._largest = np.zeros((5, ROWS))
+        # The last two are those of elements that the low runs have lost.
+        self._difference, self._noise, self._witness, self._lost_difference, self._lost_noise = self._largest
         # The sum of the exponents of the errors, and their number, for the elements that differ.
-        self._exponents, self._entered = np.zeros((2, ROWS))
+        self._sums = np.zeros((2, ROWS))
+        self._exponents, self._entered = self._sums
         self._held = np.zeros(ROWS, np.bool_)
 
     def enter(self, runs: Sequence[Array | None], difference: Array | None) -> None:
@@ -91,13 +93,9 @@ class Table:
 
     def join(self, other: "Table") -> None:
         """Merge another table of the same tensor into this one."""
-        for mine, theirs in zip(self._columns(), other._columns(), strict=True):
-            np.maximum(mine, theirs, out=mine)
-        self._exponents += other._exponents
-        self._entered += other._entered
-
-    def _columns(self) -> tuple[Array, ...]:
-        return self._difference, self._noise, self._witness, self._lost_difference, self._lost_noise, self._held
+        np.maximum(self._largest, other._largest, out=self._largest)
+        self._sums += other._sums
+        self._held |= other._held
 
     def octaves(self) -> list[Octave]:
         """Return the octaves in which the high runs differ by more than what is always a match, smallest first.

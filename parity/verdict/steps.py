@@ -52,7 +52,7 @@ class Step(NamedTuple):
     def _arrays(self, key: str) -> tuple[Array, Array, Array | None, Array | None, Array | None]:
         """Return the tensor in each run that has it; the witness's only if it has the same shape."""
         high = self.reference_high[key]
-        witness = self.witness.get(key) if self.witness is not None else None
+        witness = (self.witness or {}).get(key)
         if witness is not None and shape(witness) != shape(high):
             witness = None
         return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness
@@ -133,9 +133,9 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list
             keys.step_of(stem),
             [
                 Step(
-                    _chosen(_compared(reference.open("high", stem, replica)), is_comparable),
+                    _compared(reference.open("high", stem, replica), is_comparable),
                     _compared(candidate.open("high", stem, replica)),
-                    _chosen(_compared(reference.open("low", stem, replica)), is_comparable),
+                    _compared(reference.open("low", stem, replica), is_comparable),
                     _compared(candidate.open("low", stem, replica)),
                     witness.open("witness", stem, replica) if witness else None,
                     reference.moved(stem, replica),
@@ -145,12 +145,8 @@ def steps(reference: Trace, candidate: Trace) -> Iterator[tuple[int | None, list
         )
 
 
-def _chosen(tensors: Tensors, is_comparable: Callable[[str], bool]) -> Tensors:
-    return {key: array for key, array in tensors.items() if is_comparable(key)}
-
-
-def _compared(tensors: Tensors) -> Tensors:
-    return {key: array for key, array in tensors.items() if not key.endswith(keys.EVIDENCE)}
+def _compared(tensors: Tensors, is_comparable: Callable[[str], bool] = lambda key: True) -> Tensors:
+    return {key: array for key, array in tensors.items() if not key.endswith(keys.EVIDENCE) and is_comparable(key)}
 
 
 def is_whole(array: Array) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 
 from parity.config.schema import Case
 from parity.core.errors import TraceError
+from parity.core.groups import by_key
 from parity.core.wording import count
 from parity.layout.compare import compare_layouts
 from parity.results import RANKING, CaseResult, Check, Divergence, Verdict, worst
@@ -36,6 +37,11 @@ class Unequal(NamedTuple):
     kind: str
     name: str
     verdict: Verdict = "diverged"
+
+    @property
+    def parameter(self) -> str:
+        """Return the parameter that it is, that it belongs to, or whose slot of an optimizer it is."""
+        return keys.parameter(self.kind, self.name)
 
 
 class Comparison(NamedTuple):
@@ -106,7 +112,7 @@ def _result(comparison: "_Comparison", reference: Trace, candidate: Trace) -> Ca
         findings=[*comparison.evidence.findings, *comparison.low_runs.findings()],
         lifted=[f"{name}: {place}" for name, trace in traces.items() for place in trace.manifest.lifted],
         devices={name: trace.manifest.layout.devices for name, trace in traces.items()},
-        casts={name: _casts(trace) for name, trace in traces.items() if trace.mixed},
+        casts={name: _casts(trace) for name, trace in traces.items() if trace.case.precision != "float32"},
         resolved=msgspec.to_builtins(reference.case),
         data=reference.manifest.data,
         extent=comparison.collector.extent(reference),
@@ -275,12 +281,8 @@ def _is_plain_gradient(key: str, files: Step) -> bool:
 
 def _casts(trace: Trace) -> dict[str, list[str]]:
     """Return the modules by the dtype of the tensors that they returned in the low run."""
-    casts: dict[str, list[str]] = {}
-    for key, array in trace.open("low", keys.step_file(0)).items():
-        kind, name = keys.split(key)
-        if kind == "activation":
-            casts.setdefault(str(array.dtype), []).append(name)
-    return casts
+    returned = trace.of_kind("activation", 0, "low")
+    return by_key((str(array.dtype), name) for name, array in returned.items())
 
 
 def difference(one: object, other: object) -> str:

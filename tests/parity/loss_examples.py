@@ -9,9 +9,9 @@ from calls import Example
 from observations import Array, case, normal
 
 from parity.config import schema
-from parity.diagnose.gradients import Gradient
 from parity.diagnose.losses import LossValue
 from parity.diagnose.reductions import Reduction
+from parity.diagnose.topic import Compared
 
 MSE = case("two_linear/single", loss={"kind": "mse"}, accumulate=2)
 IN_PARTS = case("two_linear/ddp", loss={"kind": "mse"}, accumulate=2, devices=3)
@@ -132,7 +132,7 @@ STAGED = case("two_linear/send_recv")
 PASSES = case("two_linear/single", accumulate=5)
 
 
-def of_gradient(factor: float | Array = 1.0, own: schema.Case = PASSES, name: str = "linear1.weight") -> Gradient:
+def of_gradient(factor: float | Array = 1.0, own: schema.Case = PASSES, name: str = "linear1.weight") -> Compared:
     return observations.gradient(own, WHOLE["a"], WHOLE["a"] * factor, name)
 
 

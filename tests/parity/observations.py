@@ -9,12 +9,11 @@ from parity.config import cases, schema
 from parity.core.arrays import Array
 from parity.core.precision import ROUNDOFF
 from parity.diagnose.formula import Seen, seen
-from parity.diagnose.gradients import Gradient
 from parity.diagnose.initial_parameters import InitialParameter
-from parity.diagnose.inputs import Input
 from parity.diagnose.losses import LossValue
 from parity.diagnose.reductions import Reduction
 from parity.diagnose.samples import Samples
+from parity.diagnose.topic import Compared
 from parity.diagnose.updates import Updates
 
 FAINT = 2.0**-30  # relative: below what 20 bits of evidence at float32 take
@@ -128,9 +127,9 @@ def reduction(
 
 def gradient(
     case: schema.Case, other: Array, value: Array, name: str = "linear1.weight", before: Array | None = None
-) -> Gradient:
+) -> Compared:
     """A gradient beside the other side's."""
-    return Gradient(name, other, before, case, {"gradient": seen(value)})
+    return Compared(name, other, before, case, {"gradient": seen(value)})
 
 
 def start(case: schema.Case, name: str, drawn: Array, value: Array, kind: str = "linear") -> InitialParameter:
@@ -144,9 +143,9 @@ def samples(case: schema.Case, size: int, plan: list[list[Any]]) -> Samples:
     return Samples(size, case, {"indices": seen(joined)})
 
 
-def tensor(other: Array, value: Array) -> Input:
+def tensor(other: Array, value: Array) -> Compared:
     """What went in beside what went in elsewhere."""
-    return Input(other, case(), {"input": seen(value)})
+    return Compared("input", other, None, case(), {"input": seen(value)})
 
 
 def blurred(observation: Any, like: Any) -> Any:

@@ -21,12 +21,11 @@ from parity.config import weights
 from parity.diagnose import explain, gradients, initial_parameters, inputs, losses, optimizers, reductions, samples
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
-from parity.diagnose.gradients import Gradient
 from parity.diagnose.initial_parameters import InitialParameter
-from parity.diagnose.inputs import Input
 from parity.diagnose.losses import LossValue
 from parity.diagnose.reductions import Reduction
 from parity.diagnose.samples import Samples
+from parity.diagnose.topic import Compared
 from parity.diagnose.updates import Updates
 
 
@@ -35,13 +34,13 @@ def formula(observation: Any) -> Formula[Any]:
         case Updates():
             return optimizers.formula(observation.case)
         case LossValue():
-            return losses.formula(observation.case)
+            return losses.FORMULAS[observation.case.loss.kind]
+        case Compared():
+            return (inputs if "input" in observation.seen else gradients).FORMULA
     own = {
         Reduction: reductions,
-        Gradient: gradients,
         InitialParameter: initial_parameters,
         Samples: samples,
-        Input: inputs,
     }
     return own[type(observation)].FORMULA
 
@@ -173,7 +172,7 @@ def test_losses_alike_have_no_cause(batch: int, size: int, reduction: str, scale
             logs = logs - np.log(np.exp(logs).sum(-1, keepdims=True))
             value = reduce((each - target) ** 2) if kind == "mse" else reduce(-chosen(logs, ids))
             both.append(observations.loss(own, each, target if kind == "mse" else ids, float(value)))
-        assert explain.compare(losses.formula(own), *both).same
+        assert explain.compare(losses.FORMULAS[own.loss.kind], *both).same
 
 
 @given(st.integers(1, 4), st.sampled_from([None, 1e-3, 0.5, 100.0]), st.integers(0, 99))

@@ -18,7 +18,7 @@ from numpy import tanh
 
 from parity.diagnose.experiment import attempts, code, knobs, masks, study
 from parity.diagnose.experiment import search as search_module
-from parity.diagnose.experiment.attempts import Attempts
+from parity.diagnose.experiment.attempts import Attempts, plain
 from parity.diagnose.experiment.candidates import alternatives, candidates
 from parity.diagnose.experiment.causes import causes, with_causes
 from parity.diagnose.experiment.description import Description, with_descriptions
@@ -193,12 +193,12 @@ def test_the_one_change_is_found_with_its_value(name: str, value: object) -> Non
     with knob(module, name).changed(value):
         target = module.call(X)
     found = search(module, target).found(all_knobs(module))
-    changes = {each.changes[0][0].name: each.changes[0][1] for each in found}
+    changes = {each.changes[0].name: each.changes[0].after for each in found}
     assert all(len(each.changes) == 1 for each in found)
     if isinstance(value, float):
         assert changes[name] == pytest.approx(value, rel=1e-9)
     else:
-        assert changes[name] == value
+        assert changes[name] == plain(value)
 
 
 @pytest.mark.parametrize(("name", "value"), [("**", "*"), (">", "<"), ("maximum", "minimum")])
@@ -207,7 +207,7 @@ def test_an_operator_or_a_function_is_found(name: str, value: str) -> None:
     with knob(module, name).changed(value):
         target = module.call(X)
     found = search(module, target).found(all_knobs(module))
-    assert (name, value) in [(each.changes[0][0].name, each.changes[0][1]) for each in found]
+    assert (name, value) in [(each.changes[0].name, each.changes[0].after) for each in found]
 
 
 def test_local_functions_and_comprehensions_are_changed_though_each_call_makes_them() -> None:
@@ -320,8 +320,8 @@ def test_a_number_is_found_to_its_last_digit_and_told_with_few() -> None:
     module = Module()
     with knob(module, "slope").changed(0.3333):
         target = module.call(X)
-    (found,) = (each for each in search(module, target).found(all_knobs(module)) if each.changes[0][0].name == "slope")
-    assert found.changes[0][1] == 0.3333
+    (found,) = (each for each in search(module, target).found(all_knobs(module)) if each.changes[0].name == "slope")
+    assert found.changes[0].after == 0.3333
     assert found.bits >= 20 > found.before
 
 
@@ -336,8 +336,8 @@ def test_a_large_integer_is_searched_for_as_well(value: float, expected: type) -
         60.0,
     )
     (found,) = search.found(list(knobs.attributes(Owner("", "rope", wave), {"length"}, object)))
-    assert found.changes[0][1] == pytest.approx(value, rel=1e-9)
-    assert type(found.changes[0][1]) is expected
+    assert found.changes[0].after == pytest.approx(value, rel=1e-9)
+    assert type(found.changes[0].after) is expected
 
 
 def test_a_text_is_found_behind_many_that_are_not_taken() -> None:
@@ -353,7 +353,7 @@ def test_a_text_is_found_behind_many_that_are_not_taken() -> None:
     words = ["a", "b", "c", "d", "e", "f", "tanh"]
     search = searching(call, seen(target), lambda each: candidates(each.value, (), words, {}), 60.0)
     found = search.found([knob(module, "form")])
-    assert [each.changes[0][1] for each in found] == ["tanh"]
+    assert [each.changes[0].after for each in found] == ["tanh"]
 
 
 def test_a_value_with_which_the_code_never_ends_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +368,7 @@ def test_a_value_with_which_the_code_never_ends_is_passed_over(monkeypatch: pyte
 
     search = searching(call, seen(np.full(3, 5.0)), lambda each: [0, -1, 3, 5], 60.0)
     (found,) = search.found(list(knobs.attributes(Owner("", "loop", loop), {"step"}, object)))
-    assert found.changes[0][1] == 5
+    assert found.changes[0].after == 5
 
 
 def test_a_default_is_told_by_its_number_rather_than_none() -> None:
@@ -381,7 +381,7 @@ def test_a_default_is_told_by_its_number_rather_than_none() -> None:
         call, seen(np.where(X > 0, X, X * 0.2)), lambda each: candidates(each.value, [0.2], (), {}), 60.0
     )
     (found,) = search.found(list(knobs.attributes(Owner("", "unit", unit), {"slope"}, object)))
-    assert found.changes[0][1] == 0.2
+    assert found.changes[0].after == 0.2
 
 
 def test_none_remains_where_a_place_is_off() -> None:
@@ -396,7 +396,7 @@ def test_none_remains_where_a_place_is_off() -> None:
 
     search = searching(call, seen(X), lambda each: [None, *candidates(each.value, [], (), {})], 60.0)
     (found,) = search.found(list(knobs.attributes(Owner("", "table", table), {"padding"}, object)))
-    assert found.changes[0][1] is None
+    assert found.changes[0].after is None
 
 
 def test_none_remains_where_it_switches_something_off() -> None:
@@ -407,7 +407,7 @@ def test_none_remains_where_it_switches_something_off() -> None:
 
     search = searching(call, seen(X), lambda each: candidates(each.value, [0.0, 0.2], (), {}), 60.0)
     (found,) = search.found(list(knobs.attributes(Owner("", "unit", unit), {"limit"}, object)))
-    assert found.changes[0][1] is None
+    assert found.changes[0].after is None
 
 
 def test_a_search_ends_however_long_each_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,7 +436,7 @@ def test_what_a_busy_machine_adds_to_calls_takes_none_of_the_time(monkeypatch: p
     words = ["a" * number for number in range(1, 21)]
     search = searching(call, seen(np.full(3, 20.0)), lambda each: words, 60.0)
     (found,) = search.found(list(knobs.attributes(Owner("", "model", model), {"form"}, object)))
-    assert found.changes[0][1] == words[-1]
+    assert found.changes[0].after == words[-1]
 
 
 def test_a_setting_by_which_a_process_has_ended_is_tried_no_more(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_a_setting_by_which_a_process_has_ended_is_tried_no_more(tmp_path: Path)
     def tried(*settings: Knob) -> list[object]:
         target = seen(np.full(3, 5.0))
         search = Search(lambda: np.full(3, float(loop.step)), target, lambda _: [0, 5], 60.0, Attempts(tmp_path))
-        return [value for found in search.found(list(settings), pairs=False) for _, value in found.changes]
+        return [change.after for found in search.found(list(settings), pairs=False) for change in found.changes]
 
     assert tried(step) == [5]
     assert not experiment.blame(tmp_path)  # a change that did not end the process leaves no note
@@ -463,7 +463,7 @@ def test_two_changes_are_found_where_one_does_not_do() -> None:
     with knob(module, "form").changed("tanh"), knob(module, "shift").changed(3):
         target = module.call(X)
     found = search(module, target).found(all_knobs(module), [])
-    assert {frozenset((each.name, value) for each, value in one.changes) for one in found} >= {
+    assert {frozenset((each.name, each.after) for each in one.changes) for one in found} >= {
         frozenset({("form", "tanh"), ("shift", 3)})
     }
 
@@ -492,7 +492,7 @@ def test_values_that_matter_are_tried_before_further_ones_that_do_not(monkeypatc
     target = seen(X[:3])
     values = [30, 20, 5, 4, 3, 2, 1]
     (one,) = searching(attend, target, lambda knob: values, seconds=0.0).found(found)
-    assert (one.changes[0][0].name, one.changes[0][1]) == ("window", 3)
+    assert (one.changes[0].name, one.changes[0].after) == ("window", 3)
 
 
 def test_a_text_that_only_has_to_be_another_is_told_so() -> None:
@@ -502,7 +502,7 @@ def test_a_text_that_only_has_to_be_another_is_told_so() -> None:
 
     def search_for(target: np.ndarray, call) -> tuple:
         (found,) = searching(call, seen(target), lambda knob: ["float32", "absolute"], seconds=60.0).found([form])
-        return found.changes[0][1], found.bits >= 20
+        return found.changes[0].after, found.bits >= 20
 
     assert search_for(X, lambda: -X if module.form == "rotary" else X) == ("another", True)
     assert search_for(X, lambda: X if module.form == "absolute" else -X) == ("absolute", True)
@@ -528,7 +528,7 @@ def test_what_is_given_is_kept_and_not_found() -> None:
     with slope.changed(0.3), shift.changed(1):
         target = module.call(X)
     (found,) = search(module, target).found([shift], pairs=False, base=((slope, 0.3),))
-    assert [(each.name, value) for each, value in found.changes] == [("slope", 0.3), ("shift", 1)]
+    assert [(each.name, each.after) for each in found.changes] == [("slope", 0.3), ("shift", 1)]
 
 
 def test_an_approximation_is_no_explanation() -> None:
@@ -553,7 +553,7 @@ def test_a_change_that_ends_in_an_error_is_passed_over() -> None:
     with knob(module, "shift").changed(1):
         target = module.call(X)
     found = search(module, target, theirs=("x", None, (1, 2, 3))).found(all_knobs(module))
-    assert ("shift", 1) in [(each.changes[0][0].name, each.changes[0][1]) for each in found]
+    assert ("shift", 1) in [(each.changes[0].name, each.changes[0].after) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -803,7 +803,7 @@ def test_a_setting_that_several_modules_have_alike_is_changed_in_all_of_them() -
         60.0,
     )
     (both,) = search.found(found, [], [together])
-    assert (both.changes[0][0].owner, both.changes[0][1]) == ("SimpleNamespace (2 of them)", 0.5)
+    assert (both.changes[0].owner, both.changes[0].after) == ("SimpleNamespace (2 of them)", 0.5)
 
 
 def test_an_argument_can_be_what_another_of_its_shape_is() -> None:
@@ -977,7 +977,7 @@ def test_none_is_found_as_a_value() -> None:
 
     setting = Knob("padding", "row", "", 3, "attribute", knobs.assignment(vars(row), "padding"))
     (found,) = searching(call, seen(X), lambda _: [None, 5], 2.0).found([setting])
-    assert [(each.name, value) for each, value in found.changes] == [("padding", None)]
+    assert [(each.name, each.after) for each in found.changes] == [("padding", None)]
 
 
 def scaled_and_moved(x: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ def description(torch: Path, keras: Path, weights: Iterable[Array]) -> Descripti
         words=sentence(difference),
         lines=(_lines(difference.torch), _lines(difference.keras)),
         places=places(difference),
-        line=difference.keras.line if difference.keras else difference.ends[1],
+        line=difference.keras.line if difference.keras else difference.graphs[1].end,
         rounds=rounding(difference) if difference.apart is not None and difference.apart <= FLOAT32 else "",
         named=named(difference, weights),
     )

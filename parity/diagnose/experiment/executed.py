@@ -74,13 +74,13 @@ def executed(
         if event != "call" or is_paused():
             return
         code = frame.f_code
-        names.update(code.co_names, filter(_may_name, code.co_consts))
+        read_by_getattr = (value for value in code.co_consts if isinstance(value, str) and value.isidentifier())
+        names.update(code.co_names, read_by_getattr)
         if code in calls:
             return
-        caller = frame.f_back
-        if is_models(code.co_filename) or (caller is not None and is_models(caller.f_code.co_filename)):
-            where = caller if caller is not None and is_models(caller.f_code.co_filename) else frame
-            calls[code] = f"{where.f_code.co_filename}:{where.f_lineno}"
+        of_model = (each for each in (frame.f_back, frame) if each and is_models(each.f_code.co_filename))
+        if first := next(of_model, None):
+            calls[code] = f"{first.f_code.co_filename}:{first.f_lineno}"
 
     before = sys.getprofile()
     sys.setprofile(on_event)
@@ -89,11 +89,6 @@ def executed(
     finally:
         sys.setprofile(before)
     return _functions(calls, is_models), names
-
-
-def _may_name(value: Any) -> bool:
-    """Return whether a constant may be the name of an attribute, which `getattr` reads."""
-    return isinstance(value, str) and value.isidentifier()
 
 
 def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> list[Executed]:

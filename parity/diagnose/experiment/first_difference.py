@@ -39,23 +39,24 @@ class Parting(NamedTuple):
 class Difference(NamedTuple):
     """The first difference; a side is None if it has no further op: it returns what agrees so far.
 
-    `ends` are the user's lines that make what torch's and Keras's calls return, `graphs` what was recorded of both.
+    `apart` is how far the nearest tensor of the other side is, relative to the largest; None for other sizes. `graphs`
+    are what was recorded of both.
     """
 
     torch: Parting | None
     keras: Parting | None
-    ends: tuple[str, str]
-    apart: float | None  # from the nearest tensor of the other side, relative to the largest; None for other sizes
-    opposite_masks: bool  # what the two ops take is alike, except that one mask is the other's opposite
-    cut: bool  # not all tensors were kept; a later one may have parted already
+    apart: float | None
     graphs: "tuple[Graph, Graph]"
 
 
 class Graph:
-    """A recording as a graph. Moved tensors are taken for what they are made of."""
+    """A recording as a graph. Moved tensors are taken for what they are made of.
+
+    `end` is the user's line that makes what the call returns. `is_cut` says that not all tensors were kept.
+    """
 
     def __init__(self, recording: Recording) -> None:
-        self.ops, self._taken = recording.calls.ops, set(recording.calls.taken)
+        self.ops, self._taken, self.is_cut = recording.calls.ops, set(recording.calls.taken), recording.calls.cut
         self.values = {number: Value(array) for number, array in recording.arrays.items()}
         self.makers = {number: op for op in self.ops if op.kind != "moved" for number in op.outputs}
         self.lines = {number: op.line for op in self.ops for number in op.outputs}  # of what made or moved a tensor
@@ -165,19 +166,15 @@ def first_difference(torch: Recording, keras: Recording) -> Difference | None:
 
 
 def _first_difference(torch: Recording, keras: Recording, grain: float) -> Difference | None:
-    one, other = matched(torch, keras, grain)
+    graphs = one, other = matched(torch, keras, grain)
     here, there = one.partings(), other.partings()
     if not here and not there:
         return None
     first, second = _nearest(here, there, one)
-    distances = [side.nearest(op.output) for side, op in ((other, first), (one, second)) if op]
-    distance = min(distances)
-    masks = first is not None and second is not None and _opposite(first, second, one, other)
-    apart = distance if math.isfinite(distance) else None
+    distance = min(side.nearest(op.output) for side, op in ((other, first), (one, second)) if op)
     if first and second:
         first, second = one.beside(first, second), other.beside(second, first)
-    is_cut = torch.calls.cut or keras.calls.cut
-    return Difference(first, second, (one.end, other.end), apart, masks, is_cut, (one, other))
+    return Difference(first, second, distance if math.isfinite(distance) else None, graphs)
 
 
 def sentence(difference: Difference) -> str:
@@ -188,11 +185,11 @@ def sentence(difference: Difference) -> str:
         parts.append(f"the nearest tensors are {difference.apart:.1e} of their largest value apart")
     if side := rounding(difference):
         parts.append(f"{side}'s computes in float32, whatever it is given")
-    if difference.opposite_masks:
+    if torch and keras and _take_opposite_masks(torch, keras, *difference.graphs):
         parts.append("the mask is the other side's opposite")
     if torch and keras and (sources := _sources("torch", torch) + _sources("keras", keras)):
         parts.append("what goes in was made at " + ", ".join(sources))
-    if difference.cut:
+    if any(graph.is_cut for graph in difference.graphs):
         parts.append("not all tensors were kept, so that the calls may part earlier")
     return "; ".join(parts)
 
@@ -206,8 +203,8 @@ def rounding(difference: Difference) -> str:
 
 def places(difference: Difference) -> str:
     """Return in words with which ops of both sides the calls part, and on which lines those stand."""
-    sides = zip(("torch", "keras"), (difference.torch, difference.keras), difference.ends, strict=True)
-    return ", ".join(f"{side} {_place(parting, end)}" for side, parting, end in sides)
+    sides = zip(("torch", "keras"), (difference.torch, difference.keras), difference.graphs, strict=True)
+    return ", ".join(f"{side} {_place(parting, graph.end)}" for side, parting, graph in sides)
 
 
 def _place(parting: Parting | None, end: str) -> str:
@@ -251,7 +248,7 @@ def _nearest(here: list[Parting], there: list[Parting], one: Graph) -> tuple[Par
     return min(((first, second) for first in here for second in there), key=rank)
 
 
-def _opposite(first: Parting, second: Parting, one: Graph, other: Graph) -> bool:
+def _take_opposite_masks(first: Parting, second: Parting, one: Graph, other: Graph) -> bool:
     """Return whether a mask that one op takes is the opposite of one that the other op takes, and equal to none."""
     masks = [one.values[number] for number in first.inputs if number in one.values]
     theirs = [other.values[number] for number in second.inputs if number in other.values]

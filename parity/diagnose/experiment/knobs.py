@@ -8,6 +8,7 @@ process, never in a file, and is put back after the call.
 import contextlib
 import enum
 import inspect
+import operator
 import re
 import types
 from collections import Counter
@@ -216,31 +217,27 @@ def _class_words(kind: type, base: type) -> Iterator[str]:
                 yield from words(method.__code__)
 
 
-def attribute(of: Any, name: str, replaced: Callable[[Any, Any], Any] = lambda before, value: value) -> Changed:
+def attribute(
+    of: Any,
+    name: str,
+    replaced: Callable[[Any, Any], Any] = lambda before, value: value,
+    read: Callable[[Any, str], Any] = getattr,
+    write: Callable[[Any, str, Any], None] = setattr,
+) -> Changed:
     """Return the change of an attribute; `replaced` makes what it is then of what it was and of the value to try."""
 
     @contextlib.contextmanager
     def changed(value: Any) -> Iterator[None]:
-        before = getattr(of, name)
-        setattr(of, name, replaced(before, value))
+        before = read(of, name)
+        write(of, name, replaced(before, value))
         try:
             yield
         finally:
-            setattr(of, name, before)
+            write(of, name, before)
 
     return changed
 
 
 def assignment(names: dict[str, Any], name: str) -> Changed:
     """Return the change of what a name stands for in a dict, such as an object's attributes or a file's globals."""
-
-    @contextlib.contextmanager
-    def changed(value: Any) -> Iterator[None]:
-        before = names[name]
-        names[name] = value
-        try:
-            yield
-        finally:
-            names[name] = before
-
-    return changed
+    return attribute(names, name, read=operator.getitem, write=operator.setitem)

@@ -14,12 +14,12 @@ from parity.core.arrays import Array
 from parity.core.wording import agree, count, listed
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import DENSE, SLICES
-from parity.diagnose.place import around, plain
+from parity.diagnose.place import around
 from parity.diagnose.solve import multiple
 from parity.results import CaseResult, Cause, Divergence
 from parity.runtime.experiment import LATER, Change, Outcome, Question, Tensor
 from parity.trace import keys
-from parity.trace.keys import INPUT
+from parity.trace.keys import INPUT, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Matching
@@ -86,12 +86,8 @@ def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) 
             return Parted(where if is_unknown else first.name, kind, first.name, first.step)
         if first.step > 0 and moved:  # what an update made is seen in the forward pass of the next step first
             return Parted(where, keys.UPDATE, moved[0].name, moved[0].step or 0)
-    own = [tensor for tensor in unequal if tensor.kind in STATE and where in (tensor.name, _of_slot(tensor))]
+    own = [tensor for tensor in unequal if tensor.kind in STATE and where in (tensor.name, tensor.parameter)]
     return Parted(where, keys.UPDATE, where, own[0].step or 0) if is_unknown and own else None
-
-
-def _of_slot(tensor: Unequal) -> str:
-    return tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
 
 
 def questions(
@@ -162,7 +158,7 @@ def _is_long(change: Change) -> bool:
 def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
     """Return the parameters of which the same kind of tensor differs, the one that is asked about first."""
     kinds = {"gradient": ("gradient",), keys.UPDATE: STATE}.get(asked.kind, ())
-    names = [name for tensor in unequal if tensor.kind in kinds for name in (tensor.name, _of_slot(tensor))]
+    names = [name for tensor in unequal if tensor.kind in kinds for name in (tensor.name, tensor.parameter)]
     return list(dict.fromkeys([asked.name, *names]))
 
 
@@ -199,11 +195,11 @@ def with_named(
 
 def both(asked: Parted, traces: tuple[Trace, Trace]) -> tuple[Any, Any]:
     """Return the tensor that differs as each side has recorded it; of an update, how far the parameter has moved."""
-    key = keys.key("parameter" if asked.kind == keys.UPDATE else asked.kind, asked.name)
-    after = [trace.open("high", keys.step_file(asked.step)).get(key) for trace in traces]
+    kind = "parameter" if asked.kind == keys.UPDATE else asked.kind
+    after = [trace.of_kind(kind, asked.step).get(asked.name) for trace in traces]
     if asked.kind != keys.UPDATE:
         return after[0], after[1]
-    before = [trace.open("high", keys.INITIAL).get(key) for trace in traces]
+    before = [trace.of_kind(kind, None).get(asked.name) for trace in traces]
     moved = [None if a is None or b is None else a - b for a, b in zip(after, before, strict=True)]
     return moved[0], moved[1]
 

@@ -20,8 +20,6 @@ from parity.trace.manifest import Tensors, Trace
 from parity.trace.recorder import FORWARD
 
 MOST: Final = 1 << 10  # elements of a tensor, evenly spread, that are taken
-GRADIENT, PARAMETER = (keys.key(kind, "") for kind in ("gradient", "parameter"))
-OF_INPUT: Final = GRADIENT + INPUT
 
 
 class Pieces(NamedTuple):
@@ -105,8 +103,8 @@ def steps(question: Question) -> tuple[Steps, Steps]:
 
 def asked(names: list[str], trace: Trace) -> list[str]:
     """Return a few of the parameters, of each number of axes the largest: one optimizer moves all of them."""
-    initial = trace.open("high", keys.INITIAL)
-    sizes = {name: initial[PARAMETER + name].shape for name in names}
+    initial = trace.of_kind("parameter", None)
+    sizes = {name: initial[name].shape for name in names}
     by_axes = {len(shape): name for name, shape in sorted(sizes.items(), key=lambda item: math.prod(item[1]))}
     return [name for name in names if name in by_axes.values()]
 
@@ -144,22 +142,21 @@ def _joined(own: dict[str, Seen], other: dict[str, Seen]) -> Evidence:
 
 def _loss(trace: Trace, stem: str) -> Iterator[tuple[str, Seen]]:
     """Yield the loss of a step and the gradients of the parameters."""
-    loss = keys.key("loss", "loss")
-    parameters = [key for key in trace.open("high", stem) if key.startswith(GRADIENT) and not key.startswith(OF_INPUT)]
-    for key in [loss, *parameters]:
-        if value := _seen(trace, stem, key):
-            yield "loss" if key == loss else key.removeprefix(GRADIENT), value
+    names = [name for name in keys.of_kind(trace.open("high", stem), "gradient") if not name.startswith(INPUT)]
+    for kind, name in [("loss", "loss"), *(("gradient", name) for name in names)]:
+        if value := _seen(trace, stem, keys.key(kind, name)):
+            yield name, value
 
 
 def _updates(trace: Trace, names: list[str]) -> Iterator[tuple[str, Seen]]:
     """Yield how far the parameters have moved after each step that recorded them."""
-    high, low = (trace.open(run, keys.INITIAL) for run in ("high", "low"))
+    high, low = (trace.of_kind("parameter", None, run) for run in ("high", "low"))
     for step in _steps(trace, names).recorded:
-        after, low_after = (trace.open(run, keys.step_file(step)) for run in ("high", "low"))
-        for key in (PARAMETER + name for name in names):
-            stored = largest(after[key]) * (step + 1)
-            moved = low_after[key].astype(np.float64) - low[key] if key in low and key in low_after else None
-            yield updated(key.removeprefix(PARAMETER), step), seen(after[key] - high[key], moved, stored)
+        after, low_after = (trace.of_kind("parameter", step, run) for run in ("high", "low"))
+        for name in names:
+            stored = largest(after[name]) * (step + 1)
+            moved = low_after[name].astype(np.float64) - low[name] if name in low and name in low_after else None
+            yield updated(name, step), seen(after[name] - high[name], moved, stored)
 
 
 def trained(own: Trace, other: Trace) -> list[str]:
@@ -167,15 +164,10 @@ def trained(own: Trace, other: Trace) -> list[str]:
 
     The sides record zeros for a parameter that backward does not reach, and an optimizer passes over it.
     """
-    first = [trace.open("high", keys.step_file(0)) for trace in (own, other)]
-    initial = [trace.open("high", keys.INITIAL) for trace in (own, other)]
-    names = [key.removeprefix(GRADIENT) for key in first[0] if key.startswith(GRADIENT)]
-    return [
-        name
-        for name in names
-        if all(np.any(side.get(GRADIENT + name, 0.0)) for side in first)
-        and all(PARAMETER + name in side for side in (*initial, *first))
-    ]
+    gradients = [trace.of_kind("gradient", 0) for trace in (own, other)]
+    parameters = [trace.of_kind("parameter", step) for trace in (own, other) for step in (None, 0)]
+    moved = (name for name in gradients[0] if all(np.any(side.get(name, 0.0)) for side in gradients))
+    return [name for name in moved if all(name in state for state in parameters)]
 
 
 def _steps(trace: Trace, names: list[str]) -> Steps:
@@ -184,10 +176,11 @@ def _steps(trace: Trace, names: list[str]) -> Steps:
     stems = set(trace.stems("high"))
     for step in range(trace.case.steps):
         tensors: Tensors = trace.open("high", keys.step_file(step)) if keys.step_file(step) in stems else {}
-        if not all(GRADIENT + name in tensors for name in names):
+        applied, parameters = (keys.of_kind(tensors, kind) for kind in ("gradient", "parameter"))
+        if not applied.keys() >= set(names):
             break
-        gradients.append({name: tensors[GRADIENT + name] for name in names})
-        if all(PARAMETER + name in tensors for name in names):
+        gradients.append({name: applied[name] for name in names})
+        if parameters.keys() >= set(names):
             recorded.append(step)
     return Steps(gradients, recorded)
 

@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
-from parity.diagnose.place import around, number, plain
+from parity.diagnose.place import around
 from parity.results import CaseResult, Cause, worst
 from parity.runtime.experiment import Question, Tensor
 from parity.runtime.survey import Survey
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, number, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping as Weights
 from parity.trace.mapping import Match, Matching

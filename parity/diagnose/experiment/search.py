@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.attempts import Attempts, Calls, Trial
+from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
 from parity.diagnose.experiment.candidates import Tries, added, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
+from parity.runtime.experiment import Found
 
 DIGITS: Final = 17  # that identify a float64
 HUGE: Final = 1000  # times the present number, or 1
@@ -28,20 +29,6 @@ SHARE: Final = 0.05  # of the difference that a step must promise to take away; 
 SLOW: Final = 3  # steps that need not halve the difference
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
 FEWER: Final = 80  # calls in each further part, and around the module
-
-
-class Found(NamedTuple):
-    """Changes that reproduce the other side.
-
-    Attributes:
-        changes: settings, with the value that each must have.
-        bits: to how many bits the other side is reproduced with them.
-        before: to how many bits it is without them.
-    """
-
-    changes: tuple[Trial, ...]
-    bits: float
-    before: float
 
 
 class Search:
@@ -234,7 +221,8 @@ class Search:
         return number
 
     def _found(self, trials: tuple[Trial, ...]) -> Found:
-        return Found(trials, bits_of(self._target, self._left_under(*trials)), self.before)
+        changes = [told_of(knob, value) for knob, value in trials]
+        return Found(changes=changes, bits=bits_of(self._target, self._left_under(*trials)), before=self.before)
 
     def _does(self, knob: Knob, value: Any, base: tuple[Trial, ...], needed: float = NEEDED) -> bool:
         """Return whether the other side is reproduced with a value of a setting, under the base's changes."""

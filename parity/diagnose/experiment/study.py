@@ -17,11 +17,11 @@ from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT
 from parity.diagnose.experiment.pieces import Evidence, evidence
-from parity.diagnose.experiment.search import LEAST, Found, Search
+from parity.diagnose.experiment.search import LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
 from parity.diagnose.formula import NEEDED
 from parity.runtime import experiment, survey
-from parity.runtime.experiment import LATER, Change, Outcome, Question
+from parity.runtime.experiment import LATER, Change, Found, Outcome, Question
 from parity.runtime.job import ExperimentJob
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
@@ -126,7 +126,7 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     together = list(knobs.joint(known.named))
     if question.lines:
         there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
-        return Outcome(settings=known.settings, found=[_told(each) for each in search.found(there)], tried=len(there))
+        return Outcome(settings=known.settings, found=search.found(there), tried=len(there))
     if question.given:
         return _besides(question, search, known, [*operations, *together, *known.named])
     # What makes another mask explains more than that it is another. The sizes of weights come last, as both sides have
@@ -141,28 +141,25 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     found = search.found(*groups, pairs=not question.wider, least=LEAST // 2 if together else LEAST)
-    if found and all(knob.kind in ("function", "constant") for each in found for knob, _ in each.changes):
+    if found and all(change.kind in ("function", "constant") for each in found for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
-    return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
+    return Outcome(settings=known.settings, found=found, tried=len(known.all))
 
 
 def _besides(question: Question, search: Search, known: Known, further: Sequence[Knob]) -> Outcome:
-    """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice.
-
-    A change that was found at one module is tried at all modules of its kind as well: those behind it may need it too.
-    """
-    base = _base(question.given, [*known.in_code, *further])
-    if base is None:
+    """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice."""
+    bases = list(_bases(question.given, [*known.in_code, *further]))
+    if not bases:
         return Outcome(problem="what is given is not found again")
     found: list[Found] = []
-    for changes in (base, tuple(knobs.widened(trial, further) for trial in base)):
+    for changes in bases:
         if search.reproduced(changes):
             return Outcome(settings=known.settings, same=True)
         if found := search.found(further, pairs=False, base=changes):
             break
-    return Outcome(settings=known.settings, found=[_told(each) for each in found], tried=len(known.all))
+    return Outcome(settings=known.settings, found=found, tried=len(known.all))
 
 
 def _later(question: Question, search: Search, known: Known, live: Live) -> Outcome:
@@ -171,7 +168,8 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if search.before >= NEEDED:
         return Outcome(settings=settings, problem="this side does what the other does, given what the other was given")
     if question.given:
-        return Outcome(settings=settings, same=_suffices(question.given, search, known))
+        bases = _bases(question.given, [*in_code, *knobs.joint(named), *named])
+        return Outcome(settings=settings, same=any(map(search.reproduced, bases)))
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)
@@ -180,7 +178,7 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
-    return Outcome(settings=settings, found=[_told(each) for each in found], tried=len(named) + len(in_code))
+    return Outcome(settings=settings, found=found, tried=len(named) + len(in_code))
 
 
 def _of_loss(known: Known, live: Live) -> list[Knob]:
@@ -191,29 +189,16 @@ def _of_loss(known: Known, live: Live) -> list[Knob]:
     return [knob for knob in known.all if not knob.path and knob.owner.partition(".")[0] not in classes]
 
 
-def _suffices(given: Sequence[Change], search: Search, known: Known) -> bool:
-    """Return whether changes reproduce the other side, in their modules or in all modules of their kinds."""
-    settings = [*known.in_code, *knobs.joint(known.named), *known.named]
-    if (base := _base(given, settings)) is None:
-        return False
-    return search.reproduced(base) or search.reproduced(tuple(knobs.widened(trial, settings) for trial in base))
+def _bases(given: Sequence[Change], settings: Sequence[Knob]) -> Iterator[tuple[Trial, ...]]:
+    """Yield the changes that are given as those of settings of this process; nothing if one of them is not there.
 
-
-def _told(found: Found) -> experiment.Found:
-    """Return changes that reproduce the other side as the parent process reads them."""
-    changes = [told_of(knob, value) for knob, value in found.changes]
-    return experiment.Found(changes=changes, bits=found.bits, before=found.before)
-
-
-def _base(given: Sequence[Change], found: Sequence[Knob]) -> tuple[Trial, ...] | None:
-    """Return the changes that are given, of settings of this process; None if one of them is not there."""
-    base = []
-    for change in given:
-        knob = next((knob for knob in found if told_of(knob, change.after) == change), None)
-        if knob is None:
-            return None
-        base.append((knob, change.after))
-    return tuple(base)
+    Then yield them as changes of all modules of their kind: those behind the module where one was found may need it.
+    """
+    found = [next((knob for knob in settings if told_of(knob, each.after) == each), None) for each in given]
+    base = tuple((knob, change.after) for knob, change in zip(found, given, strict=True) if knob)
+    if len(base) == len(given):
+        yield base
+        yield tuple(knobs.widened(trial, settings) for trial in base)
 
 
 def _describe(question: Question, live: Live) -> None:

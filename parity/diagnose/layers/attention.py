@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from einops import rearrange
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
 from parity.diagnose.layers.call import PRECISIONS, Call, constant, far, numbers, optional, parameter
@@ -85,26 +86,23 @@ def _packed(call: Call, settings: Settings) -> tuple[Array, Array]:
 def _blocks(packed: Array, settings: Settings) -> Array:
     """Return the three blocks of in_proj, stacked in the order queries, keys, values."""
     if settings["packing"] == PER_HEAD:
-        blocks = packed.reshape(settings["heads"], 3, -1, *packed.shape[1:])
-        return blocks.swapaxes(0, 1).reshape(3, -1, *packed.shape[1:])
+        return rearrange(packed, "(heads qkv head_dim) ... -> qkv (heads head_dim) ...", heads=settings["heads"], qkv=3)
     names = settings["packing"].split(",")
     return packed.reshape(3, -1, *packed.shape[1:])[[names.index(name) for name in "qkv"]]
 
 
 def _split(x: Array, settings: Settings) -> Array:
     """Return x of shape (N, T, d) split into heads: (N, h, T, d / h)."""
-    n, t, d = x.shape
-    heads = settings["heads"]
-    if settings["order"] == "(heads, head_dim)":
-        return x.reshape(n, t, heads, d // heads).swapaxes(1, 2)
-    return x.reshape(n, t, d // heads, heads).transpose(0, 3, 1, 2)
+    return rearrange(x, f"n t {_order(settings)} -> n heads t head_dim", heads=settings["heads"])
 
 
 def _joined(x: Array, settings: Settings) -> Array:
     """Return the heads of shape (N, h, T, d / h) joined: (N, T, d)."""
-    n, heads, t, size = x.shape
-    axes = (0, 2, 1, 3) if settings["order"] == "(heads, head_dim)" else (0, 2, 3, 1)
-    return x.transpose(axes).reshape(n, t, heads * size)
+    return rearrange(x, f"n heads t head_dim -> n t {_order(settings)}")
+
+
+def _order(settings: Settings) -> str:
+    return str(settings["order"]).replace(",", "")
 
 
 def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
@@ -160,12 +158,9 @@ def _mask(shape: tuple[int, ...], mask: str) -> Array:
     return allowed if mask == NO_MASK else np.triu(allowed)
 
 
-def _masks(call: Call, settings: Settings) -> tuple[str, ...]:
-    """Return the masks to try; the causal one first in the self-attention of a causal decoder."""
-    own = "decoder" in call.name and call.name.endswith("self_attn")
-    causal = own and call.case.model.causal
-    usual = (CAUSAL, NO_MASK) if causal else (NO_MASK, CAUSAL)
-    return *usual, STRICT, NEXT, AHEAD
+def _usual_mask(call: Call) -> str:
+    """Return the mask of a module: the causal one in the self-attention of a causal decoder."""
+    return CAUSAL if call.case.model.causal and "decoder" in call.name and call.name.endswith("self_attn") else NO_MASK
 
 
 def _fully_masked(call: Call, settings: Settings) -> tuple[str, ...]:
@@ -205,7 +200,7 @@ ATTENTION = Formula(
     (
         Trait("heads", "attention.num_heads", _counts),
         Trait("key_dim", "attention.key_dim", choices("d / heads", "d")),
-        Trait("mask", "attention.mask", _masks),
+        Trait("mask", "attention.mask", usually(_usual_mask, NO_MASK, CAUSAL, STRICT, NEXT, AHEAD)),
         Trait("fully_masked_row", "attention.fully_masked_row", _fully_masked),
         Trait("packing", "attention.packing", choices(*ORDERS, PER_HEAD)),
         Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),
@@ -215,7 +210,7 @@ ATTENTION = Formula(
         Trait("bias", "attention.bias", choices("added", "left out", "only the input's", "only the output's")),
         Trait("out_proj", "attention.out_proj", choices("applied", "left out")),
         Trait("constants", "constant.precision", choices(*PRECISIONS)),
-        *dropout.traits(lambda call, _: (call.case.dropout, *dropout.RATES)),
+        *dropout.traits(usually(lambda call: call.case.dropout, *dropout.RATES)),
         Trait("scale", "attention.scale", _scales),
     ),
     _check,

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
+from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.layers import norms
 from parity.diagnose.layers.call import Call, numbers, per_channel
 from parity.diagnose.layers.norms import Axes, Moments
@@ -48,7 +48,7 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _parts(call: Call, settings: Settings) -> norms.Parts:
     x = call.inputs[0]
-    return norms.Parts(_moments(call, settings), norms.affine(call, _broadcast_shape(x), settings), _axes(x))
+    return norms.Parts(_moments(call, settings), _axes(x), *norms.affine(call, _broadcast_shape(x), settings))
 
 
 def _axes(x: Array) -> Axes:
@@ -149,7 +149,7 @@ BATCH_NORM = Formula(
     (
         Trait("mode", "batch_norm.mode", _modes),
         Trait("scope", "batch_norm.scope", choices_if(_has_replicas, OWN, ALL, ALL_AS_OWN)),
-        Trait("frozen", "batch_norm.frozen", lambda call, settings: (not call.training, call.training)),
+        Trait("frozen", "batch_norm.frozen", usually(lambda call: not call.training, False, True)),
         Trait("running_variance", "batch_norm.running_variance", choices("unbiased", "biased")),
         Trait("before", "batch_norm.buffers", _befores),
         Trait("buffers", "batch_norm.buffers", choices_if(_has_replicas, OWN, FIRST, "the replicas' mean")),

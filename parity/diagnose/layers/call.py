@@ -80,6 +80,7 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
         return None
     after = layer.updated if number == 0 else ()
     updated = {name: side.value(f"buffer/{module}.{name}", step, replica) for name in after}
+    of_replicas = (_calls(side.tensors(step, r), layer, module) for r in side.replicas)
     return Call(
         name=module,
         kind=side.modules.get(module, ""),
@@ -87,7 +88,7 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
         parameters=_within(state, "parameter", module),
         buffers=_within(state, "buffer", module),
         training=step < side.case.steps,
-        replicas=_first_calls(side, layer, module, step),
+        replicas=tuple(own[0] for own in of_replicas if own),
         replica=replica,
         case=side.case,
         step=step,
@@ -117,12 +118,6 @@ def _calls(tensors: Tensors, layer: Layer, module: str) -> list[Arguments]:
     """Return the arguments of each call of a module."""
     inputs, count = numbered(tensors, "input", module), layer.arguments
     return [tuple(inputs[i : i + count]) for i in range(0, len(inputs) - count + 1, count)]
-
-
-def _first_calls(side: Side, layer: Layer, module: str, step: int) -> tuple[Arguments, ...]:
-    """Return the arguments of the first call on every replica that recorded any."""
-    replicas = (_calls(side.tensors(step, replica), layer, module) for replica in side.replicas)
-    return tuple(calls[0] for calls in replicas if calls)
 
 
 def _state(side: Side, step: int, replica: int) -> Tensors:

@@ -16,7 +16,7 @@ from parity.config.pair import Pair
 from parity.core import random
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import UNUSED, Formula, Settings, Trait, choices, require
+from parity.diagnose.formula import UNUSED, Formula, Settings, Trait, choices, require, usually
 from parity.diagnose.layers.call import Call
 
 SHARED: Final = "the shared generator"
@@ -50,10 +50,9 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     x, kept = call.inputs[0], call.output != 0
     if settings["generator"] in (SHARED, UNUSED) or not settings["active"]:
         return {"output": x * factors(call, x.shape, settings)}
-    if settings["generator"] in _numbered(call, settings):
-        return {"output": x * kept * _scale(settings)}
-    require(settings["generator"] == _own(call), "the recorded mask")
-    require(_plausible(call, settings["rate"]), "a number of dropped elements that is likely")
+    if settings["generator"] not in _numbered(call, settings):
+        require(settings["generator"] == _own(call), "the recorded mask")
+        require(_plausible(call, settings["rate"]), "a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 
@@ -119,12 +118,12 @@ def _generators(call: Call, settings: Settings) -> Iterator[str]:
 def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Call], ...]:
     """Return the traits of every module that drops elements."""
     return (
-        Trait("active", "dropout.active", lambda call, settings: (call.training, not call.training)),
+        Trait("active", "dropout.active", usually(lambda call: call.training, True, False)),
         Trait("rate", "dropout.rate", rates),
         Trait("kept", "dropout.scale", choices("scaled by 1 / (1 - rate)", "not scaled")),
         # The masks of its own replica and step, or those of replica 0 and of the first step.
-        Trait("replica", "dropout.replicas", lambda call, settings: dict.fromkeys((call.replica, 0))),
-        Trait("step", "dropout.step", lambda call, settings: dict.fromkeys((call.step, 0))),
+        Trait("replica", "dropout.replicas", usually(lambda call: call.replica, 0)),
+        Trait("step", "dropout.step", usually(lambda call: call.step, 0)),
     )
 
 

@@ -32,19 +32,13 @@ class Moments(NamedTuple):
     size: int
 
 
-class Affine(NamedTuple):
-    """Weight and bias, in shapes that broadcast with the input."""
-
-    weight: Array
-    bias: Array
-
-
 class Parts(NamedTuple):
-    """What a norm computes with: the statistics, taken over some axes, and the weight and bias."""
+    """What a norm computes with: the statistics, taken over some axes, and weight and bias, which broadcast to it."""
 
     statistics: Moments
-    transform: Affine
     axes: Axes
+    weight: Array
+    bias: Array
 
 
 def moments(x: Array, axes: Axes) -> Moments:
@@ -62,22 +56,22 @@ def _size(x: Array, axes: Axes) -> int:
     return math.prod(x.shape[axis] for axis in axes)
 
 
-def affine(call: Call, shape: Axes, settings: Settings) -> Affine:
+def affine(call: Call, shape: Axes, settings: Settings) -> tuple[Array, Array]:
     """Return the module's weight and bias, as the settings say that they are applied."""
     weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
     bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
     if settings["weight"] != "applied":
         weight = 1.0 + weight if settings["weight"] == "1 + weight" else np.ones(1)
-    return Affine(weight, bias if settings["bias"] == "added" else np.zeros(1))
+    return weight, bias if settings["bias"] == "added" else np.zeros(1)
 
 
 def normalised(parts: Parts, settings: Settings) -> Array:
     """Return the input normalised: the formula that all norms share."""
-    statistics, transform, _ = parts
+    statistics = parts.statistics
     variance, epsilon = _variance(statistics, settings), settings["epsilon"]
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
-    return np.asarray(statistics.centred / root * transform.weight + transform.bias)
+    return np.asarray(statistics.centred / root * parts.weight + parts.bias)
 
 
 def _epsilons(parts: Parts, call: Call, settings: Settings) -> Iterator[float]:
@@ -96,8 +90,8 @@ def _epsilon(parts: Parts, y: Array, settings: Settings) -> float:
     Each group of elements (over `axes`) shows the root that it was divided by, and thus an epsilon. They are averaged
     with the weights 1 / error^2.
     """
-    statistics, transform, axes = parts
-    scaled, target = statistics.centred * transform.weight, np.broadcast_to(y - transform.bias, y.shape)
+    statistics, axes, affine_weight, bias = parts
+    scaled, target = statistics.centred * affine_weight, np.broadcast_to(y - bias, y.shape)
     scaled = np.broadcast_to(scaled, y.shape)
     squares = np.square(scaled).sum(axes, keepdims=True)
     root = squares / (scaled * target).sum(axes, keepdims=True)
@@ -108,9 +102,7 @@ def _epsilon(parts: Parts, y: Array, settings: Settings) -> float:
         epsilon, error = root - np.sqrt(variance), root
     valid = np.isfinite(epsilon) & (root > 0) & (squares > 0)
     # Subtracting a large offset cancels leading digits, so that what remains is less precise.
-    error = error * (
-        1.0 + _cancellation(statistics.mean, statistics.centred, axes) + _cancellation(transform.bias, target, axes)
-    )
+    error = error * (1.0 + _cancellation(statistics.mean, statistics.centred, axes) + _cancellation(bias, target, axes))
     weight = np.where(valid, 1.0 / np.square(error), 0.0)
     return float((np.where(valid, epsilon, 0.0) * weight).sum() / weight.sum())
 
@@ -156,7 +148,7 @@ def _features(call: Call, settings: Settings) -> Parts:
     axes, function = settings["axes"], moments if settings["mean"] == "subtracted" else uncentred
     require(max(axes, default=0) < call.inputs[0].ndim, "the axes that are normalised over")
     shape = call.parameters["weight"].shape if "weight" in call.parameters else (-1,)
-    return Parts(function(call.inputs[0], axes), affine(call, shape, settings), axes)
+    return Parts(function(call.inputs[0], axes), axes, *affine(call, shape, settings))
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
@@ -191,7 +183,7 @@ def _groups(call: Call, settings: Settings) -> Parts:
     """Return what is computed with, in the shape (samples, groups, channels of a group, pixels)."""
     x, count = call.inputs[0], settings["groups"]
     grouped = x.reshape(len(x), count, x.shape[1] // count, -1)
-    return Parts(moments(grouped, (2, 3)), affine(call, (1, count, -1, 1), settings), (2, 3))
+    return Parts(moments(grouped, (2, 3)), (2, 3), *affine(call, (1, count, -1, 1), settings))
 
 
 def _counts(call: Call, settings: Settings) -> list[int]:

@@ -8,7 +8,7 @@ float32 values was rounded to the other one. Such elements are rare, so the agre
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,18 +29,11 @@ PRODUCTS: Final = ("linear", "conv2d", "conv_transpose2d")
 Rounding = Callable[[Array], Array]
 
 
-class LowRun(NamedTuple):
-    """The high and the low run of one module, on the side whose low run is noisier."""
+def low_runs(sides: Sides) -> Iterator[tuple[Side, str, Formula[Call], Call, Call]]:
+    """Yield the first few modules whose low runs are noisier than they should be.
 
-    side: Side
-    where: str
-    formula: Formula[Call]
-    high: Call
-    low: Call
-
-
-def low_runs(sides: Sides) -> Iterator[LowRun]:
-    """Yield the first few modules whose low runs are noisier than they should be."""
+    Each comes with its side and its formula, and as the high and as the low run have called it.
+    """
     for side in sides.both:
         names = (key.partition("/")[2] for key in sides.noisier.get(side.name, ()))
         with_formula = [name for name in names if side.modules.get(name) in LAYERS]
@@ -48,7 +41,7 @@ def low_runs(sides: Sides) -> Iterator[LowRun]:
             layer = LAYERS[side.modules[name]]
             high, low = observe(side, layer, name, 0, 0, 0), observe_low(side, layer, name)
             if high and low:
-                yield LowRun(side, name, layer.formula, high, low)
+                yield side, name, layer.formula, high, low
 
 
 def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | None:

@@ -15,10 +15,10 @@ from typing import Final
 
 from parity.config.pair import Expect
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.place import plain
 from parity.pairs.accepting.evidence import Evidence
 from parity.results import Cause
 from parity.trace import keys
+from parity.trace.keys import plain
 from parity.verdict.rule import SUBPRECISION
 from parity.verdict.traces import Unequal
 

@@ -14,12 +14,11 @@ from parity.config.pair import UNKNOWN, Expect
 from parity.core.errors import nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.place import plain
 from parity.pairs.accepting.consequences import FORWARD, Consequences, Proportion, cause_places
 from parity.pairs.accepting.evidence import Evidence
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
-from parity.trace.keys import in_words
+from parity.trace.keys import in_words, plain
 from parity.verdict.traces import Unequal
 
 NOISE = "precision.noise"

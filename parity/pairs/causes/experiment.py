@@ -19,7 +19,7 @@ from parity.diagnose.experiment.description import (
 )
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
-from parity.diagnose.place import around, plain
+from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
 from parity.pairs.causes.further import following, further, is_behind
 from parity.pairs.causes.sources import shown
@@ -30,7 +30,7 @@ from parity.runtime.experiment import Outcome, Question
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 

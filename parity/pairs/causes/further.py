@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.questions import Asked, Guilty, is_forward
-from parity.diagnose.place import plain
 from parity.results import Cause, Changed
 from parity.runtime.experiment import Change, Outcome, Question
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.verdict.traces import Unequal
 
 SIDES: Final = ("torch", "keras")
