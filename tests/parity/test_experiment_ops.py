@@ -181,7 +181,10 @@ def test_ways_that_differ_before_the_fault_are_passed_over() -> None:
     )
 
 
-STEPS = st.lists(st.sampled_from([*SAME.values(), (relu,), (scaled,)]), min_size=1, max_size=6)
+# Of three softmaxes in a row the result is all but constant, and a norm magnifies its rounding.
+STEPS = st.lists(st.sampled_from([*SAME.values(), (relu,), (scaled,)]), min_size=1, max_size=6).filter(
+    lambda steps: steps.count(SAME["softmax"]) < 3
+)
 
 
 @given(STEPS, st.randoms(use_true_random=False))
