@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from parity.config.pair import Pair
 from parity.core.errors import TraceError, UsageError
 from parity.core.wording import listed
 from parity.pairs.compare import compared
@@ -198,20 +197,18 @@ def _identity(edit: Edit, cause: Cause) -> Identity:
 
 def root(file: PairFile) -> Path:
     """Return the folder of the user's that Keras's module is imported from."""
-    assert isinstance(file.case.model, Pair)
-    top = file.case.model.keras.partition(":")[0].partition(".")[0]
+    top = file.pair.keras.partition(":")[0].partition(".")[0]
     homes = (folder for folder in map(Path, file.search) if (folder / top).is_dir() or (folder / f"{top}.py").is_file())
     return next(homes, Path(file.search[0]))
 
 
 def moved(file: PairFile, old: Path, new: Path, arguments: dict[str, Any]) -> PairFile:
     """Return the pair with the copy of its folder in place of the folder, and further arguments for Keras's builder."""
-    assert isinstance(file.case.model, Pair)
 
     def there(path: Path) -> Path:
         return new / path.relative_to(old) if path.is_relative_to(old) else path
 
-    model = msgspec.structs.replace(file.case.model, keras_kwargs={**file.case.model.keras_kwargs, **arguments})
+    model = msgspec.structs.replace(file.pair, keras_kwargs=file.pair.keras_kwargs | arguments)
     search = [str(there(Path(folder))) for folder in file.search]
     path = there(file.path.absolute()) if file.path else None
     return file._replace(case=msgspec.structs.replace(file.case, model=model), search=search, path=path)

@@ -50,9 +50,8 @@ class BuiltIn(Subject):
         ]
         if not messages:
             return None
-        result = CaseResult(case=self.case.name, verdict="error", reason="\n".join(messages))
-        result.error = error_kind(answers.values())
-        return result
+        kind = error_kind(answers.values())
+        return CaseResult(case=self.case.name, verdict="error", error=kind, reason="\n".join(messages))
 
     def _judged(self, own: Task, single: Task | None, alone: Mapping[str, Answer], report: Report) -> CaseResult:
         """Return the verdict on what both sides have recorded. Raises TraceError."""

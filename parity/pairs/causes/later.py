@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from parity.config.pair import UNKNOWN, Pair
+from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
 from parity.diagnose import losses, optimizers
 from parity.diagnose.diagnosis import Examined
@@ -20,14 +20,13 @@ from parity.trace import keys
 
 def name_causes(experiment: Experiment, examined: Examined) -> None:
     """Replace the unknown causes of what comes after a forward pass, or describe the difference in words."""
-    result, pair = examined.result, experiment.file.case.model
-    assert isinstance(pair, Pair)
+    result = examined.result
     for asked in later.parted(result, examined.unequal):
         if asked.kind == keys.UPDATE and _is_replayed(examined, asked.name):
             continue
         with np.errstate(all="ignore"):  # the tensors may hold any numbers
             words = difference(asked.kind, asked.name, *later.both(asked, experiment.traces))
-            is_own = asked.kind == keys.UPDATE and has_own_optimizer(pair)
+            is_own = asked.kind == keys.UPDATE and has_own_optimizer(experiment.file.pair)
             moved = later.moved(asked, examined.unequal)
             named, followers = optimizers.explained_updates(*experiment.traces, moved) if is_own else ([], moved)
             followers = followers if named else moved

@@ -60,8 +60,8 @@ class SidesOfPair:
             answers: dict[str, Answer] = {name: ended(recording) for name, recording in recordings.items()}
             if failures := {name: answer for name, answer in answers.items() if answer.status != "done"}:
                 reason = "\n".join(f"{name}: {answer.message}" for name, answer in failures.items())
-                result = CaseResult(case=self.case(candidate), verdict="error", reason=reason)
-                result.error = error_kind(failures.values())
+                kind = error_kind(failures.values())
+                result = CaseResult(case=self.case(candidate), verdict="error", error=kind, reason=reason)
             else:
                 first, second = (Trace(self.folder / side.name) for side in sides)
                 result = pairs.judged(first, second)
