@@ -136,15 +136,12 @@ def _section(entry: Entry, is_vector: bool) -> str:
     """
     is_simple = entry.combine == "join" and not entry.order and not entry.each and not entry.slice
     moves = entry.rearrange or ("" if is_vector or not is_simple else IDENTITY)
-    fields: dict[str, Any] = {side: _single_or_list(getattr(entry, side)) for side in ("torch", "keras")}
+    names = {"torch": entry.torch, "keras": entry.keras}
+    fields: dict[str, Any] = {side: given[0] if len(given) == 1 else given for side, given in names.items()}
     fields |= {name: getattr(entry, name) for name in FIELDS}
     fields |= {"rearrange": moves, "combine": entry.combine if entry.combine != "join" else ""}
     lines = [f"{name} = {_value(value)}" for name, value in fields.items() if value]
     return "\n".join(["[[weights]]", *lines, ""])
-
-
-def _single_or_list(names: list[str]) -> str | list[str]:
-    return names[0] if len(names) == 1 else names
 
 
 def _value(value: object) -> str:
