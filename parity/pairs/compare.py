@@ -21,7 +21,7 @@ from parity.pairs.causes import later
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import explain_mode, name_layout, name_pair_causes, name_seeds, question_unfilled
 from parity.pairs.causes.sources import add_sources
-from parity.pairs.causes.training import name_fitted, with_changing_buffers, with_mapping
+from parity.pairs.causes.training import name_fitted, with_changing_buffers
 from parity.pairs.extent import (
     constants,
     gradients,
@@ -167,7 +167,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
     mapping = with_changing_buffers(mapping, reference)
-    candidate = with_mapping(candidate, mapping)
+    candidate = candidate.replaced(mapping=mapping)
     traces = hidden.without_one_sided(reference, candidate, pair)
     examination = examined(traces.reference, traces.candidate)
     if _is_loss_scaled(examination, reference, candidate):

@@ -15,7 +15,7 @@ from parity.core.errors import nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.place import plain
-from parity.pairs.accepting.consequences import FORWARD, Consequences, Proportion, cause_places
+from parity.pairs.accepting.consequences import FORWARD, Consequences, cause_places
 from parity.pairs.accepting.evidence import Evidence
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
@@ -36,7 +36,6 @@ class Accepted:
         self.examined, self.expected, self.evidence = examined, expected, evidence
         self.causes = [(cause, self._accepting(cause)) for cause in examined.result.causes]
         self.consequences = Consequences(examined, self.causes, evidence)
-        self.proportion = Proportion(examined.unequal, evidence)
 
     def occurs(self, expected: Expect) -> bool:
         """Return whether the case has a difference that an expectation names, however large."""
@@ -86,14 +85,14 @@ class Accepted:
         """Return whether it can be told if an accepted tensor hides a fault."""
         if tensor.kind in FORWARD or self._is_within(tensor) or self.consequences.is_at_cause(tensor):
             return True
-        return self.consequences.is_replayed(tensor) or self.proportion.holds(tensor)
+        return self.consequences.is_replayed(tensor) or self.consequences.proportion.holds(tensor)
 
     def apart(self, tensor: Unequal) -> str:
         """Describe how far apart a tensor is, and how far what it is computed from."""
         size = self.evidence.size(tensor)
         origin = "the forward pass" if tensor.kind == "gradient" else "its gradient"
         apart = f"differs by {size.relative:.1e} of its largest value" if size else "differs"
-        return f"{apart}, behind a difference of {self.proportion.before(tensor):.1e} in {origin}"
+        return f"{apart}, behind a difference of {self.consequences.proportion.before(tensor):.1e} in {origin}"
 
     def sizes(self) -> list[Cause]:
         """Return what is accepted by its size alone, one entry in the form of a cause for each expectation."""
