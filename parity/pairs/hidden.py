@@ -16,7 +16,7 @@ is given the same on both sides. And two tensors may be equal by chance: the las
 the last step, as long as no sequence ends in padding.
 """
 
-from collections.abc import Callable, Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -269,13 +269,9 @@ def slots_in_another_form(examination: Examined, steps: int) -> set[str]:
         if tensor.kind == "optimizer_state"
         and tensor.step is not None
         and (tensor.step < steps - 1 or keys.key(keys.UPDATE, _parameter(tensor)) in examination.same)
-        and not _moves(tensor, moved)
+        # All updates are made of a slot that belongs to no parameter.
+        and not ((_parameter(tensor), tensor.replica) in moved if "." in tensor.name else moved)
     }
-
-
-def _moves(tensor: Unequal, moved: Set[tuple[str, int]]) -> bool:
-    """Return whether an update differs that is made of a slot; all are made of one that belongs to no parameter."""
-    return (_parameter(tensor), tensor.replica) in moved if "." in tensor.name else bool(moved)
 
 
 def _parameter(tensor: Unequal) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from parity.config.pair import Ignore
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.activations.dropping import in_training
+from parity.pairs.activations.dropping import in_training, module
 from parity.pairs.activations.layouts import given_orders, unlike_axes
 from parity.pairs.activations.matching import match
 from parity.pairs.file import PairFile
@@ -217,7 +217,7 @@ def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:
     """Return the matching without the inputs of modules of whose weights Keras has a slice: its indices are others."""
     modules = {name.rpartition(".")[0] for entry in mapping.entries if entry.slice for name in entry.torch}
     matches = [
-        msgspec.structs.replace(each, inputs=None) if each.torch.partition("#")[0] in modules else each
+        msgspec.structs.replace(each, inputs=None) if module(each.torch) in modules else each
         for each in matching.matches
     ]
     fed = [each for each in matching.fed if each.torch not in modules]
