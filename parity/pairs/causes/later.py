@@ -12,6 +12,7 @@ from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.description import with_descriptions
 from parity.diagnose.experiment.later import Parted, difference
 from parity.pairs.causes.experiment import MOST_ALIKE, Experiment, each_once
+from parity.pairs.causes.further import Questions
 from parity.pairs.hidden import has_own_optimizer
 from parity.results import Cause
 from parity.runtime.experiment import Question
@@ -99,9 +100,7 @@ def _questions(experiment: Experiment, asked: Parted) -> list[tuple[Question, Qu
     return list(later.questions(asked, context.matching, context.mapping, experiment.traces))
 
 
-def _named(
-    experiment: Experiment, kind: str, questions: dict[str, tuple[Question, Question]]
-) -> dict[str, list[Cause]]:
+def _named(experiment: Experiment, kind: str, questions: Questions) -> dict[str, list[Cause]]:
     """Return the causes that both sides find, by the places of the questions; `kind` is that of the tensors."""
     kinds, named = experiment.traces[0].manifest.modules, {}
     for where, outcomes in experiment.outcomes(questions).items():
