@@ -7,12 +7,14 @@ all that use it; the last is the argument itself.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import libcst as cst
 
 from parity.config.pair import UNNAMED
+from parity.core.errors import TraceError
 from parity.diagnose.arguments import Expression, Setting, changed, code, settings
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
@@ -39,11 +41,13 @@ class Port(NamedTuple):
     context: PairContext
 
 
-def read(file: PairFile, root: Path, folder: Path) -> Port:
-    """Return what a comparison of the pair has left in `folder`. Raises TraceError."""
-    manifest = Trace(folder / "keras").manifest
-    context = PairContext(search=file.search, mapping=manifest.mapping, matching=manifest.matching)
-    return Port(root, file, survey.read(Path(place(folder, "keras"))), context)
+def read(file: PairFile, root: Path, folder: Path) -> Port | None:
+    """Return what a comparison of the pair has left in `folder`; None if it failed."""
+    with suppress(TraceError):
+        manifest = Trace(folder / "keras").manifest
+        context = PairContext(search=file.search, mapping=manifest.mapping, matching=manifest.matching)
+        return Port(root, file, survey.read(Path(place(folder, "keras"))), context)
+    return None
 
 
 def edits(cause: Cause, port: Port) -> list[Edit]:

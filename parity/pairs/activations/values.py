@@ -249,6 +249,11 @@ def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
     """
     if math.prod(keras) != math.prod(torch):
         return {}
+
+    def unlikely(order: Order) -> tuple[bool, int, Order]:
+        is_other_shape = tuple(keras[axis] for axis in order) != torch
+        return is_other_shape, sum(later < earlier for earlier, later in combinations(order, 2)), order
+
     long = [axis for axis, extent in enumerate(keras) if extent != 1]
     possible = [
         order
@@ -256,7 +261,7 @@ def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
         if _merges([keras[axis] for axis in moved], [extent for extent in torch if extent != 1])
         for order in [_filled(moved, keras, torch)]
     ]
-    return dict.fromkeys(sorted(possible, key=lambda order: (_shape(keras, order) != torch, _swaps(order), order)))
+    return dict.fromkeys(sorted(possible, key=unlikely))
 
 
 def _merges(first: Sequence[int], second: Sequence[int]) -> bool:
@@ -280,14 +285,6 @@ def _filled(moved: Sequence[int], keras: Shape, torch: Shape) -> Order:
     ones = (axis for axis, extent in enumerate(keras) if extent == 1)
     others = iter(moved)
     return tuple(next(ones) if extent == 1 else next(others) for extent in like)
-
-
-def _shape(keras: Shape, order: Order) -> Shape:
-    return tuple(keras[axis] for axis in order)
-
-
-def _swaps(order: Order) -> int:
-    return sum(later < earlier for earlier, later in combinations(order, 2))
 
 
 def _norm(values: Array) -> float:

@@ -123,7 +123,9 @@ class Experiment(NamedTuple):
             questions |= (at_place := _asked(asked, silent, place))
             described |= self.described(at_place)
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
-        near = {where: _at(questions[where], lines[where]) for where in lines}
+        near = {}
+        for where, (torch, keras) in lines.items():
+            near[where] = replace(questions[where][0], lines=torch), replace(questions[where][1], lines=keras)
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
@@ -295,11 +297,6 @@ def each_once(found: Sequence[Cause]) -> list[Cause]:
 def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
     """Return the questions as those about a module around the place."""
     return replace(questions[0], wider=True), replace(questions[1], wider=True)
-
-
-def _at(questions: tuple[Question, Question], lines: tuple[list[str], list[str]]) -> tuple[Question, Question]:
-    """Return the questions as those about what stands near these lines of torch's and Keras's."""
-    return replace(questions[0], lines=lines[0]), replace(questions[1], lines=lines[1])
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:

@@ -28,14 +28,8 @@ def conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationRe
 
     The pair is then diverged or inconclusive. Returns the variation that decides.
     """
-    decisive = next(
-        (
-            variation
-            for variation in [*result.variations, *unshared]
-            if variation.verdict == "diverged" or variation in unshared
-        ),
-        None,
-    )
+    judged = [*result.variations, *unshared]
+    decisive = next((each for each in judged if each.verdict == "diverged" or each in unshared), None)
     if decisive is None:
         return None
     where = OF_THE_GIVEN.get(decisive.name, ELSEWHERE)

@@ -140,13 +140,14 @@ def _section(entry: Entry, is_vector: bool) -> str:
     fields: dict[str, Any] = {side: given[0] if len(given) == 1 else given for side, given in names.items()}
     fields |= {name: getattr(entry, name) for name in FIELDS}
     fields |= {"rearrange": moves, "combine": entry.combine if entry.combine != "join" else ""}
-    lines = [f"{name} = {_value(value)}" for name, value in fields.items() if value]
+    lines = [f"{name} = {toml_value(value)}" for name, value in fields.items() if value]
     return "\n".join(["[[weights]]", *lines, ""])
 
 
-def _value(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Return a value as it is written in a TOML file."""
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {size}' for name, size in value.items())} }}"
+        return f"{{ {', '.join(f'{name} = {toml_value(inner)}' for name, inner in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
 
 
