@@ -111,10 +111,8 @@ def loading(result: CaseResult, mapping: Mapping) -> list[Suggestion]:
 
 def _why(cause: Cause) -> str:
     """Return the reason to accept a cause, or say that the port can perhaps be mended."""
-    return (
-        INHERENT.get(cause.id)
-        or f"{_sides(cause)}: change the port if it can be set to do what torch does, or accept the difference"
-    )
+    mend = "change the port if it can be set to do what torch does, or accept the difference"
+    return INHERENT.get(cause.id) or f"{_sides(cause)}: {mend}"
 
 
 def _section(cause: Cause, where: str) -> str:
@@ -149,12 +147,8 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
     try:
         text = target.read_bytes().decode("utf-8")
         existing = _sections(text)
-        new = [
-            suggestion
-            for suggestion in suggested
-            if not all(section in existing for section in _sections(suggestion.toml))
-        ]
-        added = "\n".join(suggestion.toml for suggestion in new)
+        tomls = [each.toml for each in suggested]
+        added = "\n".join(toml for toml in tomls if not all(section in existing for section in _sections(toml)))
         if added:
             newline = "\r\n" if "\r\n" in text else "\n"
             whole = text.rstrip("\r\n") + newline * 2 + added.replace("\n", newline)

@@ -230,9 +230,9 @@ def _inputs(
         return None
     shape, keras_shape = tuple(torch_shapes[0]), tuple(keras_shapes[0])
     # The order of the layer's output; that of an earlier tensor of the same shapes, which it may be; the identity.
-    likely = (pair.fit.order, orders.get((shape, keras_shape)), tuple(range(len(keras_shape))))
+    identity = tuple(range(len(keras_shape)))
+    likely = (pair.fit.order, orders.get((shape, keras_shape)), identity)
     for order in likely:
         if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape:
             return list(order)
-    identity = tuple(range(len(keras_shape)))
     return list(identity) if is_dense and identity in orders_of_axes(keras_shape, shape) else None

@@ -94,15 +94,10 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     if not told:
         return
     first = next(index for index, cause in enumerate(result.causes) if cause.where == told[0])
+    said = {name: f"Keras has {' + '.join(entry.torch)} in one weight" for name, entry in sums.items()}
     named = [
-        Cause(
-            id=SUM,
-            where=name,
-            torch="moves each",
-            keras="moves their sum",
-            evidence=f"Keras has {' + '.join(entry.torch)} in one weight",
-        )
-        for name, entry in sums.items()
+        Cause(id=SUM, where=name, torch="moves each", keras="moves their sum", evidence=evidence)
+        for name, evidence in said.items()
         if name in moved or name in told
     ]
     kept = [cause for cause in result.causes if not (cause.where in sums and cause.id in UNMOVED)]
@@ -153,14 +148,9 @@ def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
     if not mapping.changing:
         return
     result.causes = [cause for cause in result.causes if cause.where not in mapping.changing]
+    evidence = "a forward pass in training mode changes it; a constant would need no counterpart"
     result.causes += [
-        Cause(
-            id="buffer.missing",
-            where=name,
-            torch="changes in training",
-            keras="has none",
-            evidence="a forward pass in training mode changes it; a constant would need no counterpart",
-        )
+        Cause(id="buffer.missing", where=name, torch="changes in training", keras="has none", evidence=evidence)
         for name in mapping.changing
     ]
 

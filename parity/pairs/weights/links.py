@@ -105,7 +105,8 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         in_any_order = [] if torch.certain and keras.certain else _gated(torch, keras)
         return in_any_order or [_recurrent(torch, keras)]
     if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
-        return [_scaleless(torch, keras)]
+        shared = [role for role in torch.weights if role in keras.weights]  # offset and statistics stay what they are
+        return [[each for role in shared for each in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]]
     if "weight" not in torch.weights or "weight" not in keras.weights or are_other_vectors(torch, keras):
         return []
     moves = [
@@ -117,12 +118,6 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
         for choice in main[:MOST]
     ]
-
-
-def _scaleless(torch: Unit, keras: Unit) -> list[Entry]:
-    """Return the entries of two norms of which one has no scale: its offset and statistics remain what they are."""
-    shared = [role for role in torch.weights if role in keras.weights]
-    return [entry for role in shared for entry in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]
 
 
 def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:

@@ -187,14 +187,8 @@ def _copy(first: Entry, further: Entry) -> Entry:
         patterns *= len(first.keras)
     patterns = [pattern.strip() for pattern in [*patterns, further.rearrange]]
     rearrange = patterns[0] if len(set(patterns)) == 1 else "; ".join(pattern or IDENTITY for pattern in patterns)
-    return Entry(
-        torch=first.torch,
-        keras=[*first.keras, *further.keras],
-        rearrange=rearrange,
-        sizes={**first.sizes, **further.sizes},
-        combine="copy",
-        by=first.by,
-    )
+    keras, sizes = [*first.keras, *further.keras], {**first.sizes, **further.sizes}
+    return replace(first, keras=keras, rearrange=rearrange, sizes=sizes, combine="copy")
 
 
 def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[list[str]]) -> Mapping:

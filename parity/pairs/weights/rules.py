@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from parity.config.pair import PREFIX, WeightRule
 from parity.core.errors import UsageError, nearest
 from parity.pairs.weights.patterns import tidy
@@ -147,17 +149,8 @@ def _is_open(rule: WeightRule) -> bool:
 
 
 def _entry(rule: WeightRule, torch: list[str], keras: list[str]) -> Entry:
-    return Entry(
-        torch=torch,
-        keras=keras,
-        slice=rule.slice,
-        rearrange=rule.rearrange if ";" in rule.rearrange else tidy(rule.rearrange),
-        sizes=rule.sizes,
-        order=rule.order,
-        each=rule.each,
-        combine=rule.combine,
-        by="rule",
-    )
+    rearrange = rule.rearrange if ";" in rule.rearrange else tidy(rule.rearrange)
+    return Entry(**asdict(rule) | {"torch": torch, "keras": keras, "rearrange": rearrange, "by": "rule"})
 
 
 def _expanded(rule: WeightRule, torch: _Weights, keras: _Weights) -> Iterator[tuple[list[str], list[str]]]:

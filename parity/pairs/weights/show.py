@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from parity.core.groups import grouped
 from parity.pairs.weights.patterns import IDENTITY
 from parity.runtime.survey import Survey
@@ -177,8 +179,7 @@ def _template(entry: Entry) -> tuple[str, Entry]:
         pattern = re.compile(rf"(?<!\d){number}(?!\d)")
         if all(pattern.search(name) for name in [*entry.torch, *entry.keras] if name not in LISTED):
             sides = [[pattern.sub("{i}", name, count=1) for name in names] for names in (entry.torch, entry.keras)]
-            fields = {name: getattr(entry, name) for name in FIELDS}
-            return number, Entry(torch=sides[0], keras=sides[1], **fields)
+            return number, replace(entry, torch=sides[0], keras=sides[1], by="order")
     return "", entry
 
 
