@@ -56,12 +56,9 @@ class Experiment(NamedTuple):
     context: PairContext
     traces: tuple[Trace, Trace]
 
+    @np.errstate(all="ignore")  # the tensors may hold any numbers
     def name_causes(self, examined: Examined) -> None:
         """Replace the unknown causes of a result by those that experiments find."""
-        with np.errstate(all="ignore"):  # the tensors may hold any numbers
-            self._name_causes(examined)
-
-    def _name_causes(self, examined: Examined) -> None:
         if self.context.matching is None:
             return
         asked = self._asks(examined)
