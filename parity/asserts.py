@@ -21,13 +21,13 @@ from parity.core.errors import UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
-from parity.pairs.sides.compare import SidesOfPair
 from parity.report import terminal
 from parity.results import CaseResult, Check
 from parity.runtime.backend import PACKAGES, Backend
 from parity.runtime.resources import available
 from parity.runtime.runner import Runner
 from parity.subjects.certified import judged_by
+from parity.subjects.sides import SidesOfPair
 
 # An input of a pair: a description such as "float32[8,16]", an array of its values, or the fields of a PairInput.
 Described = str | Array | dict[str, Any]

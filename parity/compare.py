@@ -28,7 +28,6 @@ from parity.core import inputs
 from parity.core.errors import UsageError
 from parity.core.script import is_script
 from parity.pairs.accepting.suggest import accept
-from parity.pairs.sides.compare import SidesOfPair
 from parity.repair import flags
 from parity.report import ci, markdown, output, terminal
 from parity.report.console import progress
@@ -41,6 +40,7 @@ from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.pair import UserPair
+from parity.subjects.sides import SidesOfPair
 from parity.subjects.sides import subjects as sides_of
 from parity.subjects.subject import Subject, compared_folders
 

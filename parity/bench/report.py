@@ -144,7 +144,8 @@ def _page(benchmark: Benchmark) -> str:
     banner = page.Banner(verdict, MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
     found = [(title(each), each.verdict, each.reason, _rows(each), list(notes(each))) for each in benchmark.timed]
     drawn = list(plots(benchmark.timed))
-    times = page.part("bench", found=found, headings=HEADINGS, legend=LEGEND, curves=drawn, run=benchmark)
+    headings = ("training", *HEADINGS[1:])
+    times = page.part("bench", found=found, headings=headings, legend=LEGEND, curves=drawn, run=benchmark)
     sections = [
         page.Section("times", "Time of a step", times),
         page.Section("environment", "Environment", page.part("bench_machine", run=benchmark)),

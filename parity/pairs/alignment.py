@@ -7,6 +7,8 @@ same values.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from parity.core.groups import grouped
+
 
 class Block(NamedTuple):
     """Neighbours in the one sequence, and neighbours in the other, that may belong together.
@@ -21,16 +23,6 @@ class Block(NamedTuple):
     keras: int
     score: float
 
-    @property
-    def torch_positions(self) -> range:
-        """Return the positions of its items in the first sequence."""
-        return range(self.torch_end - self.torch, self.torch_end)
-
-    @property
-    def keras_positions(self) -> range:
-        """Return the positions of its items in the second sequence."""
-        return range(self.keras_end - self.keras, self.keras_end)
-
 
 def align(torch: int, keras: int, ending: Callable[[int], Iterable[Block]], adjoining: float = 0.0) -> list[Block]:
     """Return the blocks with the highest sum of scores, in order.
@@ -44,9 +36,7 @@ def align(torch: int, keras: int, ending: Callable[[int], Iterable[Block]], adjo
     scores = [[0.0] * (keras + 1) for _ in range(torch + 1)]
     taken: list[list[Block | None]] = [[None] * (keras + 1) for _ in range(torch + 1)]
     for row in range(1, torch + 1):
-        possible: dict[int, list[Block]] = {}
-        for block in ending(row):
-            possible.setdefault(block.keras_end, []).append(block)
+        possible = grouped(ending(row), lambda block: block.keras_end)
         for column in range(1, keras + 1):
             scores[row][column] = max(scores[row - 1][column], scores[row][column - 1])
             for block in possible.get(column, ()):

@@ -21,7 +21,7 @@ from parity.pairs.causes import later
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import explain_mode, name_layout, name_pair_causes, name_seeds, question_unfilled
 from parity.pairs.causes.sources import add_sources
-from parity.pairs.causes.training import name_fitted, with_changing_buffers, with_mapping
+from parity.pairs.causes.training import name_fitted, with_changing_buffers
 from parity.pairs.extent import (
     constants,
     gradients,
@@ -67,10 +67,8 @@ def compared(
     try:
         file = completed(file, backends, folder)
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
-        surveyed = survey.read(Path(prepared.context.survey))
-        assert isinstance(file.case.model, Pair)
         # What a file accepts by its size is accepted by the elements, not by sums of them.
-        summarises = surveyed.is_large and not whole and not file.case.model.expect
+        summarises = prepared.torch.is_large and not whole and not file.pair.expect
         answers = recorded_both(file, backends, folder, prepared, summarises)
         brief = _matched_by_summaries(folder) if summarises and are_done(answers) else None
         if summarises and are_done(answers) and not brief:
@@ -80,7 +78,7 @@ def compared(
         result.reason += _rerun_hint(file)
         return result
     failures = {name: answer.message for name, answer in answers.items() if answer.status != "done"}
-    if "torch" in failures and file.case.model.trains and not surveyed.rehearsal.trained:
+    if "torch" in failures and file.pair.trains and not prepared.torch.rehearsal.trained:
         failures.pop("keras", None)  # the target of its loss would be drawn for torch's output
     if len(failures) == 1 and (without := _without_training(file, backends, folder, failures)):
         return without
@@ -100,14 +98,12 @@ def _complete(
     result: CaseResult, file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, varied: bool
 ) -> None:
     """Complete the result with what the surveys tell, and with the comparison on other inputs."""
-    surveyed = survey.read(Path(prepared.context.survey))
-    assert isinstance(file.case.model, Pair)
     result.undecided = prepared.undecided
     keras = survey.read(Path(place(folder, "keras")))
     explain_mode(result, keras)
     add_sources(result, keras, prepared.context)
-    result.not_compared += unnamed(surveyed)
-    if file.case.model.keeps_weights:
+    result.not_compared += unnamed(prepared.torch)
+    if file.pair.keeps_weights:
         result.not_compared += hiding(TensorFile(Path(prepared.context.survey) / survey.WEIGHTS))
     variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
     variation = variation or later_batch(result, file)
@@ -136,20 +132,17 @@ def _without_training(
     That may be why only one of them fails in what follows: a loss takes no output of another shape, and Keras's
     optimizer nothing where no gradient arrives.
     """
-    pair = file.case.model
-    assert isinstance(pair, Pair)
-    if not (pair.train or pair.backward):
+    if not (file.pair.train or file.pair.backward):
         return None
-    alone = file.without_training(backward=pair.train is not None)
+    alone = file.without_training(backward=file.pair.train is not None)
     result = compared(alone, backends, folder, varied=False)
     if result.verdict != "diverged":
         for side in RUNS:
             shutil.rmtree(folder / side, ignore_errors=True)  # what is left there is no trace of this pair
         return None
-    assert isinstance(alone.case.model, Pair)
-    of_the_file = not_run(alone.case.model, Trace(folder / "torch").manifest.modules)
+    of_the_file = not_run(alone.pair, Trace(folder / "torch").manifest.modules)
     if Trace(folder / "torch").case == alone.case:  # else the forward pass alone was compared, and it is told
-        passes = "a forward and a backward pass were" if alone.case.model.backward else "the forward pass was"
+        passes = "a forward and a backward pass were" if alone.pair.backward else "the forward pass was"
         result.not_compared[:0] = [
             f"only {passes} compared: {side} fails after it: {failures[side]}" for side in failures
         ]
@@ -174,7 +167,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
     mapping = with_changing_buffers(mapping, reference)
-    candidate = with_mapping(candidate, mapping)
+    candidate = candidate.replaced(mapping=mapping)
     traces = hidden.without_one_sided(reference, candidate, pair)
     examination = examined(traces.reference, traces.candidate)
     if _is_loss_scaled(examination, reference, candidate):

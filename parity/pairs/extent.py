@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Named
-from typing import Final
-
-import numpy as np
+from functools import partial
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
-from parity.core.wording import agree, count
+from parity.core.wording import agree, count, listed
 from parity.details import BATCHES, Counterpart
 from parity.pairs.activations.counterparts import is_random
 from parity.pairs.vary.variations import BATCH_SIZE
@@ -21,7 +19,7 @@ from parity.verdict.steps import is_whole
 
 SIDES = ("torch", "keras")
 SINGULAR = {"take": "takes", "are": "is"}
-SHOWN = 4  # at most so many names in a sentence
+few = partial(listed, most=4)  # names in a sentence
 
 
 def note_batch_sizes(result: CaseResult, varied: bool) -> None:
@@ -48,7 +46,7 @@ def note_counterparts(result: CaseResult, mapping: Mapping, matching: Matching |
 
 def _with_weights(alone: Named[str, list[str]], mapping: Mapping, reference: Trace) -> dict[str, list[str]]:
     """Return by side the tensors without a counterpart, and the weights that have none or that the file ignores."""
-    of_torch = {keys.split(key)[1] for key in reference.manifest.files.get(f"high/rank-0/{keys.INITIAL}", [])}
+    of_torch = {keys.split(key)[1] for key in _initial(reference)}
     weights = [(weight.side, weight.name) for weight in mapping.unplaced]
     weights += [("torch" if name in of_torch else "keras", name) for name in mapping.ignored]
     sides = {side: [*alone[side], *(name for owner, name in weights if owner == side)] for side in SIDES}
@@ -84,10 +82,10 @@ def constants(mapping: Mapping, reference: Trace) -> list[str]:
     alone = [name for name in buffers_held if name in mapping.constants and name not in elsewhere]
     if not alone:
         return []
-    named = few(alone)
     buffers, have = (agree(len(alone), word) for word in ("buffer", "has"))
     they = "they are" if len(alone) > 1 else "it is"
-    return [f"torch's {buffers} {named} {have} no counterpart: {they} constant here, other values were not tried"]
+    which = f"torch's {buffers} {few(alone)}"
+    return [f"{which} {have} no counterpart: {they} constant here, other values were not tried"]
 
 
 def unused(mapping: Mapping) -> list[str]:
@@ -104,9 +102,14 @@ def unnamed(torch: Survey) -> list[str]:
 
 def hiding(weights: Named[str, Array]) -> list[str]:
     """Say which weights that were taken as they are hide differences which other values would show."""
+    arrays = {name: array for name, array in weights.items() if array.dtype.kind == "f"}
+    equal = [name for name, array in arrays.items() if array.size > 1 and (array == array.flat[0]).all()]
+    rows = [
+        name for name, array in arrays.items() if array.ndim > 1 and not array.any(tuple(range(1, array.ndim))).all()
+    ]
     lines = []
-    for what, hides in HIDING:
-        if names := [name for name, array in weights.items() if array.dtype.kind == "f" and hides(array)]:
+    for what, names in (("all values are equal", equal), ("whole rows are zeros", rows)):
+        if names:
             lines.append(
                 f"torch's own weights hide what others would show: {what} in {few(names)}; "
                 'run it without weights = "torch" as well'
@@ -133,29 +136,12 @@ def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
     return ["gradients were not compared: the models return whole numbers or truth values alone, which have none"]
 
 
-def _is_constant(array: Array) -> bool:
-    return array.size > 1 and bool((array == array.flat[0]).all())
-
-
-def _has_dead_row(array: Array) -> bool:
-    return array.ndim > 1 and not bool(np.any(array, axis=tuple(range(1, array.ndim))).all())
-
-
-HIDING: Final = (("all values are equal", _is_constant), ("whole rows are zeros", _has_dead_row))
-
-
 def _alone(side: str, names: list[str], what: str) -> str:
     """Say what some weights without a counterpart do; `what` is a phrase with its verb in the plural."""
     verb, _, rest = what.partition(" ")
     if len(names) > 1:
         return f"{len(names)} weights of {side} without a counterpart {what}: {few(names)}"
     return f"1 weight of {side} without a counterpart {SINGULAR[verb]} {rest}: {names[0]}"
-
-
-def few(names: list[str]) -> str:
-    """Return the names as a list in words, shortened."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 def _initial(trace: Trace) -> list[str]:

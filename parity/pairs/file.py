@@ -37,10 +37,15 @@ class PairFile(NamedTuple):
     sides: tuple[Side, ...] = ()
 
     @property
+    def pair(self) -> Pair:
+        """Return the pair's settings."""
+        assert isinstance(self.case.model, Pair)
+        return self.case.model
+
+    @property
     def has_scripts(self) -> bool:
         """Return whether the pair is of training scripts."""
-        pair = self.case.model
-        return isinstance(pair, Pair) and (is_script(pair.torch) or is_script(pair.keras))
+        return is_script(self.pair.torch) or is_script(self.pair.keras)
 
     def without_scripts(self) -> "PairFile":
         """Return the pair, or raise PairError if it is of training scripts."""
@@ -50,11 +55,9 @@ class PairFile(NamedTuple):
 
     def without_training(self, **changed: Any) -> "PairFile":
         """Return the pair without [train] and the inputs of its loss, and with other values of these fields."""
-        pair = self.case.model
-        assert isinstance(pair, Pair)
+        pair = self.pair
         inputs = {name: given for name, given in pair.inputs.items() if not (pair.train and name in pair.loss_inputs)}
-        model = msgspec.structs.replace(pair, train=None, inputs=inputs)
-        model = msgspec.structs.replace(model, **changed)
+        model = msgspec.structs.replace(pair, **{"train": None, "inputs": inputs} | changed)
         return self._replace(case=msgspec.structs.replace(self.case, model=model, steps=NO_STEPS))
 
 

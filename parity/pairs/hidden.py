@@ -16,8 +16,7 @@ is given the same on both sides. And two tensors may be equal by chance: the las
 the last step, as long as no sequence ends in padding.
 """
 
-import copy
-from collections.abc import Callable, Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -62,7 +61,7 @@ def without_one_sided(
     """
     traces = reference, candidate
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
-    slots = [_slots(trace) if has_own_optimizer(pair) else set[str]() for trace in traces]
+    slots = [_slots(trace) if has_own_optimizer(pair) else set() for trace in traces]
     untrained = [] if pair.train else _buffers_with_gradients(reference, candidate)
     hidden: dict[str, set[str]] = {}
     alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in traces}
@@ -146,10 +145,8 @@ def without_losses(trace: Trace) -> Trace:
     files = trace.manifest.files
     losses = {key for listed in files.values() for key in listed if keys.split(key)[0] == "loss"}
     stems = {name.rpartition("/")[2] for name in files}
-    changed: Trace = Hiding(trace, dict.fromkeys(stems, losses))
     kept = {name: [key for key in listed if key not in losses] for name, listed in files.items()}
-    changed.manifest = replace(trace.manifest, files=kept)
-    return changed
+    return Hiding(trace, dict.fromkeys(stems, losses)).replaced(files=kept)
 
 
 def _one_sided(
@@ -205,9 +202,7 @@ def _without_parameters(trace: Trace, names: Collection[str]) -> Trace:
     """Return the trace, with these variables no longer among its layout's parameters."""
     layout = trace.manifest.layout
     parameters = {name: held for name, held in layout.parameters.items() if name not in names}
-    changed = copy.copy(trace)
-    changed.manifest = replace(trace.manifest, layout=replace(layout, parameters=parameters))
-    return changed
+    return trace.replaced(layout=replace(layout, parameters=parameters))
 
 
 def has_own_optimizer(pair: Pair) -> bool:
@@ -274,13 +269,9 @@ def slots_in_another_form(examination: Examined, steps: int) -> set[str]:
         if tensor.kind == "optimizer_state"
         and tensor.step is not None
         and (tensor.step < steps - 1 or keys.key(keys.UPDATE, _parameter(tensor)) in examination.same)
-        and not _moves(tensor, moved)
+        # All updates are made of a slot that belongs to no parameter.
+        and not ((_parameter(tensor), tensor.replica) in moved if "." in tensor.name else moved)
     }
-
-
-def _moves(tensor: Unequal, moved: Set[tuple[str, int]]) -> bool:
-    """Return whether an update differs that is made of a slot; all are made of one that belongs to no parameter."""
-    return (_parameter(tensor), tensor.replica) in moved if "." in tensor.name else bool(moved)
 
 
 def _parameter(tensor: Unequal) -> str:

@@ -4,7 +4,6 @@ import itertools
 import shutil
 from pathlib import Path
 
-from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
@@ -32,8 +31,7 @@ def pack(file: PairFile, trace: Path) -> None:
     large = {key: array for key, array in returned.items() if _is_large(key, array)}
     keep(folder / ACTIVATIONS, [(key, array) for key, array in returned.items() if key not in large])
     keep(folder / EXCERPTS, ((key, excerpt(array)) for key, array in large.items()))
-    assert isinstance(file.case.model, Pair)
-    for name, given in file.case.model.inputs.items():
+    for name, given in file.pair.inputs.items():
         if given.npz:
             target = (inputs / given.npz).resolve()
             if inputs.resolve() not in target.parents:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from parity.config.pair import Ignore, Pair
+from parity.config.pair import Ignore
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.activations.dropping import in_training
+from parity.pairs.activations.dropping import in_training, module
 from parity.pairs.activations.layouts import given_orders, unlike_axes
 from parity.pairs.activations.matching import match
 from parity.pairs.file import PairFile
@@ -46,11 +46,12 @@ OUTSIDE: Final = (
 class Prepared(NamedTuple):
     """What preparing a pair has found.
 
-    `context` is that of Keras's job. `undecided` lists the modules whose weights could not be told apart even by
-    running.
+    `context` is that of Keras's job, `torch` the survey of torch's model. `undecided` lists the modules whose weights
+    could not be told apart even by running.
     """
 
     context: PairContext
+    torch: Survey
     undecided: list[str]
 
 
@@ -75,8 +76,7 @@ def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepar
 def _hints(file: PairFile, folder: Path) -> list[str]:
     """Return what may explain that Keras's model cannot be called, if torch's could be surveyed."""
     torch = Path(place(folder, "torch"))
-    assert isinstance(file.case.model, Pair)
-    return list(unlike_axes(file.case.model, survey.read(torch))) if (torch / survey.FILE).exists() else []
+    return list(unlike_axes(file.pair, survey.read(torch))) if (torch / survey.FILE).exists() else []
 
 
 def place(folder: Path, side: str) -> str:
@@ -130,7 +130,6 @@ def prepare_keras(
 
     Raises UsageError (UnmappedError if a weight has no counterpart) and BackendError.
     """
-    assert isinstance(file.case.model, Pair)
     surveyed = Path(place(folder, "torch"))
     if not (surveyed / survey.FILE).exists():
         raise UsageError(
@@ -141,9 +140,9 @@ def prepare_keras(
     reference = survey.read(surveyed)
     built = read(surveyed, Path(place(folder, "keras")))
     try:
-        first = propose(reference, structure[0], file.case.model, built)
+        first = propose(reference, structure[0], file.pair, built)
     except UsageError as error:  # by a rule of the user's: what is found without rules helps to write one
-        free = msgspec.structs.replace(file.case.model, weights=[], ignore=Ignore())
+        free = msgspec.structs.replace(file.pair, weights=[], ignore=Ignore())
         raise UnmappedError(str(error), propose(reference, structure[0], free, built).mapping) from None
     try:
         return _prepared(file, backend, folder, structure[0], built, torch)
@@ -162,9 +161,7 @@ def _prepared(
 
     Raises UsageError (UnmappedError if a weight has no counterpart) and BackendError.
     """
-    pair = file.case.model
-    assert isinstance(pair, Pair)
-    torch = Path(place(folder, "torch"))
+    pair, torch = file.pair, Path(place(folder, "torch"))
     reference, values = survey.read(torch), survey.activations(torch)
     last: dict[bytes, Surveyed] = {}
 
@@ -213,14 +210,14 @@ def _prepared(
     told = [*resolved.mapping.assumptions, *unlike_axes(pair, reference, keras)]
     mapping = msgspec.structs.replace(resolved.mapping, assumptions=told)
     context = PairContext(search=file.search, survey=str(torch), mapping=mapping, matching=matching)
-    return Prepared(context, resolved.undecided)
+    return Prepared(context, reference, resolved.undecided)
 
 
 def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:
     """Return the matching without the inputs of modules of whose weights Keras has a slice: its indices are others."""
     modules = {name.rpartition(".")[0] for entry in mapping.entries if entry.slice for name in entry.torch}
     matches = [
-        msgspec.structs.replace(each, inputs=None) if each.torch.partition("#")[0] in modules else each
+        msgspec.structs.replace(each, inputs=None) if module(each.torch) in modules else each
         for each in matching.matches
     ]
     fed = [each for each in matching.fed if each.torch not in modules]

@@ -18,10 +18,9 @@ def recorded_both(
     file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, summarises: bool
 ) -> dict[str, Answer]:
     """Record both sides at the same time. Raises UsageError where there is no room."""
-    size = resources.of_pair(survey.read(Path(prepared.context.survey)))
-    resources.check(file.case, size, folder, summarises=summarises)
-    jobs = {side: _job(file, side.name, folder, prepared, RUNS[side.name]) for side in backends}
-    return both({side: msgspec.structs.replace(job, summarises=summarises) for side, job in jobs.items()})
+    resources.check(file.case, resources.of_pair(prepared.torch), folder, summarises=summarises)
+    context = prepared.context
+    return both({side: _job(file, side.name, folder, context, RUNS[side.name], summarises) for side in backends})
 
 
 def are_done(answers: Mapping[str, Answer]) -> bool:
@@ -36,16 +35,14 @@ def recorded(
 
     Keras needs torch's recording in `folder`. Raises UsageError and BackendError.
     """
-    prepared = None
     if backend.name == "torch":
-        survey_torch(file, backend, folder, summarises)
+        context = survey_torch(file, backend, folder, summarises)
         draw_torch(file, backend, folder)
     else:
-        prepared = prepare_keras(file, backend, folder)
+        context = prepare_keras(file, backend, folder).context
     size = resources.of_pair(survey.read(Path(place(folder, "torch"))))
     resources.check(file.case, size, folder, runs, summarises)
-    job = _job(file, backend.name, folder, prepared, list(runs))
-    return backend.do(msgspec.structs.replace(job, summarises=summarises))
+    return backend.do(_job(file, backend.name, folder, context, runs, summarises))
 
 
 def recorded_again(file: PairFile, torch: Worker, folder: Path, own: Path, summarises: bool) -> Answer:
@@ -55,9 +52,9 @@ def recorded_again(file: PairFile, torch: Worker, folder: Path, own: Path, summa
     return torch.do(job)
 
 
-def _job(file: PairFile, side: str, folder: Path, prepared: Prepared | None, runs: list[str]) -> Job:
+def _job(file: PairFile, side: str, folder: Path, context: PairContext, runs: Sequence[str], summarises: bool) -> Job:
     """Return the recording job of one side; torch is the reference, so its job gets no mapping and no matching."""
-    context = prepared.context if prepared else PairContext(search=file.search, survey=place(folder, "torch"))
     if side == "torch":
         context = msgspec.structs.replace(context, mapping=None, matching=None)
-    return Job(case=file.case, runs=runs, folder=str((folder / side).absolute()), pair=context)
+    own = str((folder / side).absolute())
+    return Job(case=file.case, runs=list(runs), folder=own, pair=context, summarises=summarises)

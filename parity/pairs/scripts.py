@@ -90,8 +90,7 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
 
     Raises UsageError if they train in ways that cannot be compared, and BackendError if one of them fails.
     """
-    pair = file.case.model
-    assert isinstance(pair, Pair)
+    pair = file.pair
     if not file.has_scripts or pair.inputs:
         return file
     if "torch" not in [side.name for side in sides]:
@@ -137,8 +136,7 @@ def _with_keras(
 
 def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     """Add to a result what was not run of the scripts of a pair, and what their batches differ in."""
-    pair = file.case.model
-    assert isinstance(pair, Pair)
+    pair = file.pair
     if not (folder / FOLDER).exists():
         return
     torch, keras = (dict(np.load(folder / FOLDER / side / VALUES)) for side in ("torch", "keras"))

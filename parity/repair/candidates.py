@@ -7,12 +7,14 @@ all that use it; the last is the argument itself.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import libcst as cst
 
-from parity.config.pair import UNNAMED, Pair
+from parity.config.pair import UNNAMED
+from parity.core.errors import TraceError
 from parity.diagnose.arguments import Expression, Setting, changed, code, settings
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
@@ -38,18 +40,14 @@ class Port(NamedTuple):
     keras: Survey
     context: PairContext
 
-    @property
-    def pair(self) -> Pair:
-        """Return the pair's settings."""
-        assert isinstance(self.file.case.model, Pair)
-        return self.file.case.model
 
-
-def read(file: PairFile, root: Path, folder: Path) -> Port:
-    """Return what a comparison of the pair has left in `folder`. Raises TraceError."""
-    manifest = Trace(folder / "keras").manifest
-    context = PairContext(search=file.search, mapping=manifest.mapping, matching=manifest.matching)
-    return Port(root, file, survey.read(Path(place(folder, "keras"))), context)
+def read(file: PairFile, root: Path, folder: Path) -> Port | None:
+    """Return what a comparison of the pair has left in `folder`; None if it failed."""
+    with suppress(TraceError):
+        manifest = Trace(folder / "keras").manifest
+        context = PairContext(search=file.search, mapping=manifest.mapping, matching=manifest.matching)
+        return Port(root, file, survey.read(Path(place(folder, "keras"))), context)
+    return None
 
 
 def edits(cause: Cause, port: Port) -> list[Edit]:
@@ -124,9 +122,10 @@ def _unwrapped(setting: Setting) -> Iterator[Setting]:
 
 def _places(sought: _Sought, port: Port) -> Iterator[Place]:
     """Yield the places where a setting can be changed."""
-    setting, builder, kwargs = sought.setting, port.pair.keras, [*port.pair.kwargs, *port.pair.keras_kwargs]
-    pair = (port.file.path or Path()).absolute()
-    places = Places(setting, port.root, builder, kwargs, pair)
+    pair = port.file.pair
+    setting, builder, kwargs = sought.setting, pair.keras, [*pair.kwargs, *pair.keras_kwargs]
+    path = (port.file.path or Path()).absolute()
+    places = Places(setting, port.root, builder, kwargs, path)
     # A framework may make the object itself, of what stands on the user's line: a Bidirectional copies its layer.
     for line in (sought.line, *(made.source for made, _ in sought.made if not made.calls)):
         name, _, number = line.rpartition(":")
@@ -136,7 +135,7 @@ def _places(sought: _Sought, port: Port) -> Iterator[Place]:
         yield from places.of_object(made, owners)
         for level, owner in enumerate(owners):  # a layer of a library, made of an argument of a similar name
             similar = tuple(each for each in (*owner.positional, *owner.keywords) if each.endswith(setting.names))
-            outer = Places(setting._replace(names=similar), port.root, builder, kwargs, pair)
+            outer = Places(setting._replace(names=similar), port.root, builder, kwargs, path)
             yield from outer.of_object(owner, owners[level + 1 :]) if similar else []
 
 

@@ -4,7 +4,7 @@ import difflib
 import io
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,11 +132,6 @@ def diff_of(root: Path, changed: Mapping[Path, bytes], reasons: Sequence[str]) -
         # As lines of a stream, which only a newline ends: str.splitlines would take a form feed for one as well.
         before, after = (list(io.StringIO(text.decode())) for text in ((root / path).read_bytes(), content))
         names = f"a/{path.as_posix()}", f"b/{path.as_posix()}"
-        lines += _marked(difflib.unified_diff(before, after, *names, n=CONTEXT))
+        for line in difflib.unified_diff(before, after, *names, n=CONTEXT):
+            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return "".join(lines)
-
-
-def _marked(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the lines of a diff, with a note after one that has no end."""
-    for line in lines:
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

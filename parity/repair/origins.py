@@ -280,8 +280,5 @@ def _assigned(source: Source, name: str, within: cst.ClassDef | None = None) -> 
 def insertion(scope: Scope, name: str) -> Place:
     """Return the place behind a call's last argument, for a further one."""
     source, call = scope.source, scope.call
-    if call.args:
-        end = source.span(call.args[-1]).end
-        return Place(source.path, Span(end, end), f", {name}={{}}")
-    end = source.span(call).end - 1
-    return Place(source.path, Span(end, end), f"{name}={{}}")
+    end = source.span(call.args[-1]).end if call.args else source.span(call).end - 1
+    return Place(source.path, Span(end, end), f"{', ' if call.args else ''}{name}={{}}")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.diagnose.arguments import code
@@ -141,10 +140,10 @@ class _Guilty:
     """
 
     def __init__(self, file: PairFile, first: Divergence, folder: Path) -> None:
-        assert isinstance(file.case.model, Pair) and first.step is not None
+        assert first.step is not None
         if file.has_scripts:
             raise UsageError("a training script builds no module alone")
-        self.file, self.pair, self.step = file, file.case.model, first.step
+        self.file, self.pair, self.step = file, file.pair, first.step
         self.module, _, number = first.name.partition("#")
         self.leaf = int(number or 0)
         self.traces = {side: Trace(folder / side) for side in ("torch", "keras")}

@@ -7,14 +7,12 @@ left to try.
 
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from parity.config.pair import Pair
-from parity.core.errors import TraceError, UsageError
+from parity.core.errors import UsageError
 from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
@@ -74,7 +72,7 @@ class Repairing:
 
         Raises UsageError if the diff cannot be written.
         """
-        state = State({}, {}, result, self._port(self.file, self.root, folder))
+        state = State({}, {}, result, candidates.read(self.file, self.root, folder))
         while (wishes := self._wishes(state)) and self._trials < MOST_TRIALS:
             state = self._improved(state, wishes)
         try:
@@ -83,12 +81,6 @@ class Repairing:
             raise UsageError(f"--repair: {diff} cannot be written: {error.strerror}") from None
         left = list(self._left(state))
         return Repair(file=str(diff), root=str(self.root), verdict=state.result.verdict, edits=self.tried, left=left)
-
-    def _port(self, file: PairFile, at: Path, folder: Path) -> Port | None:
-        """Return what a comparison has left; None if it failed."""
-        with suppress(TraceError):
-            return candidates.read(file, at, folder)
-        return None
 
     def _wishes(self, state: State) -> list[Wish]:
         """Return for each cause the first edit that was not refused, each edit once."""
@@ -142,7 +134,7 @@ class Repairing:
             result = CaseResult(case=self.file.case.name, verdict="error", reason=str(error))
         result.reason = result.reason.replace(f"{folder / 'copy'}/", "")
         decision = decide(state.result, result, set().union(*(wish.keys for wish in wishes)))
-        after = State(changed, arguments, result, self._port(file, folder / "copy", folder / "traces"))
+        after = State(changed, arguments, result, candidates.read(file, folder / "copy", folder / "traces"))
         shutil.rmtree(folder / "traces", ignore_errors=True)  # the next trial may need the disk space
         return after, decision
 
@@ -198,20 +190,18 @@ def _identity(edit: Edit, cause: Cause) -> Identity:
 
 def root(file: PairFile) -> Path:
     """Return the folder of the user's that Keras's module is imported from."""
-    assert isinstance(file.case.model, Pair)
-    top = file.case.model.keras.partition(":")[0].partition(".")[0]
+    top = file.pair.keras.partition(":")[0].partition(".")[0]
     homes = (folder for folder in map(Path, file.search) if (folder / top).is_dir() or (folder / f"{top}.py").is_file())
     return next(homes, Path(file.search[0]))
 
 
 def moved(file: PairFile, old: Path, new: Path, arguments: dict[str, Any]) -> PairFile:
     """Return the pair with the copy of its folder in place of the folder, and further arguments for Keras's builder."""
-    assert isinstance(file.case.model, Pair)
 
     def there(path: Path) -> Path:
         return new / path.relative_to(old) if path.is_relative_to(old) else path
 
-    model = msgspec.structs.replace(file.case.model, keras_kwargs={**file.case.model.keras_kwargs, **arguments})
+    model = msgspec.structs.replace(file.pair, keras_kwargs=file.pair.keras_kwargs | arguments)
     search = [str(there(Path(folder))) for folder in file.search]
     path = there(file.path.absolute()) if file.path else None
     return file._replace(case=msgspec.structs.replace(file.case, model=model), search=search, path=path)

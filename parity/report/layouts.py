@@ -1,6 +1,7 @@
 """The table of --layout: both device layouts of a case side by side."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +11,8 @@ from parity.layout.compare import flows
 from parity.layout.declared import MAPPINGS
 from parity.trace.layout import Layout
 
+T = TypeVar("T")
+
 
 def show(case: str, sides: dict[str, Layout], console: Console) -> None:
     """Print a row for each parameter, optimizer slot, module, transfer and collective that either side has."""
@@ -17,7 +20,9 @@ def show(case: str, sides: dict[str, Layout], console: Console) -> None:
     table = Table(title=f"{case}: device layouts", box=None, padding=(0, 1, 0, 0), title_justify="left")
     for heading in ("", *sides):
         table.add_column(heading, overflow="fold")
-    table.add_row("devices", *("\n".join(_numbered(layout.devices)) for layout in layouts))
+    table.add_row(
+        "devices", *("\n".join(f"{n} = {name}" for n, name in enumerate(layout.devices)) for layout in layouts)
+    )
     for row in _rows(layouts):
         table.add_row(*row)
     console.print()
@@ -28,27 +33,16 @@ def _rows(layouts: list[Layout]) -> Iterator[list[str]]:
     """Yield the label of each row, with a cell for each side."""
     for aspect in MAPPINGS:
         held = [getattr(layout, aspect) for layout in layouts]
-        for name in dict.fromkeys(name for mapping in held for name in mapping):
-            yield [f"{aspect}: {name}", *(_devices(mapping.get(name)) for mapping in held)]
-    for name in dict.fromkeys(name for layout in layouts for name in layout.shards):
-        yield [f"shards: {name}", *(_elements(layout.shards.get(name)) for layout in layouts)]
-    sizes = [flows(layout) for layout in layouts]
-    for label in dict.fromkeys(label for of_side in sizes for label in of_side):
-        yield [label, *(_bytes(of_side.get(label)) for of_side in sizes)]
+        yield from _by_name(f"{aspect}: ", held, lambda devices: ", ".join(map(str, devices)))
+    shards = [layout.shards for layout in layouts]
+    yield from _by_name(
+        "shards: ", shards, lambda sizes: f"{' + '.join(map(str, sizes))} {agree(sum(sizes), 'element')}"
+    )
+    yield from _by_name("", list(map(flows, layouts)), lambda size: count(size, "byte"))
     yield ["replicas", *(str(layout.replicas) for layout in layouts)]
 
 
-def _bytes(size: int | None) -> str:
-    return "-" if size is None else count(size, "byte")
-
-
-def _elements(sizes: list[int] | None) -> str:
-    return "-" if sizes is None else f"{' + '.join(map(str, sizes))} {agree(sum(sizes), 'element')}"
-
-
-def _devices(devices: list[int] | None) -> str:
-    return "-" if devices is None else ", ".join(map(str, devices))
-
-
-def _numbered(devices: list[str]) -> list[str]:
-    return [f"{number} = {name}" for number, name in enumerate(devices)]
+def _by_name(label: str, held: Sequence[Mapping[str, T]], said: Callable[[T], str]) -> Iterator[list[str]]:
+    """Yield a row for each name that either side holds something by, with "-" where a side holds nothing."""
+    for name in dict.fromkeys(name for of_side in held for name in of_side):
+        yield [f"{label}{name}", *(said(of_side[name]) if name in of_side else "-" for of_side in held)]

@@ -50,9 +50,8 @@ class BuiltIn(Subject):
         ]
         if not messages:
             return None
-        result = CaseResult(case=self.case.name, verdict="error", reason="\n".join(messages))
-        result.error = error_kind(answers.values())
-        return result
+        kind = error_kind(answers.values())
+        return CaseResult(case=self.case.name, verdict="error", error=kind, reason="\n".join(messages))
 
     def _judged(self, own: Task, single: Task | None, alone: Mapping[str, Answer], report: Report) -> CaseResult:
         """Return the verdict on what both sides have recorded. Raises TraceError."""
@@ -74,16 +73,15 @@ class BuiltIn(Subject):
     def _on_torch_alone(self, trace: Trace, against: Against, obstacle: str) -> CaseResult:
         """Return the result of a case that has no counterpart in Keras: torch against its own single device."""
         layout = trace.manifest.layout
-        result = CaseResult(
+        return CaseResult(
             case=self.case.name,
             verdict="skipped" if against.skipped else against.verdict,
             reason=against.skipped or against.reason,
             checks={"layout": LayoutCheck(verdict="skipped", sides={trace.backend: layout})},
             against_single={trace.backend: against, "keras": Against(skipped=obstacle)},
             devices={trace.backend: layout.devices},
+            not_compared=[f"keras is skipped, torch is compared with its own single device alone: {obstacle}"],
         )
-        result.not_compared.append(f"keras is skipped, torch is compared with its own single device alone: {obstacle}")
-        return result
 
     def _against(self, trace: Trace, single: Task | None, alone: Mapping[str, Answer]) -> Against:
         """Compare one side's distributed training with its training on a single device, whose answers are `alone`."""

@@ -5,7 +5,6 @@ variations of the inputs, a second look at tensors of which there are only summa
 so.
 """
 
-import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -76,7 +75,7 @@ def judged_by(
     candidate = Trace(own)
     if report:
         note_environment([reference, candidate], report)
-    result = _judged(_with_case(reference, case), candidate, search)
+    result = _judged(reference.replaced(case=case), candidate, search)
     result.case, result.seconds = case.name, {side.name: round(answer.seconds, 3)}
     result.not_compared += _left_out(file, head)
     return result
@@ -138,14 +137,6 @@ def _recorded(pair: PairFile, side: Worker, folder: Path, own: Path) -> Answer:
     if side.name == "keras":
         return recorded(pair, side, folder, RUNS[side.name], summarises=True)
     return recorded_again(pair, side, folder, own, summarises=True)
-
-
-def _with_case(trace: Trace, case: Case) -> Trace:
-    """Return a trace as that of a case whose other half is another."""
-    renamed = copy.copy(trace)
-    renamed.case = case
-    renamed.manifest = msgspec.structs.replace(trace.manifest, case=case)
-    return renamed
 
 
 def _left_out(file: Path, head: Head) -> Iterator[str]:

@@ -5,10 +5,11 @@ no paths), so that two such manifests are equal byte by byte. It is written last
 a folder without a manifest is a recording that did not finish.
 """
 
+import copy
 import os
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -91,6 +92,13 @@ class Trace:
     def replicas(self) -> int:
         """Return the number of replicas of the model that were trained."""
         return len(self.manifest.replicas)
+
+    def replaced(self, **fields: Any) -> Self:
+        """Return the same recording with other fields of its manifest."""
+        trace = copy.copy(self)
+        trace.manifest = msgspec.structs.replace(self.manifest, **fields)
+        trace.case = trace.manifest.case
+        return trace
 
     def stems(self, run: str) -> list[str]:
         """Return the stems of a run's files: the initial state, then the steps."""

@@ -33,9 +33,6 @@ class Scripted(Repairing):
         )
         self.known, self.ends, self.order = known, ends, []
 
-    def _port(self, *_: Any) -> Any:
-        return self
-
     def _try(self, state: Any, wishes: Any) -> Any:
         self._trials += 1
         lines = tuple(wish.edit.line for wish in wishes)
@@ -55,6 +52,7 @@ def scripted(tmp_path: Path, monkeypatch):
 
     def run(known: dict[str, list[Edit]], ends: dict[tuple[int, ...], Decision]) -> tuple[Any, Any]:
         it = Scripted(known, ends, tmp_path)
+        monkeypatch.setattr(candidates, "read", lambda *_: it)
         causes = [cause for cause in (A, B) if cause.id in known]
         result = CaseResult(case="pair/b", verdict="diverged", causes=causes)
         return it, it.run(result, tmp_path, tmp_path / "it.diff")

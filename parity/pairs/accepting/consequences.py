@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from parity.config.pair import Expect
+from parity.core.groups import by_key
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.accepting.evidence import Evidence
 from parity.results import Cause
@@ -35,7 +36,7 @@ class Consequences:
     def __init__(self, examined: Examined, causes: list[tuple[Cause, Expect | None]], evidence: Evidence) -> None:
         self.places = {cause.where for cause, by in causes if by and by.names_cause}
         self._examined, self._causes, self._evidence = examined, causes, evidence
-        self._proportion = Proportion(examined.unequal, evidence)
+        self.proportion = Proportion(examined.unequal, evidence)
         self._replayed: dict[tuple[str, int], bool] = {}
 
     def follow(self, tensor: Unequal) -> bool:
@@ -52,7 +53,7 @@ class Consequences:
         if self.is_sum_of_outputs(tensor):
             return True
         if tensor.kind in FORWARD:
-            return self._is_recomputed(tensor) or self._proportion.holds_forward(tensor)
+            return self._is_recomputed(tensor) or self.proportion.holds_forward(tensor)
         return self.is_replayed(tensor) or any(self._moves(earlier, tensor) for earlier in self._examined.unequal)
 
     def may_follow(self, tensor: Unequal) -> bool:
@@ -133,7 +134,7 @@ class Consequences:
 
     def _moves(self, earlier: Unequal, tensor: Unequal) -> bool:
         """Return whether an unequal tensor has a part in a gradient, or in what the optimizer makes of it."""
-        now, then = (-1 if unequal.step is None else unequal.step for unequal in (tensor, earlier))
+        now, then = _step(tensor), _step(earlier)
         if tensor.kind == "gradient":
             return (then == now and earlier.kind in (*OF_MODULES, "loss")) or (
                 then < now and earlier.kind == "parameter"
@@ -179,10 +180,7 @@ class Proportion:
 
     def __init__(self, unequal: list[Unequal], evidence: Evidence) -> None:
         self._unequal, self._evidence = unequal, evidence
-        self._gradients: dict[str, list[Unequal]] = {}
-        for tensor in unequal:
-            if tensor.kind == "gradient":
-                self._gradients.setdefault(tensor.name, []).append(tensor)
+        self._gradients = by_key((tensor.name, tensor) for tensor in unequal if tensor.kind == "gradient")
         self._forward: dict[int, float] = {}
 
     def holds(self, tensor: Unequal) -> bool:
@@ -216,7 +214,8 @@ class Proportion:
         step = _step(tensor)
         if tensor.kind == "gradient":
             if step not in self._forward:
-                self._forward[step] = self._largest(self._in_forward(step)) or self._largest(self._losses(step))
+                losses = (each for each in self._unequal if each.kind == "loss" and _step(each) == step)
+                self._forward[step] = self._largest(self._in_forward(step)) or self._largest(losses)
             return self._forward[step]
         name = tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
         return self._largest(gradient for gradient in self._gradients.get(name, ()) if _step(gradient) <= step)
@@ -232,9 +231,6 @@ class Proportion:
         last = max((_step(tensor) for tensor in modules if _step(tensor) <= step), default=None)
         yield from (tensor for tensor in modules if _step(tensor) == last)
         yield from (tensor for tensor in self._unequal if tensor.kind == "parameter" and _step(tensor) < step)
-
-    def _losses(self, step: int) -> Iterable[Unequal]:
-        return (tensor for tensor in self._unequal if tensor.kind == "loss" and _step(tensor) == step)
 
     def _largest(self, tensors: Iterable[Unequal]) -> float:
         sizes = (self._evidence.size(tensor) for tensor in tensors)

@@ -12,7 +12,6 @@ from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Matching
 from parity.verdict import kernel
-from parity.verdict.kernel import Runs
 from parity.verdict.rule import Rule
 from parity.verdict.steps import Step, is_whole
 from parity.verdict.traces import Unequal, side_names
@@ -75,8 +74,7 @@ class Evidence:
         matching = self._traces[1].manifest.matching
         if self._is_evaluation(tensor):
             return matching is not None and _was_among(matching.equal, tensor, matching)
-        earlier = (keys.step_of(stem) for stem in self._before(tensor))
-        return any(step is not None and tensor._replace(step=step) not in self._unequal for step in earlier)
+        return any(True for _ in self._earlier_matches(tensor))
 
     def was_hidden(self, tensor: Unequal) -> bool:
         """Return whether float32 has not seen, in the same mode before, what both sides compute differently there."""
@@ -98,14 +96,13 @@ class Evidence:
 
     def moved_alike_before(self, tensor: Unequal) -> bool:
         """Return whether a tensor was a match in an earlier step without being all zeros."""
+        sizes = map(self.size, self._earlier_matches(tensor))
+        return any(size is not None and size.scale for size in sizes)
+
+    def _earlier_matches(self, tensor: Unequal) -> Iterator[Unequal]:
+        """Yield the same tensor in the earlier steps in which it was a match."""
         earlier = (tensor._replace(step=keys.step_of(stem)) for stem in self._before(tensor))
-        return any(
-            before.step is not None
-            and before not in self._unequal
-            and (size := self.size(before)) is not None
-            and size.scale
-            for before in earlier
-        )
+        return (each for each in earlier if each.step is not None and each not in self._unequal)
 
     def size(self, tensor: Unequal) -> Size | None:
         """Return how large a difference is; None if no number says so, as for another shape or whole numbers."""
@@ -117,16 +114,13 @@ class Evidence:
         step, key = self._step(keys.step_file(tensor.step)), self._key(tensor)
         if step.mismatch(key, side_names(*self._traces)) or is_whole(step.reference_high[key]):
             return None
-        spread = kernel.measure(self._runs(tensor, step, key))
+        # Of an update, that is the change since the last step that recorded the parameter.
+        earlier = list(self._before(tensor)) if tensor.kind == keys.UPDATE else []
+        spread = kernel.measure(step.changes(key, self._step(earlier[-1])) if earlier else step.runs(key))
         if not spread.same_nonfinite:
             return None
         bits = self._rule.high(spread).bits
         return Size(spread.difference, self._rule.needed - bits if bits is not None else 0.0, spread.scale)
-
-    def _runs(self, tensor: Unequal, step: Step, key: str) -> Runs:
-        """Return the runs to measure: for an update, the change since the last step that recorded the parameter."""
-        earlier = list(self._before(tensor)) if tensor.kind == keys.UPDATE else []
-        return step.changes(key, self._step(earlier[-1])) if earlier else step.runs(key)
 
     def _before(self, tensor: Unequal) -> Iterator[str]:
         """Yield the stems of the earlier steps' files that hold the tensor, the latest last."""

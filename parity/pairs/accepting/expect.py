@@ -6,7 +6,6 @@ docs/accepting.md says which tensors follow from an accepted cause.
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,7 +13,7 @@ from parity.config.pair import UNKNOWN, Expect
 from parity.core.errors import nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
-from parity.pairs.accepting.consequences import FORWARD, Consequences, Proportion, cause_places
+from parity.pairs.accepting.consequences import FORWARD, Consequences, cause_places
 from parity.pairs.accepting.evidence import Evidence
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
@@ -35,7 +34,6 @@ class Accepted:
         self.examined, self.expected, self.evidence = examined, expected, evidence
         self.causes = [(cause, self._accepting(cause)) for cause in examined.result.causes]
         self.consequences = Consequences(examined, self.causes, evidence)
-        self.proportion = Proportion(examined.unequal, evidence)
 
     def occurs(self, expected: Expect) -> bool:
         """Return whether the case has a difference that an expectation names, however large."""
@@ -85,23 +83,20 @@ class Accepted:
         """Return whether it can be told if an accepted tensor hides a fault."""
         if tensor.kind in FORWARD or self._is_within(tensor) or self.consequences.is_at_cause(tensor):
             return True
-        return self.consequences.is_replayed(tensor) or self.proportion.holds(tensor)
+        return self.consequences.is_replayed(tensor) or self.consequences.proportion.holds(tensor)
 
     def apart(self, tensor: Unequal) -> str:
         """Describe how far apart a tensor is, and how far what it is computed from."""
         size = self.evidence.size(tensor)
         origin = "the forward pass" if tensor.kind == "gradient" else "its gradient"
         apart = f"differs by {size.relative:.1e} of its largest value" if size else "differs"
-        return f"{apart}, behind a difference of {self.proportion.before(tensor):.1e} in {origin}"
+        return f"{apart}, behind a difference of {self.consequences.proportion.before(tensor):.1e} in {origin}"
 
-    def sizes(self) -> list[Cause]:
-        """Return what is accepted by its size alone, one entry in the form of a cause for each expectation."""
-        causes = []
+    def sizes(self) -> Iterator[Cause]:
+        """Yield what is accepted by its size alone, one entry in the form of a cause for each expectation."""
         for expected in self.expected:
-            covered = [tensor for tensor in self.examined.unequal if _covers(expected, tensor)]
-            if covered and not expected.names_cause:
-                causes.append(Cause(id=UNKNOWN, where=covered[0].name, reason=expected.reason))
-        return causes
+            if first := next((tensor for tensor in self.examined.unequal if _covers(expected, tensor)), None):
+                yield Cause(id=UNKNOWN, where=first.name, reason=expected.reason)
 
     def explains(self, finding: Finding) -> bool:
         """Return whether a finding reports the noise that an accepted cause makes in the low runs."""
@@ -119,16 +114,13 @@ class Accepted:
         An expectation that names the cause decides. Without one, the cause is accepted if all tensors at its place
         are within expected sizes.
         """
-        named = [expected for expected in self.expected if _names(expected, cause)]
-        if named:
-            return next((expected for expected in named if self._is_small(expected, cause)), None)
         tensors = self._at(cause)
+        named = [expected for expected in self.expected if _names(expected, cause)]
+        small = (each for each in named if not each.has_size or all(self._fits(each, tensor) for tensor in tensors))
+        if named:
+            return next(small, None)
         covered = bool(tensors) and all(map(self._is_within, tensors))
         return next((expected for expected in self.expected if covered and _covers(expected, tensors[0])), None)
-
-    def _is_small(self, expected: Expect, cause: Cause) -> bool:
-        """Return whether the tensors at a cause's place are within the expected size, if one is given."""
-        return not expected.has_size or all(self._fits(expected, tensor) for tensor in self._at(cause))
 
     def _at(self, cause: Cause) -> list[Unequal]:
         """Return the unequal tensors at the place of a cause."""
@@ -172,7 +164,10 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
     if undecidable := [tensor for tensor in examined.unequal if not accepted.is_decidable(tensor)]:
         _report_undecidable(result, undecidable, accepted)
         return
-    result.verdict, result.first_divergence = _verdict(result), None
+    # Accepting differences does not settle a check that could not be judged.
+    checks = [check for check in result.checks.values() if isinstance(check, Check)]
+    is_open = any(check.verdict == "inconclusive" for check in checks)
+    result.verdict, result.first_divergence = "inconclusive" if is_open else "match", None
     result.findings = [finding for finding in result.findings if not accepted.explains(finding)]
     result.reason = "; ".join(dict.fromkeys(f"accepted: {cause.reason}" for cause in result.expected))
     result.not_compared += accepted.not_compared()
@@ -200,20 +195,11 @@ def left_over(examined: Examined, expected: list[Expect], evidence: Evidence) ->
 def _left(tensor: Unequal, evidence: Evidence) -> Divergence:
     """Return a difference that no accepted cause explains."""
     size = evidence.size(tensor)
-    apart = (
-        f"{size.difference:.1e} apart in float64, {size.relative:.1e} of the largest value" if size else "it differs"
-    )
-    bits = evidence.needed - size.missing if size else None
+    apart, bits = "it differs", None
+    if size:
+        apart = f"{size.difference:.1e} apart in float64, {size.relative:.1e} of the largest value"
+        bits = evidence.needed - size.missing
     return _divergence(tensor, f"{apart}, and this follows from nothing accepted or inherent", bits)
-
-
-def _verdict(result: CaseResult) -> Any:
-    """Return the verdict of a case whose differences are all accepted.
-
-    Accepting differences does not settle a check that could not be judged: the case stays `inconclusive` then.
-    """
-    checks = [check for check in result.checks.values() if isinstance(check, Check)]
-    return "inconclusive" if any(check.verdict == "inconclusive" for check in checks) else "match"
 
 
 def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:

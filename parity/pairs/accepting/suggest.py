@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from parity.config.pair import UNNAMED, Expect
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
+from parity.core.groups import grouped
 from parity.pairs.activations.values import SAME, Tensor, fit
 from parity.pairs.causes.pair_causes import VALUES
 from parity.pairs.untrained.random_tables import DISTRIBUTION
@@ -92,9 +93,9 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     if result.verdict == "match":
         return []
     return [
-        Suggestion(why=_why(cause), toml=_section(cause, where))
-        for cause, places in _alike(named)
-        for where in _globs(places, modules)
+        Suggestion(why=_why(alike[0]), toml=_section(alike[0], where))
+        for alike in grouped(named, lambda cause: (cause.id, _sides(cause))).values()
+        for where in _globs(dict.fromkeys(cause.where for cause in alike), modules)
     ]
 
 
@@ -110,10 +111,8 @@ def loading(result: CaseResult, mapping: Mapping) -> list[Suggestion]:
 
 def _why(cause: Cause) -> str:
     """Return the reason to accept a cause, or say that the port can perhaps be mended."""
-    return (
-        INHERENT.get(cause.id)
-        or f"{_sides(cause)}: change the port if it can be set to do what torch does, or accept the difference"
-    )
+    mend = "change the port if it can be set to do what torch does, or accept the difference"
+    return INHERENT.get(cause.id) or f"{_sides(cause)}: {mend}"
 
 
 def _section(cause: Cause, where: str) -> str:
@@ -127,21 +126,9 @@ def _sides(cause: Cause) -> str:
     return ", ".join(f"{name} {value}" for name, value in cause.sides.items() if value is not None) or cause.evidence
 
 
-def _alike(causes: list[Cause]) -> Iterator[tuple[Cause, list[str]]]:
-    """Group the causes that say the same; yield the first of each group with the places of all."""
-    groups: dict[tuple[str, str], list[Cause]] = {}
-    for cause in causes:
-        groups.setdefault((cause.id, _sides(cause)), []).append(cause)
-    for group in groups.values():
-        yield group[0], list(dict.fromkeys(cause.where for cause in group))
-
-
-def _globs(paths: list[str], modules: Collection[str]) -> Iterator[str]:
+def _globs(paths: Iterable[str], modules: Collection[str]) -> Iterator[str]:
     """Yield globs that match these places and no other module; places that differ only in numbers share a glob."""
-    groups: dict[str, list[str]] = {}
-    for path in paths:
-        groups.setdefault(re.sub(r"\d+", "*", glob.escape(path)), []).append(path)
-    for pattern, group in groups.items():
+    for pattern, group in grouped(paths, lambda path: re.sub(r"\d+", "*", glob.escape(path))).items():
         fitting = {module for module in modules if fnmatchcase(module, pattern)}
         if len(group) > 1 and fitting <= set(group):
             yield pattern
@@ -160,12 +147,8 @@ def accept(path: Path, suggested: list[Suggestion]) -> str:
     try:
         text = target.read_bytes().decode("utf-8")
         existing = _sections(text)
-        new = [
-            suggestion
-            for suggestion in suggested
-            if not all(section in existing for section in _sections(suggestion.toml))
-        ]
-        added = "\n".join(suggestion.toml for suggestion in new)
+        tomls = [each.toml for each in suggested]
+        added = "\n".join(toml for toml in tomls if not all(section in existing for section in _sections(toml)))
         if added:
             newline = "\r\n" if "\r\n" in text else "\n"
             whole = text.rstrip("\r\n") + newline * 2 + added.replace("\n", newline)

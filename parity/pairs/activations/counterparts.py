@@ -2,7 +2,8 @@
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -80,25 +81,21 @@ class Correspondence(NamedTuple):
     by: By
 
 
+@dataclass
 class Counterparts:
     """What corresponds so far; `torch` and `keras` are all tensors but those of the whole models.
 
     `given` are orders of axes that the pair's file gives to the models' inputs, from Keras's axes to torch's.
     """
 
-    def __init__(
-        self,
-        torch: Sequence[ModuleOutput],
-        keras: Sequence[ModuleOutput],
-        outputs_apart: float,
-        given: Sequence[Order] = (),
-    ) -> None:
-        self.torch, self.keras, self._given = torch, keras, given
-        self.matched: dict[int, Correspondence] = {}
-        self.taken: set[int] = set()
-        self._orders: dict[tuple[int, int], list[tuple[int, Order]]] = {}
-        self.outputs_apart = outputs_apart
-        self.fits: dict[tuple[bytes, Shape, bytes, Shape], Fit | None] = {}
+    torch: Sequence[ModuleOutput]
+    keras: Sequence[ModuleOutput]
+    outputs_apart: float
+    given: Sequence[Order] = ()
+    matched: dict[int, Correspondence] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    fits: dict[tuple[bytes, Shape, bytes, Shape], Fit | None] = field(default_factory=dict)
+    _orders: dict[tuple[int, int], list[tuple[int, Order]]] = field(default_factory=dict)
 
     def add(self, torch: ModuleOutput, keras: ModuleOutput, fit: Fit, by: By) -> None:
         """Record that two tensors correspond; neither can get another counterpart."""
@@ -116,10 +113,8 @@ class Counterparts:
         """Return the order of axes: by values, else by what the layers tell, else that of equal tensors nearby."""
         shapes = torch.tensor.shape, keras.tensor.shape
         known = order_by_channels(torch.channels, keras.channels, shapes)
-        likely = [
-            *self.usual(keras, torch.tensor.shape),
-            *(order for order in self._given if len(order) == len(shapes[1])),
-        ]
+        given = [order for order in self.given if len(order) == len(shapes[1])]
+        likely = [*self.usual(keras, torch.tensor.shape), *given]
         return fit(torch.tensor, keras.tensor, known, likely)
 
     def fit_once(self, torch: ModuleOutput, keras: ModuleOutput) -> Fit | None:
@@ -134,12 +129,8 @@ class Counterparts:
         """Return the order of axes of the nearest tensor that is the same and has these ranks, if there is one."""
         near = self._orders.get((len(keras.tensor.shape), len(shape)), [])
         position = bisect_left(near, (keras.number, ()))
-        nearest = min(
-            near[max(position - 1, 0) : position + 1],
-            key=lambda numbered_order: abs(numbered_order[0] - keras.number),
-            default=None,
-        )
-        return [nearest[1]] if nearest else []
+        around = sorted(near[max(position - 1, 0) : position + 1], key=lambda numbered: abs(numbered[0] - keras.number))
+        return [order for _, order in around[:1]]
 
     def anchors(self) -> list[Correspondence]:
         """Return the longest run of pairs that do not cross, in order."""
@@ -162,9 +153,10 @@ class Counterparts:
         """Return, for each tensor of torch and of Keras, the number of the gap between two anchors that it is in."""
         anchors = self.anchors()
         torch, keras = [pair.torch.number for pair in anchors], [pair.keras.number for pair in anchors]
-        return [bisect_left(torch, output.number) for output in self.torch], [
-            bisect_left(keras, output.number) for output in self.keras
-        ]
+        return (
+            [bisect_left(torch, output.number) for output in self.torch],
+            [bisect_left(keras, output.number) for output in self.keras],
+        )
 
     def died_out(self, torch: ModuleOutput, apart: float) -> bool:
         """Return whether a difference is no longer seen after a tensor.
@@ -208,7 +200,8 @@ def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, a
     """Return a side's tensors but those of the whole model; `alike` says that both sides draw masks alike."""
     random = {module.path for module in survey.modules if drops(module)}
     modules = {module.path: module for module in survey.modules}
-    fused = {module.path for module in survey.modules if "activation" in module.facts and _is_plain(module.kind)}
+    plain = [module for module in survey.modules if module.kind in PLAIN or "conv" in module.kind]
+    fused = {module.path for module in plain if "activation" in module.facts}
     separator = SEPARATORS[survey.side]
     parents = {ancestor for path in modules for ancestor in ancestors(path, separator)}
     owners = left_out(survey, mapping) | owned(survey, mapping)
@@ -234,15 +227,11 @@ def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, a
     ]
 
 
-def _is_plain(kind: str) -> bool:
-    return kind in PLAIN or "conv" in kind
-
-
 def is_output(key: str) -> bool:
     """Return whether a key is that of an output of the whole model: (model), (model)#1 or (model).name."""
     return key == MODEL or key.startswith((f"{MODEL}#", f"{MODEL}."))
 
 
-def outputs(keys: Iterable[str]) -> list[str]:
-    """Return those keys that are outputs of the whole model."""
-    return [key for key in keys if is_output(key)]
+def outputs(survey: Survey) -> list[str]:
+    """Return the keys of the outputs of the whole model."""
+    return [seen.key for seen in survey.outputs if is_output(seen.key)]

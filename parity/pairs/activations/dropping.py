@@ -9,9 +9,11 @@ side: then the first call of one side is not that of the other.
 """
 
 from collections import Counter
+from itertools import accumulate
 
 from msgspec.structs import replace
 
+from parity.core.groups import by_key
 from parity.pairs.activations.counterparts import drops
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.runtime.survey import Survey
@@ -94,9 +96,6 @@ def _varying(survey: Survey) -> set[str]:
 
 def _times(survey: Survey, steady: set[str]) -> dict[str, list[int]]:
     """Return, by module, how many `steady` tensors were returned in training before each of its tensors."""
-    times: dict[str, list[int]] = {}
-    count = 0
-    for key in survey.rehearsal.drawn:
-        times.setdefault(module(key), []).append(count)
-        count += key in steady
-    return times
+    drawn = list(survey.rehearsal.drawn)
+    before = accumulate((key in steady for key in drawn), initial=0)
+    return by_key((module(key), count) for key, count in zip(drawn, before, strict=False))

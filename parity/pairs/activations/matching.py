@@ -23,6 +23,7 @@ from parity.pairs.activations.counterparts import (
     module_outputs,
     outputs,
 )
+from parity.pairs.activations.dropping import module
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
@@ -62,17 +63,15 @@ def match(
     output_matches = _output_matches(output_keys, torch, keras_values)
     apart = outputs_apart(torch, torch_values, keras_values)
     alike = drawn_alike(torch, keras)
-    torch_outputs, keras_outputs = (
-        module_outputs(torch, torch_values, mapping, alike),
-        module_outputs(keras, keras_values, mapping, alike),
-    )
-    state = Counterparts(torch_outputs, keras_outputs, apart, given)
+    sides = (torch, torch_values), (keras, keras_values)
+    ours, theirs = (module_outputs(survey, values, mapping, alike) for survey, values in sides)
+    state = Counterparts(ours, theirs, apart, given)
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
     reordered = _reordered(mapping)
     matches = _matches(state, torch, keras, reordered)
-    told = {each.torch.partition("#")[0] for each in matches if each.inputs is not None} | reordered
+    told = {module(each.torch) for each in matches if each.inputs is not None} | reordered
     distances = {pair.torch.key: pair.fit.distance for pair in state.matched.values()}
     distances |= {each.torch: _apart(torch_values[each.torch], keras_values[each.keras]) for each in output_matches}
     return Matching(
@@ -111,7 +110,7 @@ def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Ma
 
 def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: dict[str, Array]) -> float:
     """Return the largest distance between the outputs of the whole models; infinite if an output is missing."""
-    keys = outputs(seen.key for seen in torch.outputs)
+    keys = outputs(torch)
     if not keys or not set(keys) <= set(torch_values) & set(keras_values):
         return math.inf
     tensors = (Tensor(torch_values[key]) for key in keys)
@@ -130,7 +129,7 @@ def _outputs(torch: Survey, keras: Survey) -> list[str]:
 
     Raises UsageError if one model does not return what the other does.
     """
-    torch_keys, keras_keys = (outputs(seen.key for seen in survey.outputs) for survey in (torch, keras))
+    torch_keys, keras_keys = outputs(torch), outputs(keras)
     for expected, returned, side in ((torch_keys, keras_keys, "Keras"), (keras_keys, torch_keys, "torch")):
         if missing := [key for key in expected if key not in returned]:
             raise UsageError(
@@ -231,9 +230,9 @@ def _inputs(
         return None
     shape, keras_shape = tuple(torch_shapes[0]), tuple(keras_shapes[0])
     # The order of the layer's output; that of an earlier tensor of the same shapes, which it may be; the identity.
-    likely = (pair.fit.order, orders.get((shape, keras_shape)), tuple(range(len(keras_shape))))
+    identity = tuple(range(len(keras_shape)))
+    likely = (pair.fit.order, orders.get((shape, keras_shape)), identity)
     for order in likely:
         if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape:
             return list(order)
-    identity = tuple(range(len(keras_shape)))
     return list(identity) if is_dense and identity in orders_of_axes(keras_shape, shape) else None

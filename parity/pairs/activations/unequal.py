@@ -127,16 +127,9 @@ def _after(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput) -> Ite
 
 def _activation(outputs: Sequence[ModuleOutput], output: ModuleOutput) -> ModuleOutput | None:
     """Return what the next module returns, if it may be the activation of this one."""
-    following = outputs[output.number + 1] if output.number + 1 < len(outputs) else None
-    if (
-        following
-        and following.leaf
-        and not following.owns
-        and not following.is_random
-        and following.tensor.size == output.tensor.size
-    ):
-        return following
-    return None
+    following = outputs[output.number + 1 : output.number + 2]
+    computing = (each for each in following if each.leaf and not each.owns and not each.is_random)
+    return next((each for each in computing if each.tensor.size == output.tensor.size), None)
 
 
 def _candidate(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput, by: By) -> Iterator[_Candidate]:

@@ -7,9 +7,10 @@ a sample of elements finds the order, and only then are all elements compared.
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import islice, pairwise, permutations
+from itertools import accumulate, combinations, islice, pairwise, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -248,6 +249,11 @@ def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
     """
     if math.prod(keras) != math.prod(torch):
         return {}
+
+    def unlikely(order: Order) -> tuple[bool, int, Order]:
+        is_other_shape = tuple(keras[axis] for axis in order) != torch
+        return is_other_shape, sum(later < earlier for earlier, later in combinations(order, 2)), order
+
     long = [axis for axis, extent in enumerate(keras) if extent != 1]
     possible = [
         order
@@ -255,7 +261,7 @@ def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
         if _merges([keras[axis] for axis in moved], [extent for extent in torch if extent != 1])
         for order in [_filled(moved, keras, torch)]
     ]
-    return dict.fromkeys(sorted(possible, key=lambda order: (_shape(keras, order) != torch, _swaps(order), order)))
+    return dict.fromkeys(sorted(possible, key=unlikely))
 
 
 def _merges(first: Sequence[int], second: Sequence[int]) -> bool:
@@ -265,18 +271,12 @@ def _merges(first: Sequence[int], second: Sequence[int]) -> bool:
     """
     if 0 in first or 0 in second:
         return sorted(first) == sorted(second) or len(first) != len(second)
-    cuts = [list(_cuts(shape)) for shape in (first, second)]
+    cuts = [list(accumulate(shape, operator.mul)) for shape in (first, second)]  # elements that the first axes span
     common = [0, *sorted(set(cuts[0]) & set(cuts[1]))]
     return all(
         min(sum(start < cut <= end for cut in cuts_of_shape) for cuts_of_shape in cuts) == 1
         for start, end in pairwise(common)
     )
-
-
-def _cuts(shape: Sequence[int]) -> Iterator[int]:
-    """Yield how many elements the first axes span, for one axis, two axes, and so on."""
-    for count in range(1, len(shape) + 1):
-        yield math.prod(shape[:count])
 
 
 def _filled(moved: Sequence[int], keras: Shape, torch: Shape) -> Order:
@@ -285,14 +285,6 @@ def _filled(moved: Sequence[int], keras: Shape, torch: Shape) -> Order:
     ones = (axis for axis, extent in enumerate(keras) if extent == 1)
     others = iter(moved)
     return tuple(next(ones) if extent == 1 else next(others) for extent in like)
-
-
-def _shape(keras: Shape, order: Order) -> Shape:
-    return tuple(keras[axis] for axis in order)
-
-
-def _swaps(order: Order) -> int:
-    return sum(order[j] < order[i] for i in range(len(order)) for j in range(i + 1, len(order)))
 
 
 def _norm(values: Array) -> float:

@@ -21,7 +21,7 @@ from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
-from parity.pairs.causes.further import following, further, is_behind
+from parity.pairs.causes.further import Questions, following, further, is_behind
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause
@@ -56,12 +56,9 @@ class Experiment(NamedTuple):
     context: PairContext
     traces: tuple[Trace, Trace]
 
+    @np.errstate(all="ignore")  # the tensors may hold any numbers
     def name_causes(self, examined: Examined) -> None:
         """Replace the unknown causes of a result by those that experiments find."""
-        with np.errstate(all="ignore"):  # the tensors may hold any numbers
-            self._name_causes(examined)
-
-    def _name_causes(self, examined: Examined) -> None:
         if self.context.matching is None:
             return
         asked = self._asks(examined)
@@ -115,7 +112,7 @@ class Experiment(NamedTuple):
         """Tell of the modules that remain at which lines both sides part, and what has to be changed there."""
         assert self.context.matching is not None
         compared = (*self.context.matching.modules_with_inputs, MODEL)
-        described, questions = dict[str, Description](), dict[str, tuple[Question, Question]]()
+        described, questions = dict[str, Description](), Questions()
         # What is given to a module may be made around it; so it is at first sight where that cannot be compared.
         for place, tries_all in ((plain, False), (self._around, True), (lambda where: MODEL, True), (plain, True)):
             silent = {where: one for where, one in unknown.items() if not described.get(where, SILENT).words}
@@ -123,7 +120,9 @@ class Experiment(NamedTuple):
             questions |= (at_place := _asked(asked, silent, place))
             described |= self.described(at_place)
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
-        near = {where: _at(questions[where], lines[where]) for where in lines}
+        near = {}
+        for where, (torch, keras) in lines.items():
+            near[where] = replace(questions[where][0], lines=torch), replace(questions[where][1], lines=keras)
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
@@ -157,7 +156,7 @@ class Experiment(NamedTuple):
         compared = self.context.matching.modules_with_inputs
         named: dict[str, list[Cause]] = {}
         partly: dict[str, list[Cause]] = {}
-        told: dict[str, tuple[Question, Question]] = {}
+        told: Questions = {}
         for place in (plain, self._around, lambda where: MODEL):
             left = {where: one for where, one in unknown.items() if where not in named}
             apart = {where for where in left if plain(where) not in compared}
@@ -197,7 +196,7 @@ class Experiment(NamedTuple):
         """Return the recorded module around a module; the whole model if there is none."""
         return around(plain(where), self.traces[0].manifest.modules) or MODEL
 
-    def _named(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, list[Cause]]:
+    def _named(self, questions: Questions) -> dict[str, list[Cause]]:
         """Return the causes that are found, by the place for which they are asked.
 
         There are none of a place whose two modules do the same when they are given the same.
@@ -211,7 +210,7 @@ class Experiment(NamedTuple):
                 innocent.add(where)
         return {where: found for where, found in named.items() if found or where in innocent}
 
-    def outcomes(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
+    def outcomes(self, questions: Questions) -> dict[str, tuple[Outcome, Outcome]]:
         """Ask both sides for their settings first, then for the changes that make each reproduce the other."""
         if not questions:
             return {}
@@ -221,13 +220,13 @@ class Experiment(NamedTuple):
         }
         return self._answers(told)
 
-    def _answers(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
+    def _answers(self, questions: Questions) -> dict[str, tuple[Outcome, Outcome]]:
         """Return both sides' answers to each question. Raises BackendError if a side fails."""
         self._ask([[both_sides[side] for both_sides in questions.values()] for side in (0, 1)])
         torch, keras = (experiment.read(self._folder(side)) for side in (0, 1))
         return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
 
-    def described(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, Description]:
+    def described(self, questions: Questions) -> dict[str, Description]:
         """Return where both sides' calls part, where no change was found that explains the difference."""
         if not questions:
             return {}
@@ -273,9 +272,7 @@ class Experiment(NamedTuple):
         return (self.folder / "experiments" / self.backends[side].name).absolute()
 
 
-def _asked(
-    asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]
-) -> dict[str, tuple[Question, Question]]:
+def _asked(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]) -> Questions:
     """Return the questions about modules, each asked of the place that `place` returns for it."""
     questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
@@ -297,11 +294,6 @@ def each_once(found: Sequence[Cause]) -> list[Cause]:
 def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
     """Return the questions as those about a module around the place."""
     return replace(questions[0], wider=True), replace(questions[1], wider=True)
-
-
-def _at(questions: tuple[Question, Question], lines: tuple[list[str], list[str]]) -> tuple[Question, Question]:
-    """Return the questions as those about what stands near these lines of torch's and Keras's."""
-    return replace(questions[0], lines=lines[0]), replace(questions[1], lines=lines[1])
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:

@@ -19,7 +19,8 @@ from parity.verdict.traces import Unequal
 
 SIDES: Final = ("torch", "keras")
 MOST: Final = 3  # outputs of the model that are asked about
-Answers = Callable[[dict[str, tuple[Question, Question]]], Mapping[str, tuple[Outcome, Outcome]]]
+Questions = dict[str, tuple[Question, Question]]  # of both sides, by what they are asked for
+Answers = Callable[[Questions], Mapping[str, tuple[Outcome, Outcome]]]
 
 
 def further(
@@ -76,14 +77,12 @@ def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
     return sides.pop(), [_without_side(cause.changes[0]) for cause in named]
 
 
-def _besides(
-    questions: dict[str, tuple[Question, Question]], side: int, changes: list[Change], answers: Answers
-) -> dict[str, Outcome]:
+def _besides(questions: Questions, side: int, changes: list[Change], answers: Answers) -> dict[str, Outcome]:
     """Return what a side finds that has to be changed besides these changes, for each question."""
     if not questions:
         return {}
     told = answers(questions)
-    given: dict[str, tuple[Question, Question]] = {}
+    given: Questions = {}
     for name, (torch, keras) in questions.items():
         settings = told[name][1 - side].settings
         if side == 0:

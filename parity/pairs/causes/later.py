@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from parity.config.pair import UNKNOWN, Pair
+from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
 from parity.diagnose import losses, optimizers
 from parity.diagnose.diagnosis import Examined
@@ -12,6 +12,7 @@ from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.description import with_descriptions
 from parity.diagnose.experiment.later import Parted, difference
 from parity.pairs.causes.experiment import MOST_ALIKE, Experiment, each_once
+from parity.pairs.causes.further import Questions
 from parity.pairs.hidden import has_own_optimizer
 from parity.results import Cause
 from parity.runtime.experiment import Question
@@ -20,14 +21,13 @@ from parity.trace import keys
 
 def name_causes(experiment: Experiment, examined: Examined) -> None:
     """Replace the unknown causes of what comes after a forward pass, or describe the difference in words."""
-    result, pair = examined.result, experiment.file.case.model
-    assert isinstance(pair, Pair)
+    result = examined.result
     for asked in later.parted(result, examined.unequal):
         if asked.kind == keys.UPDATE and _is_replayed(examined, asked.name):
             continue
         with np.errstate(all="ignore"):  # the tensors may hold any numbers
             words = difference(asked.kind, asked.name, *later.both(asked, experiment.traces))
-            is_own = asked.kind == keys.UPDATE and has_own_optimizer(pair)
+            is_own = asked.kind == keys.UPDATE and has_own_optimizer(experiment.file.pair)
             moved = later.moved(asked, examined.unequal)
             named, followers = optimizers.explained_updates(*experiment.traces, moved) if is_own else ([], moved)
             followers = followers if named else moved
@@ -100,9 +100,7 @@ def _questions(experiment: Experiment, asked: Parted) -> list[tuple[Question, Qu
     return list(later.questions(asked, context.matching, context.mapping, experiment.traces))
 
 
-def _named(
-    experiment: Experiment, kind: str, questions: dict[str, tuple[Question, Question]]
-) -> dict[str, list[Cause]]:
+def _named(experiment: Experiment, kind: str, questions: Questions) -> dict[str, list[Cause]]:
     """Return the causes that both sides find, by the places of the questions; `kind` is that of the tensors."""
     kinds, named = experiment.traces[0].manifest.modules, {}
     for where, outcomes in experiment.outcomes(questions).items():

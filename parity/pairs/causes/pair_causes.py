@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -95,15 +94,10 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     if not told:
         return
     first = next(index for index, cause in enumerate(result.causes) if cause.where == told[0])
+    said = {name: f"Keras has {' + '.join(entry.torch)} in one weight" for name, entry in sums.items()}
     named = [
-        Cause(
-            id=SUM,
-            where=name,
-            torch="moves each",
-            keras="moves their sum",
-            evidence=f"Keras has {' + '.join(entry.torch)} in one weight",
-        )
-        for name, entry in sums.items()
+        Cause(id=SUM, where=name, torch="moves each", keras="moves their sum", evidence=evidence)
+        for name, evidence in said.items()
         if name in moved or name in told
     ]
     kept = [cause for cause in result.causes if not (cause.where in sums and cause.id in UNMOVED)]
@@ -154,14 +148,9 @@ def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
     if not mapping.changing:
         return
     result.causes = [cause for cause in result.causes if cause.where not in mapping.changing]
+    evidence = "a forward pass in training mode changes it; a constant would need no counterpart"
     result.causes += [
-        Cause(
-            id="buffer.missing",
-            where=name,
-            torch="changes in training",
-            keras="has none",
-            evidence="a forward pass in training mode changes it; a constant would need no counterpart",
-        )
+        Cause(id="buffer.missing", where=name, torch="changes in training", keras="has none", evidence=evidence)
         for name in mapping.changing
     ]
 
@@ -171,23 +160,23 @@ def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
 
     Unknown causes are dropped, since they follow from the exchange.
     """
-    if mapping.exchanged and result.verdict == "diverged":
-        result.causes = [cause for cause in result.causes if cause.id != "unknown"]
-    for module, sentence in mapping.exchanged.items() if result.verdict == "diverged" else ():
+    if not mapping.exchanged or result.verdict != "diverged":
+        return
+    result.causes = [cause for cause in result.causes if cause.id != UNKNOWN]
+    for module, sentence in mapping.exchanged.items():
         evidence = f"with {re.sub(' (was|were) taken to be ', ' as ', sentence)} both models return the same"
-        sides: dict[str, Any] = {"torch": "as their names say", "keras": "exchanged"}
-        result.causes.append(Cause(id="weights.exchanged", where=module, **sides, evidence=evidence))
+        names, port = "as their names say", "exchanged"
+        result.causes.append(Cause(id="weights.exchanged", where=module, torch=names, keras=port, evidence=evidence))
 
 
 def _name_values(result: CaseResult, mapping: Mapping) -> None:
     """Name the tables of both builders that differ: computed ones that decide, and random ones that are not alike."""
     if mapping.unlike and result.verdict == "diverged":
-        result.causes = [cause for cause in result.causes if cause.id != "unknown"]
+        result.causes = [cause for cause in result.causes if cause.id != UNKNOWN]
         for name, how in mapping.unlike.items():
             same = "with torch's values in it both models return the same"
             evidence = f"{same if how.cause == VALUES else how.said}; to load torch's values, say so in [[weights]]"
-            sides: dict[str, Any] = {"torch": how.torch, "keras": how.keras}
-            result.causes.append(Cause(id=how.cause, where=name, **sides, evidence=evidence))
+            result.causes.append(Cause(id=how.cause, where=name, torch=how.torch, keras=how.keras, evidence=evidence))
 
 
 def _name_unfilled(result: CaseResult, mapping: Mapping) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from parity.pairs.activations.dropping import module
 from parity.results import CaseResult, Cause
 from parity.runtime.survey import Made, Survey
 from parity.trace.mapping import PairContext
@@ -50,7 +51,7 @@ def made_at(path: str, keras: Survey) -> list[tuple[Made, list[Made]]]:
 def layers(where: str, keras: Survey, context: PairContext) -> list[str]:
     """Return the paths of the Keras layers that correspond to a module of torch's, or to a weight of one."""
     matches = context.matching.matches if context.matching else []
-    by_output = [_module(match.keras) for match in matches if _module(match.torch) == where]
+    by_output = [module(match.keras) for match in matches if module(match.torch) == where]
     owners = {weight.name: weight.module for weight in keras.weights}
     by_weight = [
         owners[name]
@@ -66,8 +67,3 @@ def shown(source: str) -> str:
     """Return "file:line" relative to the working directory, if the file is below it."""
     path = Path(source)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else source
-
-
-def _module(key: str) -> str:
-    """Return the path of the module that returned a tensor."""
-    return key.partition("#")[0]

@@ -5,7 +5,6 @@ change later is noticed once the training was recorded. And `fit` may train a Ke
 steps, which ran op by op.
 """
 
-import copy
 import itertools
 from collections.abc import Mapping as Named
 from collections.abc import Sequence
@@ -127,13 +126,6 @@ def with_changing_buffers(mapping: Mapping, reference: Trace) -> Mapping:
         changing=[*mapping.changing, *changed],
         assumptions=[sentence for sentence in mapping.assumptions if sentence not in counter_notes],
     )
-
-
-def with_mapping(candidate: Trace, mapping: Mapping) -> Trace:
-    """Return Keras's trace with another mapping."""
-    changed = copy.copy(candidate)
-    changed.manifest = msgspec.structs.replace(candidate.manifest, mapping=mapping)
-    return changed
 
 
 def _has_changed(values: Named[int, Array]) -> bool:

@@ -1,7 +1,7 @@
 """The sides that a pair's file declares, and those of them that are compared."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from parity.config.schema import Case
 from parity.config.sides import KINDS, PLAIN, Side, unknown
 from parity.core.errors import UsageError, nearest
 from parity.core.script import is_script
+from parity.pairs.weights.show import toml_value
 
 Table = dict[str, Any]
 
@@ -95,10 +96,4 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
 
 def described(side: Side) -> str:
     """Return a side's switches in words, as they are written in the file."""
-    return ", ".join(f"{key} = {_toml(value)}" for key, value in side.changes.items()) or "plain run"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + " }"
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+    return ", ".join(f"{key} = {toml_value(value)}" for key, value in side.changes.items()) or "plain run"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parity.config.pair import UNNAMED
+from parity.config.sides import Side
 from parity.details import BATCHES
 from parity.pairs import hidden
 from parity.pairs.sides.of_file import described
@@ -27,7 +28,7 @@ def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
     it is each forward tensor that is not, whole, on both sides.
     """
     traces = reference, candidate
-    without_inner = any(_is_compiled(trace) for trace in traces)
+    without_inner = any(trace.manifest.side is not None and trace.manifest.side.is_compiled for trace in traces)
     in_parts = any(_is_in_parts(trace) for trace in traces)
     hiding: dict[str, set[str]] = {}
     for stem in reference.stems(hidden.HIGH):
@@ -58,10 +59,6 @@ def _without_counterpart(traces: tuple[Trace, Trace], stem: str) -> set[str]:
     return {key for key in set().union(*shapes) if len({of_side.get(key) for of_side in shapes}) > 1}
 
 
-def _is_compiled(trace: Trace) -> bool:
-    return trace.manifest.side is not None and trace.manifest.side.is_compiled
-
-
 def _is_in_parts(trace: Trace) -> bool:
     side = trace.manifest.side
     return side is not None and (side.parts > 1 or bool(side.step))
@@ -70,19 +67,19 @@ def _is_in_parts(trace: Trace) -> bool:
 def describe(result: CaseResult, reference: Trace, candidate: Trace) -> None:
     """Complete the result with the two sides, what was not compared of them, and what makes them differ."""
     sides = dict(zip(side_names(reference, candidate), (reference, candidate), strict=True))
-    names = {key: trace.manifest.side.name for key, trace in sides.items() if trace.manifest.side}
-    result.sides = {key: trace.manifest.side for key, trace in sides.items() if trace.manifest.side}
-    result.case += f"@{','.join(names.values())}"
+    switches = {key: trace.manifest.side for key, trace in sides.items() if trace.manifest.side}
+    result.sides = switches
+    result.case += f"@{','.join(side.name for side in switches.values())}"
     if result.extent:
         result.extent.not_run[BATCHES] = NOT_VARIED
     for key, trace in sides.items():
-        result.not_compared += _left_out(names[key], trace)
+        result.not_compared += _left_out(switches[key].name, trace)
         for broken in trace.manifest.training.breaks:
             message = f"torch.compile breaks the graph here: {broken}"
             result.findings.append(Finding(id="compile.graph_break", side=key, where=keys.MODEL, message=message))
     if result.verdict in ("diverged", "subprecision") and reference.backend == candidate.backend:
         result.causes = [cause for cause in result.causes if cause.id not in UNNAMED and RANK not in cause.where]
-        result.causes += [*_unequal_ranks(sides), *_switched(result, sides)]
+        result.causes += [*_unequal_ranks(sides), *_switched(result, sides, switches)]
 
 
 def _left_out(name: str, trace: Trace) -> Iterator[str]:
@@ -107,12 +104,11 @@ def _unequal_ranks(sides: dict[str, Trace]) -> Iterator[Cause]:
                 return
 
 
-def _switched(result: CaseResult, sides: dict[str, Trace]) -> Iterator[Cause]:
+def _switched(result: CaseResult, sides: dict[str, Trace], switches: dict[str, Side]) -> Iterator[Cause]:
     """Yield the cause that the switches of two sides of one framework are: nothing else differs between them."""
     first, modules = result.first_divergence, next(iter(sides.values())).manifest.modules
     if first is None:
         return
-    switches = {key: trace.manifest.side for key, trace in sides.items() if trace.manifest.side}
     evidence = "the two sides differ in nothing else: one model, weights, data and masks"
     module = first.name if first.kind == "activation" else LAST.sub("", first.name)
     if modules.get(module) == STATISTICS and any(map(_is_in_parts, sides.values())):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from parity.config.pair import Pair
 from parity.core.arrays import reproduced
 from parity.pairs.causes.pair_causes import DEFAULT, SEED
 from parity.pairs.file import PairFile
@@ -252,8 +251,7 @@ def _branches(
 
     Variations count as far as their outputs were compared.
     """
-    assert isinstance(file.case.model, Pair)
-    trains = file.case.model.train is not None
+    trains = file.pair.train is not None
     surveys = [survey.read(folder / side / "survey") for side in SIDES]
     compared = {comparison.name for comparison in judged if comparison.verdict in (*PASSED, "diverged")}
     for variation in comparisons.chosen:

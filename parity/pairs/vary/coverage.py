@@ -158,17 +158,14 @@ def unshared_masks(excluded: dict[str, str], torch: Survey, drawn: Sequence[Draw
     if "keras" in excluded:
         return Unshared(f"{reason}; torch draws nothing of that kind", alike=False)
     rates, shared = _rates(torch), {round(draw.rate, 6) for draw in drawn}
-    alike = bool(shared) and rates <= shared and not any(map(_is_other_kind, _dropping(torch)))
+    dropping = [module.kind.lower() for module in torch.modules if drops(module)]
+    alike = bool(shared) and rates <= shared and not any(map(_is_other_kind, dropping))
     return Unshared(reason if alike else f"{reason}; keras drops at the rates {rates_in_words(drawn)}", alike)
 
 
 def rates_in_words(draws: Iterable[Draw]) -> str:
     """Return the rates of some masks, in words."""
     return ", ".join(f"{draw.rate:g}" for draw in draws) or "nothing"
-
-
-def _dropping(survey: Survey) -> list[str]:
-    return [module.kind.lower() for module in survey.modules if drops(module)]
 
 
 def _rates(survey: Survey) -> set[float]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from parity.config.pair import Pair
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
 from parity.pairs.vary.variations import CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, digest
@@ -29,14 +28,8 @@ def conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationRe
 
     The pair is then diverged or inconclusive. Returns the variation that decides.
     """
-    decisive = next(
-        (
-            variation
-            for variation in [*result.variations, *unshared]
-            if variation.verdict == "diverged" or variation in unshared
-        ),
-        None,
-    )
+    judged = [*result.variations, *unshared]
+    decisive = next((each for each in judged if each.verdict == "diverged" or each in unshared), None)
     if decisive is None:
         return None
     where = OF_THE_GIVEN.get(decisive.name, ELSEWHERE)
@@ -68,15 +61,13 @@ def later_batch(result: CaseResult, file: PairFile) -> Variation | None:
 
 def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
     """Return the pair with a variation's inputs, which are written into `folder`, and without training."""
-    pair = file.case.model
-    assert isinstance(pair, Pair)
     folder.mkdir(parents=True, exist_ok=True)
     path = (folder / NPZ).absolute()
     np.savez(path, **variation.inputs)  # type: ignore[arg-type]  # numpy's stubs take its own option for an array
     inputs = {
         name: msgspec.structs.replace(given, npz=str(path), shape=list(variation.inputs[name].shape))
-        for name, given in pair.inputs.items()
-        if name not in pair.loss_inputs
+        for name, given in file.pair.inputs.items()
+        if name not in file.pair.loss_inputs
     }
     return file.without_training(inputs=inputs)
 

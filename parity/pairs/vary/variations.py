@@ -5,11 +5,13 @@ Both backends make the same list independently, since it depends only on the cas
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import FLOATS, Pair, PairInput
 from parity.config.schema import Case
@@ -29,6 +31,7 @@ MOST_SIZES = 3  # at most so many sizes of dimensions are varied
 MOST_ELEMENTS = 1 << 16  # with more elements than this in an input, no dimension is doubled
 EITHER, REFERENCE = ("torch", "keras"), ("torch",)
 Inputs = dict[str, Array]
+Shapes = Mapping[str, tuple[int, ...]]
 Change = Callable[[PairInput, Array], Array]
 Concerns = Callable[[PairInput, Array], bool]
 
@@ -53,10 +56,12 @@ def variations(case: Case, search: Sequence[str], few: bool = False) -> list[Var
 
     Raises UsageError if an .npz file of the pair cannot be read.
     """
-    given = PairData(case, search).step(0)
+    assert isinstance(case.model, Pair)
+    source = _Source(case, case.model, search)
+    given = source.given
     kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
     digests = {digest(given)}
-    for variation in _others(case, search, given, few):
+    for variation in source.others(1 if few else None):
         if (own := digest(variation.inputs)) not in digests:
             digests.add(own)
             kept.append(variation)
@@ -79,110 +84,103 @@ def digest(inputs: Inputs) -> str:
     return sha.hexdigest()
 
 
-def _others(case: Case, search: Sequence[str], given: Inputs, few: bool) -> Iterator[Variation]:
-    most = 1 if few else None
-    yield Variation(ANOTHER, _reseeded(case, search))
-    yield from itertools.islice(_batches(case, search, given), most)
-    yield from itertools.islice(_lengths(case, search, given), most)
-    yield from _values(_pair(case), given)
+@dataclass
+class _Source:
+    """What a pair's inputs are drawn from, or read: its case, and the folders that are searched for files."""
 
+    case: Case
+    pair: Pair
+    search: Sequence[str]
 
-def _values(pair: Pair, given: Inputs) -> Iterator[Variation]:
-    """Yield variations with other values in the shapes that were given."""
+    @cached_property
+    def given(self) -> Inputs:
+        """Return the inputs as the file gives them."""
+        return PairData(self.case, self.search).step(0)
 
-    def changed(name: str, concerns: Concerns, change: Change) -> Variation:
-        arrays = {
-            key: change(pair.inputs[key], array) if concerns(pair.inputs[key], array) else array
-            for key, array in given.items()
+    def others(self, most: int | None) -> Iterator[Variation]:
+        """Yield all variations with other inputs, at most so many of batch sizes and of lengths."""
+        seeds = {name: self.case.seed if of.seed is None else of.seed for name, of in self.pair.inputs.items()}
+        yield Variation(ANOTHER, self._drawn({name: {"seed": seed + 1} for name, seed in seeds.items()}))
+        yield from itertools.islice(self._batches(), most)
+        yield from itertools.islice(self._lengths(), most)
+        yield from self._values()
+
+    def _values(self) -> Iterator[Variation]:
+        """Yield variations with other values in the shapes that were given."""
+
+        def changed(name: str, concerns: Concerns, change: Change) -> Variation:
+            arrays = {
+                key: change(self.pair.inputs[key], array) if concerns(self.pair.inputs[key], array) else array
+                for key, array in self.given.items()
+            }
+            # If torch's model refuses these values, nothing is expected of its port.
+            return Variation(name, arrays, may_fail=REFERENCE)
+
+        for scale in SCALES:
+            yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
+        yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
+        yield changed("the other sign", _is_float_of_file, lambda _, array: np.negative(array))
+        # Nobody sends a row of nothing but padding, which leaves softmax nothing to attend to. So the first position of
+        # each row counts in a mask, and has another id where all others have the first one, which often is padding.
+        yield changed("integers at their first", _is_ranged, lambda of, array: _filled(array, *_ends(of)))
+        yield changed("integers at their last", _is_ranged, lambda of, array: np.full_like(array, _ends(of)[1]))
+        yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
+        yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
+        yield changed("masks false but at one position", is_mask, lambda _, array: _filled(array, 0, 1))
+
+    def _batches(self) -> Iterator[Variation]:
+        """Yield variations with another size of the first dimension, if all inputs share that size."""
+        first = {array.shape[0] for array in self.given.values() if array.ndim}
+        for size in BATCH_SIZES if len(first) == 1 else ():
+            shapes = {name: (size, *array.shape[1:]) for name, array in self.given.items() if array.ndim}
+            yield Variation(f"{BATCH_SIZE} {size}", self._reshaped(shapes))
+
+    def _lengths(self) -> Iterator[Variation]:
+        """Yield variations with the size of a later dimension replaced by another one, wherever it occurs."""
+        drawn = {name: array.shape for name, array in self.given.items() if not self.pair.inputs[name].npz}
+        fixed = {size for name, array in self.given.items() if name not in drawn for size in array.shape[1:]}
+        sizes = dict.fromkeys(size for shape in drawn.values() for size in shape[1:] if size > 1 and size not in fixed)
+        for size in list(sizes)[:MOST_SIZES]:
+            small = all(array.size <= MOST_ELEMENTS for array in self.given.values())
+            for new_size in (size - 1, size + 1, 2 * size)[: 3 if small else 2]:
+                shapes = {
+                    name: (*shape[:1], *(new_size if axis_size == size else axis_size for axis_size in shape[1:]))
+                    for name, shape in drawn.items()
+                }
+                yield Variation(f"length {new_size} for {size}", self._reshaped(shapes), may_fail=EITHER)
+            yield from self._one_axis(drawn, size)
+
+    def _one_axis(self, drawn: Shapes, size: int) -> Iterator[Variation]:
+        """Yield variations with one more along a single axis of an input that has several of that size.
+
+        They need not be the same dimension: the length of a sequence may be equal to the number of its channels. An
+        input with one axis of that size follows.
+        """
+        axes = {name: [axis for axis, n in enumerate(shape) if axis and n == size] for name, shape in drawn.items()}
+        single = {name: own[0] for name, own in axes.items() if len(own) == 1}
+        for name, own in axes.items():
+            for axis in own if len(own) > 1 else ():
+                grown = {**single, name: axis}
+                shapes = {
+                    each: tuple(n + (number == grown.get(each)) for number, n in enumerate(shape))
+                    for each, shape in drawn.items()
+                }
+                what = f"length {size + 1} for {size} along axis {axis} of {name}"
+                yield Variation(what, self._reshaped(shapes), may_fail=EITHER)
+
+    def _reshaped(self, shapes: Shapes) -> Inputs:
+        """Return inputs of other shapes: drawn again, or for inputs from a file repeated or cut off."""
+        files = {name for name, given in self.pair.inputs.items() if given.npz}
+        drawn = self._drawn({name: {"shape": list(shape)} for name, shape in shapes.items() if name not in files})
+        return {
+            name: np.resize(self.given[name], shapes[name]) if name in files and name in shapes else array
+            for name, array in drawn.items()
         }
-        # If torch's model refuses these values, nothing is expected of its port.
-        return Variation(name, arrays, may_fail=REFERENCE)
 
-    for scale in SCALES:
-        yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
-    yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
-    yield changed("the other sign", _is_float_of_file, lambda _, array: np.negative(array))
-    # Nobody sends a row of nothing but padding, which leaves softmax nothing to attend to. So the first position of
-    # each row counts in a mask, and has another id where all others have the first one, which often is padding.
-    yield changed("integers at their first", _is_ranged, lambda of, array: _filled(array, *_ends(of)))
-    yield changed("integers at their last", _is_ranged, lambda of, array: np.full_like(array, _ends(of)[1]))
-    yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
-    yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
-    yield changed("masks false but at one position", is_mask, lambda _, array: _filled(array, 0, 1))
-
-
-def _batches(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
-    """Yield variations with another size of the first dimension, if all inputs share that size."""
-    first = {array.shape[0] for array in given.values() if array.ndim}
-    for size in BATCH_SIZES if len(first) == 1 else ():
-        shapes = {name: (size, *array.shape[1:]) for name, array in given.items() if array.ndim}
-        yield Variation(f"{BATCH_SIZE} {size}", _reshaped(case, search, given, shapes))
-
-
-def _lengths(case: Case, search: Sequence[str], given: Inputs) -> Iterator[Variation]:
-    """Yield variations with the size of a later dimension replaced by another one, wherever it occurs."""
-    drawn = {name: array.shape for name, array in given.items() if not _pair(case).inputs[name].npz}
-    fixed = {size for name, array in given.items() if name not in drawn for size in array.shape[1:]}
-    sizes = dict.fromkeys(size for shape in drawn.values() for size in shape[1:] if size > 1 and size not in fixed)
-    for size in list(sizes)[:MOST_SIZES]:
-        small = all(array.size <= MOST_ELEMENTS for array in given.values())
-        for new_size in (size - 1, size + 1, 2 * size)[: 3 if small else 2]:
-            shapes = {
-                name: (*shape[:1], *(new_size if axis_size == size else axis_size for axis_size in shape[1:]))
-                for name, shape in drawn.items()
-            }
-            arrays = _reshaped(case, search, given, shapes)
-            yield Variation(f"length {new_size} for {size}", arrays, may_fail=EITHER)
-        yield from _one_axis(case, search, given, drawn, size)
-
-
-def _one_axis(
-    case: Case, search: Sequence[str], given: Inputs, drawn: dict[str, tuple[int, ...]], size: int
-) -> Iterator[Variation]:
-    """Yield variations with one more along a single axis of an input that has several of that size.
-
-    They need not be the same dimension: the length of a sequence may be equal to the number of its channels. An input
-    with one axis of that size follows.
-    """
-    axes = {name: [axis for axis, each in enumerate(shape) if axis and each == size] for name, shape in drawn.items()}
-    single = {name: own[0] for name, own in axes.items() if len(own) == 1}
-    for name, own in axes.items():
-        for axis in own if len(own) > 1 else ():
-            grown = {**single, name: axis}
-            shapes = {
-                each: tuple(n + (number == grown.get(each)) for number, n in enumerate(shape))
-                for each, shape in drawn.items()
-            }
-            arrays = _reshaped(case, search, given, shapes)
-            yield Variation(f"length {size + 1} for {size} along axis {axis} of {name}", arrays, may_fail=EITHER)
-
-
-def _reshaped(case: Case, search: Sequence[str], given: Inputs, shapes: dict[str, tuple[int, ...]]) -> Inputs:
-    """Return inputs of other shapes: drawn again, or for inputs from a file repeated or cut off."""
-    inputs = {
-        name: described
-        if described.npz or name not in shapes
-        else msgspec.structs.replace(described, shape=list(shapes[name]))
-        for name, described in _pair(case).inputs.items()
-    }
-    drawn = _drawn(case, search, inputs)
-    return {
-        name: np.resize(given[name], shapes[name]) if inputs[name].npz and name in shapes else array
-        for name, array in drawn.items()
-    }
-
-
-def _reseeded(case: Case, search: Sequence[str]) -> Inputs:
-    inputs = {
-        name: msgspec.structs.replace(described, seed=(case.seed if described.seed is None else described.seed) + 1)
-        for name, described in _pair(case).inputs.items()
-    }
-    return _drawn(case, search, inputs)
-
-
-def _drawn(case: Case, search: Sequence[str], inputs: dict[str, PairInput]) -> Inputs:
-    model = msgspec.structs.replace(_pair(case), inputs=inputs)
-    return PairData(msgspec.structs.replace(case, model=model), search).step(0)
+    def _drawn(self, changes: Mapping[str, dict[str, Any]]) -> Inputs:
+        """Return the inputs with other fields of their descriptions, by name."""
+        inputs = {name: replace(given, **changes.get(name, {})) for name, given in self.pair.inputs.items()}
+        return PairData(replace(self.case, model=replace(self.pair, inputs=inputs)), self.search).step(0)
 
 
 def _filled(array: Array, value: int, at_first: int) -> Array:
@@ -202,11 +200,6 @@ def _padded(array: Array) -> Array:
     if array.ndim and array.shape[-1] > 1:
         padded[..., -max(1, array.shape[-1] // 4) :] = 0
     return padded
-
-
-def _pair(case: Case) -> Pair:
-    assert isinstance(case.model, Pair)
-    return case.model
 
 
 def _is_float(given: PairInput, array: Array) -> bool:

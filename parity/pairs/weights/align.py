@@ -249,8 +249,8 @@ def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[t
     blocks = best_blocks(len(torch_left), len(keras_left), ending, NEXT)
     return [
         (
-            tuple(torch_left[position] for position in block.torch_positions),
-            tuple(keras_left[position] for position in block.keras_positions),
+            tuple(torch_left[block.torch_end - block.torch : block.torch_end]),
+            tuple(keras_left[block.keras_end - block.keras : block.keras_end]),
         )
         for block in blocks
     ]

@@ -83,14 +83,10 @@ def _by_equal_names(links: list[Link]) -> list[Link]:
     for number, link in enumerate(result):
         if not link.is_single or _are_named_alike(link.torch[0], link.keras[0]):
             continue
-        for candidate_number, candidate in enumerate(result):
-            if (
-                candidate.is_single
-                and _are_named_alike(link.torch[0], candidate.keras[0])
-                and signature(candidate) == signature(link)
-            ):
-                _exchange(result, number, candidate_number)
-                break
+        exchangeable = (i for i, each in enumerate(result) if each.is_single and signature(each) == signature(link))
+        alike = (i for i in exchangeable if _are_named_alike(link.torch[0], result[i].keras[0]))
+        if (candidate := next(alike, None)) is not None:
+            _exchange(result, number, candidate)
     return result
 
 

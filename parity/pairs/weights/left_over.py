@@ -81,7 +81,8 @@ class Alone(NamedTuple):
 def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entries: Sequence[Entry]) -> Alone:
     """Sort the weights that are left on both sides, torch's and Keras's, when `entries` map all others."""
     torch, keras = surveys
-    fixed = [weight.name for weight in left[1] if _is_fixed(weight, left[0])]
+    missed = set(map(_size, left[0]))  # a table or a state of Keras's own has the size of none of these
+    fixed = [weight.name for weight in left[1] if weight.fixed and _size(weight) not in missed]
     left = [left[0], [weight for weight in left[1] if weight.name not in fixed]]
     unused = {
         survey.side: list(_needless(survey.unused, left[side], surveys[1 - side], left[1 - side]))
@@ -92,14 +93,6 @@ def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entr
     needing = [[weight for weight in weights if weight.name not in needless] for weights in left]
     missing = [*_unplaced(surveys, needing, entries), *_unplaced(surveys[::-1], needing[::-1], entries)]
     return Alone(missing, fixed, {side: found for side, found in unused.items() if found}, still)
-
-
-def _is_fixed(weight: Weight, missing: Iterable[Weight]) -> bool:
-    """Return whether a Keras variable is a table or a state of its own, which needs no counterpart.
-
-    It was made untrained, and no weight that torch still misses has its size.
-    """
-    return weight.fixed and not any(_size(absent) == _size(weight) for absent in missing)
 
 
 def _needless(

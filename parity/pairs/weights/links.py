@@ -5,8 +5,7 @@ leave several ways (a matrix of a custom layer, the order in which matrices are 
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -90,13 +89,10 @@ def make_link(torch: Sequence[Unit], keras: Sequence[Unit]) -> Link | None:
     return Link(torch=tuple(torch), keras=tuple(keras), entries=first, choices=open_choices if others else [])
 
 
-def _entry(torch: Iterable[Weight], keras: Iterable[Weight], **fields: Any) -> Entry:
-    return Entry(torch=[weight.name for weight in torch], keras=[weight.name for weight in keras], **fields)
-
-
 def _fitting(torch: Sequence[Weight], keras: Sequence[Weight], moves: Iterable[Move]) -> list[Entry]:
     """Return the entries of these moves that the shapes allow."""
-    candidates = (_entry(torch, keras, **move) for move in moves)
+    names = [[weight.name for weight in side] for side in (torch, keras)]
+    candidates = (Entry(torch=names[0], keras=names[1], **move) for move in moves)
     shapes = [weight.shape for weight in torch], [weight.shape for weight in keras]
     return [candidate for candidate in candidates if fits(candidate, *shapes)]
 
@@ -109,7 +105,8 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         in_any_order = [] if torch.certain and keras.certain else _gated(torch, keras)
         return in_any_order or [_recurrent(torch, keras)]
     if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
-        return [_scaleless(torch, keras)]
+        shared = [role for role in torch.weights if role in keras.weights]  # offset and statistics stay what they are
+        return [[each for role in shared for each in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]]
     if "weight" not in torch.weights or "weight" not in keras.weights or are_other_vectors(torch, keras):
         return []
     moves = [
@@ -121,12 +118,6 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]
         for choice in main[:MOST]
     ]
-
-
-def _scaleless(torch: Unit, keras: Unit) -> list[Entry]:
-    """Return the entries of two norms of which one has no scale: its offset and statistics remain what they are."""
-    shared = [role for role in torch.weights if role in keras.weights]
-    return [entry for role in shared for entry in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]
 
 
 def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:
@@ -216,7 +207,7 @@ def _cut(torch: Unit, keras: Sequence[Unit]) -> Choices:
         return []
     is_equal = len({unit.signature for unit in keras}) == 1
     ways = layouts.cut(torch, keras[0]) if is_equal else layouts.cut_unequal(torch, keras)
-    return _packings(_packing_orders(keras), list(ways), lambda order, way: _packed_entries([torch], order, way))
+    return _packings([(torch,)], _packing_orders(keras), list(ways))
 
 
 def _cut_vector(torch: Unit, keras: Sequence[Unit]) -> Choices:
@@ -238,13 +229,12 @@ def _cut_array(torch: Unit, keras: Sequence[Unit]) -> Choices:
 
     There are some only if the names tell what is packed.
     """
-    orders = _packing_orders(keras)
     parts = distinctive_parts([unit.label for unit in keras])
     if not _named_packing(parts) or len({unit.signature for unit in keras}) > 1 or keras[0].family:
         return []
     shapes = torch.weights["weight"].shape, keras[0].weights["weight"].shape
     ways = [Packed(text, "", {}) for text in layouts.stacked(*shapes, len(keras))]
-    return _packings(orders, ways, lambda order, way: _packed_entries([torch], order, way))
+    return _packings([(torch,)], _packing_orders(keras), ways)
 
 
 def _joined(torch: Sequence[Unit], keras: Unit) -> Choices:
@@ -253,17 +243,17 @@ def _joined(torch: Sequence[Unit], keras: Unit) -> Choices:
         return []
     if "weight" not in keras.weights or any("weight" not in unit.weights for unit in torch):
         return []
-    ways = list(layouts.joined(torch, keras))
-    return _packings(_packing_orders(torch), ways, lambda order, way: _packed_entries(order, [keras], way))
+    return _packings(_packing_orders(torch), [(keras,)], list(layouts.joined(torch, keras)))
 
 
-def _packings(orders: list[Order], ways: list[Packed], entries: Callable[[Order, Packed], list[Entry]]) -> Choices:
+def _packings(torch: list[Order], keras: list[Order], ways: list[Packed]) -> Choices:
     """Return the entries of every way of packing in the likeliest order, and of the likeliest way in the other orders.
 
     All combinations would be too many to try by running.
     """
-    packings = [*((orders[0], way) for way in ways), *((order, way) for order in orders[1:] for way in ways[:1])]
-    return [choice for order, way in packings if (choice := entries(order, way))]
+    first, *others = itertools.product(torch, keras)
+    packings = [*((first, way) for way in ways), *((order, way) for order in others for way in ways[:1])]
+    return [choice for order, way in packings if (choice := _packed_entries(*order, way))]
 
 
 def _packing_orders(units: Sequence[Unit]) -> list[Order]:

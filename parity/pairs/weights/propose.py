@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from parity.config.pair import Pair
+from parity.core.groups import by_key
 from parity.pairs.untrained.built import Built
 from parity.pairs.weights import equal_shapes, names, rules
 from parity.pairs.weights.align import align, align_buffers, align_single_weights
@@ -17,7 +18,7 @@ from parity.pairs.weights.left_over import alone, link_tables
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.patterns import IDENTITY
 from parity.pairs.weights.transfer import check
-from parity.pairs.weights.units import Order, Unit, execution, units
+from parity.pairs.weights.units import Order, Unit, positions, units
 from parity.runtime.survey import Survey, Weight
 from parity.trace.mapping import Entry, Mapping, counts, keeps
 
@@ -63,8 +64,12 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, re
     torch_units, keras_units = units(torch, taken[0], reading.torch), units(keras, taken[1], reading.keras)
     within = rules.prefixed(torch, keras, pair.weights)
     groups = list(_grouped(torch_units, keras_units, within))
-    aligned = [link for number, group in enumerate(groups) for link in _aligned(*group, number)]
-    aligned = [_placed(link, torch_units, keras_units) for link in aligned] if within else aligned
+    aligned = [replace(link, within=number) for number, group in enumerate(groups) for link in align(*group)]
+    if within:  # the positions are those among all units, not among those of a group
+        ours, theirs = ({unit: number for number, unit in enumerate(side)} for side in (torch_units, keras_units))
+        aligned = [
+            replace(link, torch_position=ours[link.torch[0]], keras_position=theirs[link.keras[0]]) for link in aligned
+        ]
     links = reading.exchange(equal_shapes.assign_by_names(sorted(aligned, key=lambda link: link.torch_position)))
     rest = [link for group in groups for link in align_single_weights(*group, links)]
     rest += [link for group in groups for link in link_tables(*group, [*links, *rest])]
@@ -80,7 +85,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, re
         *equal_shapes.ambiguities(links),
         *(Ambiguity(place=link.torch[0].module, choices=link.choices) for link in rest if link.choices),
     ]
-    order = execution(torch)
+    order = positions(torch)
     return Proposal(
         mapping=_mapping(torch, keras, _copied([moves[0] for moves in by_rule] + entries), skipped),
         ambiguities=sorted(
@@ -103,15 +108,6 @@ def _grouped(
         left = [[unit for unit in left[0] if unit not in ours], [unit for unit in left[1] if unit not in theirs]]
         yield ours, theirs
     yield left[0], left[1]
-
-
-def _aligned(torch: Sequence[Unit], keras: Sequence[Unit], number: int) -> list[Link]:
-    return [replace(link, within=number) for link in align(torch, keras)]
-
-
-def _placed(link: Link, torch: Sequence[Unit], keras: Sequence[Unit]) -> Link:
-    """Return a link with the positions of its first units among all of both sides."""
-    return replace(link, torch_position=torch.index(link.torch[0]), keras_position=keras.index(link.keras[0]))
 
 
 def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
@@ -147,14 +143,8 @@ def _holders(survey: Survey, weights: list[Weight]) -> list[Unit]:
     """Return the units that hold these weights, in the order of the weights."""
     modules = {weight.module for weight in weights}
     all_units = units(replace(survey, weights=[weight for weight in survey.weights if weight.module in modules]))
-    wanted = [weight.name for weight in weights]
-    holding = [
-        (wanted.index(weight.name), unit)
-        for unit in all_units
-        for weight in unit.weights.values()
-        if weight.name in wanted
-    ]
-    return list(dict.fromkeys(unit for _, unit in sorted(holding, key=lambda pair: pair[0])))
+    holders = by_key((weight.name, unit) for unit in all_units for weight in unit.weights.values())
+    return list(dict.fromkeys(unit for weight in weights for unit in holders.get(weight.name, ())))
 
 
 def _entries(link: Link, links: Sequence[Link]) -> Iterator[Entry]:
@@ -197,14 +187,8 @@ def _copy(first: Entry, further: Entry) -> Entry:
         patterns *= len(first.keras)
     patterns = [pattern.strip() for pattern in [*patterns, further.rearrange]]
     rearrange = patterns[0] if len(set(patterns)) == 1 else "; ".join(pattern or IDENTITY for pattern in patterns)
-    return Entry(
-        torch=first.torch,
-        keras=[*first.keras, *further.keras],
-        rearrange=rearrange,
-        sizes={**first.sizes, **further.sizes},
-        combine="copy",
-        by=first.by,
-    )
+    keras, sizes = [*first.keras, *further.keras], {**first.sizes, **further.sizes}
+    return replace(first, keras=keras, rearrange=rearrange, sizes=sizes, combine="copy")
 
 
 def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[list[str]]) -> Mapping:

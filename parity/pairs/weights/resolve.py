@@ -67,11 +67,9 @@ class _Resolution:
                 self._decide(number)
                 self._run_if_changed()
         self._resolve_all_if_equal()
-        undecided = [
-            ambiguity.place or MODEL for number, ambiguity in enumerate(self.ambiguities) if number not in self.decided
-        ]
-        unique = list(dict.fromkeys(undecided))
-        return Resolved(self._mapping(), self.survey, self.values, unique, self.runs, self.ambiguities, self.chosen)
+        undecided = [each for number, each in enumerate(self.ambiguities) if number not in self.decided]
+        places = list(dict.fromkeys(ambiguity.place or MODEL for ambiguity in undecided))
+        return Resolved(self._mapping(), self.survey, self.values, places, self.runs, self.ambiguities, self.chosen)
 
     def _resolve_all_if_equal(self) -> None:
         """Count all ambiguities as decided if the models return the same."""

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from parity.config.pair import PREFIX, WeightRule
 from parity.core.errors import UsageError, nearest
 from parity.pairs.weights.patterns import tidy
@@ -147,17 +149,8 @@ def _is_open(rule: WeightRule) -> bool:
 
 
 def _entry(rule: WeightRule, torch: list[str], keras: list[str]) -> Entry:
-    return Entry(
-        torch=torch,
-        keras=keras,
-        slice=rule.slice,
-        rearrange=rule.rearrange if ";" in rule.rearrange else tidy(rule.rearrange),
-        sizes=rule.sizes,
-        order=rule.order,
-        each=rule.each,
-        combine=rule.combine,
-        by="rule",
-    )
+    rearrange = rule.rearrange if ";" in rule.rearrange else tidy(rule.rearrange)
+    return Entry(**asdict(rule) | {"torch": torch, "keras": keras, "rearrange": rearrange, "by": "rule"})
 
 
 def _expanded(rule: WeightRule, torch: _Weights, keras: _Weights) -> Iterator[tuple[list[str], list[str]]]:
@@ -170,12 +163,12 @@ def _expanded(rule: WeightRule, torch: _Weights, keras: _Weights) -> Iterator[tu
             f"[[weights]]: {{{unknown[0]}}} is not in {torch_texts[0]!r}: the first of torch's names must hold every "
             "placeholder of the rule"
         )
-    values = list(_values(torch_texts[0], torch)) if placeholders else [{}]
-    if not values:
+    matches = [match.groupdict() for match in map(_pattern(torch_texts[0]).fullmatch, torch.names) if match]
+    if placeholders and not matches:
         raise UsageError(
             f"[[weights]]: torch has no weight like {torch_texts[0]!r}{nearest(torch_texts[0], torch.names)}"
         )
-    for value in values:
+    for value in matches if placeholders else [{}]:
         yield (
             [torch.find(_filled(text, value)) for text in torch_texts],
             [keras.find(_filled(text, value)) for text in keras_texts],
@@ -193,15 +186,6 @@ def _listed(given: str | list[str], separator: str) -> list[str]:
             ending = text[3:].lstrip(separator).split(separator)
             texts[number] = separator.join(first[: max(len(first) - len(ending), 0)] + ending)
     return texts
-
-
-def _values(text: str, weights: _Weights) -> Iterator[dict[str, str]]:
-    """Yield what the placeholders of a name can stand for, as one dict for each weight that matches."""
-    pattern = _pattern(text)
-    for name in weights.names:
-        match = pattern.fullmatch(name)
-        if match:
-            yield match.groupdict()
 
 
 def _pattern(text: str) -> re.Pattern[str]:

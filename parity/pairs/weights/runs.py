@@ -8,7 +8,7 @@ import msgspec
 
 from parity.core.arrays import Array
 from parity.core.groups import grouped
-from parity.pairs.activations.counterparts import is_output
+from parity.pairs.activations.counterparts import outputs
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.values import CLEARLY, SAME, Tensor, could_be_same, fit, tensor
 from parity.pairs.weights.links import Ambiguity
@@ -65,7 +65,7 @@ def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
     """Return whether both models return the same, in some order of axes where their shapes differ."""
     if outputs_apart(torch, torch_values, keras_values) <= SAME:
         return True
-    keys = [seen.key for seen in torch.outputs if is_output(seen.key)]
+    keys = outputs(torch)
     if not keys or any(key not in torch_values or key not in keras_values for key in keys):
         return False
     tensors = [(Tensor(torch_values[key]), Tensor(keras_values[key])) for key in keys]

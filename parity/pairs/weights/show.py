@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from parity.core.groups import grouped
 from parity.pairs.weights.patterns import IDENTITY
 from parity.runtime.survey import Survey
@@ -136,20 +138,18 @@ def _section(entry: Entry, is_vector: bool) -> str:
     """
     is_simple = entry.combine == "join" and not entry.order and not entry.each and not entry.slice
     moves = entry.rearrange or ("" if is_vector or not is_simple else IDENTITY)
-    fields: dict[str, Any] = {side: _single_or_list(getattr(entry, side)) for side in ("torch", "keras")}
+    names = {"torch": entry.torch, "keras": entry.keras}
+    fields: dict[str, Any] = {side: given[0] if len(given) == 1 else given for side, given in names.items()}
     fields |= {name: getattr(entry, name) for name in FIELDS}
     fields |= {"rearrange": moves, "combine": entry.combine if entry.combine != "join" else ""}
-    lines = [f"{name} = {_value(value)}" for name, value in fields.items() if value]
+    lines = [f"{name} = {toml_value(value)}" for name, value in fields.items() if value]
     return "\n".join(["[[weights]]", *lines, ""])
 
 
-def _single_or_list(names: list[str]) -> str | list[str]:
-    return names[0] if len(names) == 1 else names
-
-
-def _value(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Return a value as it is written in a TOML file."""
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {size}' for name, size in value.items())} }}"
+        return f"{{ {', '.join(f'{name} = {toml_value(inner)}' for name, inner in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -179,8 +179,7 @@ def _template(entry: Entry) -> tuple[str, Entry]:
         pattern = re.compile(rf"(?<!\d){number}(?!\d)")
         if all(pattern.search(name) for name in [*entry.torch, *entry.keras] if name not in LISTED):
             sides = [[pattern.sub("{i}", name, count=1) for name in names] for names in (entry.torch, entry.keras)]
-            fields = {name: getattr(entry, name) for name in FIELDS}
-            return number, Entry(torch=sides[0], keras=sides[1], **fields)
+            return number, replace(entry, torch=sides[0], keras=sides[1], by="order")
     return "", entry
 
 

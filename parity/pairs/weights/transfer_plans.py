@@ -106,7 +106,9 @@ def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan
     axes = _Axes(left, right, entering, leaving)
     solve = _equal_parts if len(set(keras)) == 1 else _unequal_parts
     sizes, each_sizes, lengths = solve(axes, entry.sizes, whole, keras)
-    _check_order(entry.order, sum(lengths) if right else 0)
+    length = sum(lengths) if right else 0
+    if entry.order and sorted(entry.order) != list(range(length)):
+        raise ValueError(f"order {entry.order} is no permutation of 0 to {length - 1}, the places along the first axis")
     first_sizes = {name: sizes[name] for group in left for name in group}
     drop = len(keras) > 1 and len(entering) == len(right) - 1
     return Plan(text and first, entry.each and each, first_sizes, each_sizes, entry.order, drop, lengths)
@@ -197,11 +199,6 @@ def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equati
         )
     factors = [count] + [1] * (len(right) - 1)
     return [Equation(left, factor, part) for left, factor, part in zip(right, factors, after, strict=False)]
-
-
-def _check_order(order: list[int], length: int) -> None:
-    if order and sorted(order) != list(range(length)):
-        raise ValueError(f"order {order} is no permutation of 0 to {length - 1}, the places along the first axis")
 
 
 def slices_of(text: str) -> tuple[slice, ...]:

@@ -102,14 +102,17 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     modules = {module.path: module for module in survey.modules}
     defined = {path: number for number, path in enumerate(modules)}
     by_module = grouped(left, lambda weight: weight.module)
-    numbers = execution(survey) if order == "calls" else _creation(survey)
+    numbers = positions(survey, order)
     paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
-    image = _images(survey)
-    found = (unit for path in paths for unit in _units(survey, modules, path, by_module[path]))
-    idle = set(survey.unused)
+    image, idle = _images(survey), set(survey.unused)
+
+    def is_unused(unit: Unit) -> bool:
+        return all(weight.name in idle for weight in unit.weights.values())
+
     return [
-        replace(unit, defined=defined.get(unit.module, 0), image=image(unit), unused=_names(unit) <= idle)
-        for unit in found
+        replace(unit, defined=defined.get(unit.module, 0), image=image(unit), unused=is_unused(unit))
+        for path in paths
+        for unit in _units(survey, modules, path, by_module[path])
     ]
 
 
@@ -123,10 +126,6 @@ def _of_its_module(weight: Weight) -> Weight:
 def _role(weight: Weight) -> str:
     """Return the common name of a weight's role; "" if it has none."""
     return ROLES.get(weight.role.rpartition(".")[2], "")
-
-
-def _names(unit: Unit) -> set[str]:
-    return {weight.name for weight in unit.weights.values()}
 
 
 def single_weight_units(unit: Unit) -> Iterator[Unit]:
@@ -159,29 +158,20 @@ def _aliases(survey: Survey, weights: dict[str, Weight]) -> list[Weight]:
     return aliases
 
 
-def execution(survey: Survey) -> dict[str, tuple[int, int]]:
-    """Return by path where each module stands in the order of execution.
+def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, int]]:
+    """Return by path where each module stands in the order of first calls or of creation, then of definition.
 
-    That is its first call, or that of the nearest module around it if it is never called itself, then its definition.
+    For a module that is never called itself, the nearest module around it counts.
     """
-    return _in_order(survey, survey.called)
-
-
-def _creation(survey: Survey) -> dict[str, tuple[int, int]]:
-    """Return by path where each module stands in the order of creation."""
-    return _in_order(survey, survey.created or [module.path for module in survey.modules])
-
-
-def _in_order(survey: Survey, paths: list[str]) -> dict[str, tuple[int, int]]:
-    """Return the places of all modules in the order of some: that of the nearest module around, then of definition."""
-    called = {path: number for number, path in enumerate(paths)}
-    order = {}
+    paths = survey.called if order == "calls" else survey.created or [module.path for module in survey.modules]
+    first = {path: number for number, path in enumerate(paths)}
+    found = {}
     for number, module in enumerate(survey.modules):
         around = module.path
-        while around and around not in called:
+        while around and around not in first:
             around = re.split(r"[./][^./]*$", around)[0] if re.search(r"[./]", around) else ""
-        order[module.path] = (called.get(around, 0), number)
-    return order
+        found[module.path] = (first.get(around, 0), number)
+    return found
 
 
 def _images(survey: Survey) -> Callable[[Unit], Shape]:
@@ -208,7 +198,12 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
     """Return the units of one module's weights."""
     module = modules.get(path) or Module(path=path, kind="")
     family = _family(module.kind)
-    aliases = {weight.name for weight in weights if survey.side == "torch" and not _own(weight)}
+    # A tied weight goes by the name of only one of the modules that hold it.
+    aliases = {
+        weight.name
+        for weight in weights
+        if survey.side == "torch" and weight.name != f"{weight.module}.{weight.role}".removeprefix(".")
+    }
     recurrent = _recurrent(modules, path)
     if recurrent:
         return _layers(recurrent, weights)
@@ -226,29 +221,22 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
     ]
 
 
-def _label(module: Module) -> str:
-    return module.path if module.label is None else module.label
-
-
-def _chosen(module: Module) -> str:
-    return module.path if module.chosen is None else module.chosen
-
-
-def _own(weight: Weight) -> bool:
-    """Return whether a weight goes by the name of the module that holds it; a tied weight does so only once."""
-    return weight.name == (f"{weight.module}.{weight.role}" if weight.module else weight.role)
+def _titles(module: Module) -> tuple[str, str]:
+    """Return the label of a module's unit, and the part of it that somebody chose."""
+    label, chosen = (module.path if given is None else given for given in (module.label, module.chosen))
+    return label, chosen
 
 
 def _unit(module: Module, family: str, weights: list[Weight], reverse: bool = False, alias: bool = False) -> Unit:
-    roles = {_role(weight) or "weight": weight for weight in weights}
+    (label, chosen), end = _titles(module), "/reverse" if reverse else ""
     return Unit(
-        label=_label(module) + ("/reverse" if reverse else ""),
+        label=label + end,
         module=module.path,
-        chosen=_chosen(module) + ("/reverse" if reverse else ""),
+        chosen=chosen + end,
         family="linear" if reverse else family,
         certain=reverse or bool(CERTAIN.fullmatch(module.kind)),
         facts=module.facts,
-        weights=roles,
+        weights={_role(weight) or "weight": weight for weight in weights},
         alias=alias,
     )
 
@@ -284,7 +272,7 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
         part = f".{match[2]}{'.reverse' if match[3] else ''}" if match else ""
         role = ROLES.get(match[1] if match else weight.role, weight.role)
         parts.setdefault(part, {})[role] = weight
-    label, chosen, family = _label(module), _chosen(module), _family(module.kind)
+    (label, chosen), family = _titles(module), _family(module.kind)
     # A cell of torch's goes by the name of its class, as somebody's own does, but its weights go by torch's names.
     is_certain = bool(CERTAIN.fullmatch(module.kind)) or any(weight.role == "weight_ih" for weight in weights)
     return [

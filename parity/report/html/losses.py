@@ -24,8 +24,7 @@ def plot(losses: dict[str, list[float | None]]) -> Markup:
     names, curves = list(losses), list(losses.values())
     parts = [
         *_axis(low, high),
-        *(_curve(curve, low, high, style) for curve, style in zip(curves, STYLES, strict=True)),
-        *_points(names, curves, low, high),
+        *_curves(names, curves, low, high),
         *_difference(curves),
         *_ticks(len(curves[0])),
     ]
@@ -59,17 +58,16 @@ def _axis(low: float, high: float) -> Iterator[Markup]:
         yield svg.text(LEFT - 8, y + 4, f"{value:z.4g}", "tick", "end")
 
 
-def _curve(curve: Curve, low: float, high: float, style: str) -> Markup:
-    points = [(_x(step, len(curve)), _y(value, low, high)) for step, value in enumerate(curve) if value is not None]
-    return svg.path(points, style)
-
-
-def _points(names: Sequence[str], curves: Sequence[Curve], low: float, high: float) -> Iterator[Markup]:
-    for name, curve in zip(names, curves, strict=True):
-        for step, value in enumerate(curve):
-            if value is not None:
-                title = f"step {step}, {name}: {value:z.17g}"
-                yield svg.marked(_x(step, len(curve)), _y(value, low, high), "name", title)
+def _curves(names: Sequence[str], curves: Sequence[Curve], low: float, high: float) -> Iterator[Markup]:
+    """Yield a line for each side, then, above both, the points with their numbers."""
+    points = []
+    for name, curve, style in zip(names, curves, STYLES, strict=True):
+        known = [(step, value) for step, value in enumerate(curve) if value is not None]
+        places = [(_x(step, len(curve)), _y(value, low, high)) for step, value in known]
+        yield svg.path(places, style)
+        titles = (f"step {step}, {name}: {value:z.17g}" for step, value in known)
+        points += [svg.marked(x, y, "name", title) for (x, y), title in zip(places, titles, strict=True)]
+    yield from points
 
 
 def _difference(curves: Sequence[Curve]) -> Iterator[Markup]:

@@ -69,8 +69,8 @@ def _environment() -> jinja2.Environment:
         "bits": partial(_number, "z.1f"),
         "exact": partial(_number, "z.17g"),
         "short": partial(_number, "z.6g"),
-        "power": _power,
-        "readable": _readable,
+        "power": lambda value: NONE if value is None else "0" if value == 0 else f"{value:.1e}",
+        "readable": lambda value: msgspec.json.format(msgspec.json.encode(value), indent=2).decode(),
         "seconds": _seconds,
         "counted": count,
         "agree": agree,
@@ -99,14 +99,6 @@ def _digest(text: str) -> str:
 
 def _number(form: str, value: float | None) -> str:
     return NONE if value is None else format(value, form)
-
-
-def _power(value: float | None) -> str:
-    return NONE if value is None else "0" if value == 0 else f"{value:.1e}"
-
-
-def _readable(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _seconds(value: float | None) -> str:
