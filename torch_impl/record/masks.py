@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
-from parity.core.patches import applied, calling
+from parity.core.patches import applied, calling, wrapping
 from parity.data.pairs import Rows
 from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number
@@ -147,7 +147,7 @@ class Masks:
             return x.mul_(kept) if inplace else x * kept
 
         of_channels = {name: calling(channels, axes) for name, axes in CHANNELS.items()}
-        others = {name: _refused(name, getattr(functional, name)) for name in OTHERS}
+        others = {name: wrapping(_refused, getattr(functional, name)) for name in OTHERS}
         return {"dropout": dropped, "scaled_dot_product_attention": attended, **of_channels, **others}
 
 
@@ -224,14 +224,10 @@ def _masked_softmax(scores: torch.Tensor) -> torch.Tensor:
     return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 
 
-def _refused(name: str, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wrap a function that drops in another way, so that it raises UsageError if called in training."""
-
-    def called(*args: Any, **kwargs: Any) -> torch.Tensor:
-        bound = inspect.signature(function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        if bound.arguments["training"] and bound.arguments["p"]:
-            raise UsageError(f"F.{name} draws masks of another kind than nn.Dropout; {SUPPORTED}")
-        return function(*args, **kwargs)
-
-    return called
+def _refused(function: Callable[..., torch.Tensor], /, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Call a function that drops in another way; raise UsageError if that is in training."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.arguments["training"] and bound.arguments["p"]:
+        raise UsageError(f"F.{function.__name__} draws masks of another kind than nn.Dropout; {SUPPORTED}")
+    return function(*args, **kwargs)
