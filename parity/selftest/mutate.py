@@ -44,7 +44,15 @@ def planted(package: str, faults: str, at: str) -> Iterator[None]:
 
 def wrapped(owner: Any, name: str, function: Callable[..., Any]) -> Patches:
     """Call `function(original, *args, **kwargs)` in place of a function; it keeps its signature, which Keras reads."""
-    return lambda: [mock.patch.object(owner, name, wrapping(function, getattr(owner, name)))]
+
+    def patches() -> list[AbstractContextManager[Any]]:
+        original = getattr(owner, name)
+        called = wrapping(function, original)
+        if inspect.isfunction(original):  # Keras does not follow __wrapped__ everywhere
+            vars(called)["__signature__"] = inspect.signature(original)
+        return [mock.patch.object(owner, name, called)]
+
+    return patches
 
 
 def replaced(owner: Any, name: str, value: Any) -> Patches:
@@ -60,7 +68,7 @@ def constant(kind: type, name: str, value: Any) -> Patches:
         bound.arguments.pop(name, None)
         original(*bound.args, **bound.kwargs, **{name: value})
 
-    return lambda: [around(kind, "__init__", make)]
+    return wrapped(kind, "__init__", make)
 
 
 def loaded(weights: ModuleType, change: Callable[[str, Floats], Floats]) -> Patches:
