@@ -1,8 +1,8 @@
 """Faults of a model's numbers: other initial parameters, other masks of dropout, a lower precision."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from keras_impl.record.masks import Masks
 from keras_impl.strategies import single
 from parity.core import random
 from parity.core.arrays import Floats
+from parity.core.patches import setting
 from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
 
 Call = Callable[..., tf.Tensor]
@@ -104,14 +105,10 @@ def _softmax_in_bfloat16(softmax: Call, x: tf.Tensor, *args: Any, **kwargs: Any)
     return tf.cast(softmax(tf.cast(x, tf.bfloat16), *args, **kwargs), x.dtype)
 
 
-@contextmanager
-def _tf32() -> Iterator[None]:
-    """Allow TF32 on GPUs within the block, which rounds factors of products to 10 bits."""
-    tf.config.experimental.enable_tensor_float_32_execution(True)
-    try:
-        yield
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(False)
+def _tf32() -> AbstractContextManager[None]:
+    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
+    config = tf.config.experimental
+    return setting(config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution, True)
 
 
 FAULTS: dict[str, Patches] = {

@@ -9,7 +9,7 @@ where Keras's floats are float64, it would make them int64.
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -22,7 +22,7 @@ from keras.src.backend.common import dtypes
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 from keras_impl.record import calls
 from parity.core.ownership import stack
-from parity.core.patches import applied, around, wrapping
+from parity.core.patches import applied, around, setting, wrapping
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
 tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -30,28 +30,17 @@ tf.config.experimental.enable_tensor_float_32_execution(False)
 MIXED = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
-@contextmanager
-def policy(at: str) -> Iterator[None]:
-    """Make new variables and layers float64 or float32 within the block; half precisions are mixed policies."""
-    previous = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64" if at == "float64" else "float32")
-    keras.config.set_dtype_policy(MIXED.get(at, at))
-    try:
-        yield
-    finally:
-        keras.config.set_floatx(previous[0])
-        keras.config.set_dtype_policy(previous[1])
+def policy(at: str) -> AbstractContextManager[None]:
+    """Return a context in which new variables and layers are float64 or float32; half precisions are mixed policies."""
+    config, floats = keras.config, "float64" if at == "float64" else "float32"
+    policies = setting(config.dtype_policy, config.set_dtype_policy, MIXED.get(at, at))
+    return applied([policies, setting(config.floatx, config.set_floatx, floats)])
 
 
-@contextmanager
-def eagerly(on: bool = True) -> Iterator[None]:
-    """Run tf.functions op by op within the block if `on`, so that nothing is traced and all values can be seen."""
-    was_eager = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(on or was_eager)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(was_eager)
+def eagerly(on: bool = True) -> AbstractContextManager[None]:
+    """Return a context in which tf.functions run op by op if `on`: nothing is traced, and all values can be seen."""
+    is_eager = tf.config.functions_run_eagerly
+    return setting(is_eager, tf.config.run_functions_eagerly, on or is_eager())
 
 
 HIGH = "float64"

@@ -1,7 +1,7 @@
 """Faults of a model's numbers: other initial parameters, other masks of dropout, a lower precision."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from parity.core.arrays import Floats
+from parity.core.patches import setting
 from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
 from torch_impl.dropout import Key, keep
 from torch_impl.record import masks, weights
@@ -92,17 +93,9 @@ def _outputs_in(dtype: torch.dtype, function: Function, x: torch.Tensor, *args: 
     return function(x, *args, **kwargs).to(dtype).to(x.dtype)
 
 
-@contextmanager
-def _tf32() -> Iterator[None]:
-    """Allow TF32 on GPUs within the block, which rounds factors of products to 10 bits."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    for backend in backends:
-        backend.allow_tf32 = True
-    try:
-        yield
-    finally:
-        for backend in backends:
-            backend.allow_tf32 = False
+def _tf32(backend: Any) -> AbstractContextManager[None]:
+    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
+    return setting(lambda: backend.allow_tf32, partial(setattr, backend, "allow_tf32"), True)
 
 
 FAULTS: dict[str, Patches] = {
@@ -133,5 +126,5 @@ FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "attention.float16_in_float32": wrapped(
         functional, "scaled_dot_product_attention", partial(_outputs_in, torch.float16)
     ),
-    "precision.tf32": lambda: [_tf32()],
+    "precision.tf32": lambda: [_tf32(torch.backends.cuda.matmul), _tf32(torch.backends.cudnn)],
 }

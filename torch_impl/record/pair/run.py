@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from parity.config.schema import Case
+from parity.core.patches import setting
 from parity.data.pairs import PairData
 from parity.runtime import survey
 from parity.runtime.drive import Account, Program, Run
@@ -64,15 +65,10 @@ def without_fast_paths(model: nn.Module) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def fast_paths(enabled: bool = True) -> Iterator[None]:
-    """Switch the fast path of transformer layers on or off within the block."""
-    was_enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(enabled)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was_enabled)
+def fast_paths(enabled: bool = True) -> AbstractContextManager[None]:
+    """Return a context in which the fast path of transformer layers is on or off."""
+    mha = torch.backends.mha
+    return setting(mha.get_fastpath_enabled, mha.set_fastpath_enabled, enabled)
 
 
 class _Course:
