@@ -48,7 +48,7 @@ def wrapped(owner: Any, name: str, function: Callable[..., Any]) -> Patches:
     def patches() -> list[AbstractContextManager[Any]]:
         original = getattr(owner, name)
         called = wrapping(function, original)
-        if inspect.isfunction(original):  # Keras does not follow __wrapped__ everywhere
+        if name == "__init__":  # Keras reads its arguments, and does not follow __wrapped__ there
             vars(called)["__signature__"] = inspect.signature(original)
         return [mock.patch.object(owner, name, called)]
 
