@@ -6,7 +6,7 @@ a user's layers may call directly as well: so these are wrapped.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,11 +93,9 @@ class Instance:
         Raises UsageError and BackendError for inputs that the model does not take.
         """
         self._observer = observer
-        with ExitStack() as stack:
-            masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
-            stack.enter_context(masks.drawn(tree.named(self.model).items(), bool(training)))
-            stack.enter_context(observed(observer))
-            stack.enter_context(calls.entered(MODEL))
+        masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
+        drawn = masks.drawn(tree.named(self.model).items(), bool(training))
+        with drawn, observed(observer), calls.entered(MODEL):
             outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
         observer.states |= masks.repeats.states
         laid = laid_out(self.pair, ordered(outputs, self.torch.keys(bool(training))), self._layouts)
