@@ -1,9 +1,8 @@
 """A training in bursts of steps, to be timed: a built-in case or a user's pair, as a program that is not recorded."""
 
-import contextlib
 import functools
 import resource
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -19,6 +18,7 @@ from keras_impl.strategies import single
 from parity.bench.bursts import BATCHES, Bursts, endless
 from parity.core.clock import Clock
 from parity.core.errors import UsageError
+from parity.core.patches import applied, around
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob, Mode
 from parity.runtime.serve import Following
@@ -55,35 +55,20 @@ def _program(job: BenchJob) -> Program:
     return built_in.program(run, devices.names(job.case.devices))
 
 
-@contextlib.contextmanager
-def _carried_out(mode: Mode) -> Iterator[None]:
-    """Carry out functions within the block eagerly, as graphs, or compiled by XLA."""
-    if mode == "eager":
-        tf.config.run_functions_eagerly(True)
-        yield
-    elif mode == "xla":
-        with mock.patch.object(tf, "function", functools.partial(tf.function, jit_compile=True)):
-            yield
-    else:
-        yield
+def _carried_out(mode: Mode) -> AbstractContextManager[Any]:
+    """Return a context in which functions are carried out eagerly, as graphs, or compiled by XLA."""
+    if mode == "xla":
+        return mock.patch.object(tf, "function", functools.partial(tf.function, jit_compile=True))
+    return precision.eagerly(mode == "eager")
 
 
-@contextlib.contextmanager
-def _timed(clock: Clock, model: keras.Model) -> Iterator[None]:
-    with timing.timed_communication(clock), timing.timed(clock, model):
-        yield
+def _timed(clock: Clock, model: keras.Model) -> AbstractContextManager[None]:
+    return applied([timing.timed_communication(clock), timing.timed(clock, model)])
 
 
-@contextlib.contextmanager
-def _repeated() -> Iterator[None]:
-    """Make the datasets of the block endless."""
-    dataset = single.dataset
-
-    def repeated(steps: Any) -> tf.data.Dataset:
-        return dataset(steps).repeat()
-
-    with mock.patch.object(single, "dataset", repeated):
-        yield
+def _repeated() -> AbstractContextManager[Any]:
+    """Return a context in which datasets are endless."""
+    return around(single, "dataset", lambda dataset, steps: dataset(steps).repeat())
 
 
 def _peak(count: int) -> int:

@@ -2,8 +2,8 @@
 
 import functools
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from torch import nn
 from parity.bench.bursts import BATCHES, Bursts, endless
 from parity.core.clock import Clock
 from parity.core.errors import UsageError
+from parity.core.patches import applied
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following
@@ -75,10 +76,8 @@ def _checked(job: BenchJob, on_step: Callable[[], None]) -> Callable[[], None]:
     return checked
 
 
-@contextmanager
-def _timed(clock: Clock, model: nn.Module) -> Iterator[None]:
-    with timing.timed_communication(clock), timing.timed(clock, model):
-        yield
+def _timed(clock: Clock, model: nn.Module) -> AbstractContextManager[None]:
+    return applied([timing.timed_communication(clock), timing.timed(clock, model)])
 
 
 def _wait(machine: Machine) -> None:

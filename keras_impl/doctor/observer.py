@@ -3,7 +3,7 @@
 import re
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import keras
@@ -19,6 +19,8 @@ from keras_impl.instruments.methods import Methods
 from keras_impl.instruments.ops import Ops
 from keras_impl.instruments.origins import Origins, tensors
 from keras_impl.instruments.training import Training
+from keras_impl.record import precision
+from parity.core.patches import setting
 from parity.doctor.evidence import Failure, Place, Step
 
 OPERATION = re.compile(r"\[Op:(\w+)\]")
@@ -53,7 +55,9 @@ class Observer:
         self._origins.note_inputs(inputs)
         watches = (
             draws.watched(step),
-            _eagerly(),
+            precision.eagerly(),
+            _full_tracebacks(tf.debugging),
+            _full_tracebacks(keras.config),
             calls.watched(step, losses.fed, finite.returned),
             training.watched(),
             Methods(step).watched(),
@@ -92,22 +96,13 @@ class Observer:
         )
 
 
-@contextmanager
-def _eagerly() -> Iterator[None]:
-    """Run tf.functions op by op within the block, with full tracebacks of exceptions."""
-    eager, tf_filters = tf.config.functions_run_eagerly(), tf.debugging.is_traceback_filtering_enabled()
-    keras_filters = keras.config.is_traceback_filtering_enabled()
-    tf.config.run_functions_eagerly(True)
-    tf.debugging.disable_traceback_filtering()
-    keras.config.disable_traceback_filtering()
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(eager)
-        if tf_filters:
-            tf.debugging.enable_traceback_filtering()
-        if keras_filters:
-            keras.config.enable_traceback_filtering()
+def _full_tracebacks(config: Any) -> AbstractContextManager[None]:
+    """Return a context in which tracebacks have all frames; `config` is that of TensorFlow or of Keras."""
+
+    def write(are_filtered: bool) -> None:
+        (config.enable_traceback_filtering if are_filtered else config.disable_traceback_filtering)()
+
+    return setting(config.is_traceback_filtering_enabled, write, False)
 
 
 def _given(error: Exception) -> list[tf.Tensor]:

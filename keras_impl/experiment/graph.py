@@ -6,7 +6,7 @@ that code is changed in the graph: an operation's settings, the constants that i
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -22,7 +22,7 @@ from keras.src.utils.naming import to_snake_case
 from keras_impl.experiment.call import like
 from keras_impl.instruments import source
 from keras_impl.record import weights
-from parity.core.patches import around
+from parity.core.patches import applied, around
 from parity.diagnose.experiment import knobs, masks
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import AS_GIVEN, Knob, Owner
@@ -67,17 +67,15 @@ def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask
         yield Knob(name, name, "", name, "function", _replaced(operation, _called), words)
 
 
-@contextmanager
-def located(layers: Iterable[Any], lines: Lines) -> Iterator[None]:
-    """Take the line that made an operation or a layer of a graph for the user's that is running, while it runs."""
+def located(layers: Iterable[Any], lines: Lines) -> AbstractContextManager[None]:
+    """Return a context in which the line that made a layer or operation is, while it runs, taken for the user's."""
     own = set(map(id, _operations(layers)))
 
     def called(call: Callable[..., Any], operation: Operation, /, *args: Any, **kwargs: Any) -> Any:
         with source.standing_for(lines.get(id(operation), "")) if id(operation) in own else nullcontext():
             return call(operation, *args, **kwargs)
 
-    with around(Operation, "__call__", called), around(keras.Layer, "__call__", called):
-        yield
+    return applied(around(owner, "__call__", called) for owner in (Operation, keras.Layer))
 
 
 def _operations(layers: Iterable[Any]) -> Iterable[Operation]:

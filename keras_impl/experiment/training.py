@@ -1,9 +1,10 @@
 """A user's model in training: brought to a step, whose forward pass can be repeated, and its optimizer's steps."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -143,13 +144,8 @@ class Training:
     def _slices(self) -> Knob:
         """Return the knob that makes all gradients dense which are lists of rows."""
 
-        @contextmanager
-        def changed(how: Any) -> Iterator[None]:
-            self._is_dense = how == DENSE
-            try:
-                yield
-            finally:
-                self._is_dense = False
+        def changed(how: Any) -> AbstractContextManager[Any]:
+            return mock.patch.object(self, "_is_dense", how == DENSE)
 
         return Knob("gradients", SLICES, "", AS_GIVEN, "argument", changed, (DENSE,), "optimizer")
 

@@ -1,8 +1,9 @@
 """Faults of a model's numbers: other initial parameters, other masks of dropout, a lower precision."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import keras
@@ -17,7 +18,8 @@ from keras_impl.record.masks import Masks
 from keras_impl.strategies import single
 from parity.core import random
 from parity.core.arrays import Floats
-from parity.selftest.mutate import Patches, constant, loaded, replaced, together
+from parity.core.patches import setting
+from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
 
 Call = Callable[..., tf.Tensor]
 DENSE, NORM = keras.layers.Dense, keras.layers.LayerNormalization
@@ -47,48 +49,30 @@ def _not_loaded(name: str, values: Floats) -> Floats:
 # Dropout.
 
 
-def _frameworks_own(attach: Callable[..., None]) -> Callable[..., None]:
-    return lambda self, model, replica: None
+def _as_replica_0(mask_key: Callable[..., tuple[int, int]], seed: int, name: str, replica: int) -> tuple[int, int]:
+    return mask_key(seed, name, 0)
 
 
-def _as_replica_0(mask_key: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:
-    return lambda seed, name, replica: mask_key(seed, name, 0)
+def _as_step_0(masks: Masks) -> None:
+    masks._calls.clear()
 
 
-def _as_step_0(on_step: Callable[[Masks], None]) -> Callable[[Masks], None]:
-    return lambda self: self._calls.clear()
+def _unscaled(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
+    return x * tf.cast(keep(numbers, rate, key), x.dtype)
 
 
-def _unscaled(dropout: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    def changed(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
-        return x * tf.cast(keep(numbers, rate, key), x.dtype)
-
-    return changed
-
-
-def _in_training(evaluate: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    def changed(model: keras.Model, inputs: tuple[Any, ...]) -> tf.Tensor:
-        return model(single.unpacked(inputs), training=True)
-
-    return changed
+def _in_training(model: keras.Model, inputs: tuple[Any, ...]) -> tf.Tensor:
+    return model(single.unpacked(inputs), training=True)
 
 
 # Precision.
 
 
-def _rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    return tf.cast(tf.cast(x, dtype), x.dtype)
-
-
-def _product_in(dtype: tf.DType) -> Callable[[Call], Call]:
-    def change(call: Call) -> Call:
-        def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-            product = tf.matmul(tf.cast(x, dtype), tf.cast(self.kernel.value, dtype))
-            return tf.cast(product, x.dtype) + self.bias.value
-
-        return changed
-
-    return change
+def _product_in(
+    dtype: tf.DType, _: Call, dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None
+) -> tf.Tensor:
+    product = tf.matmul(tf.cast(x, dtype), tf.cast(dense.kernel.value, dtype))
+    return tf.cast(product, x.dtype) + dense.bias.value
 
 
 def _ten_bits(x: tf.Tensor) -> tf.Tensor:
@@ -102,39 +86,29 @@ def _ten_bits(x: tf.Tensor) -> tf.Tensor:
     return rounded(x)
 
 
-def _factors_of_ten_bits(call: Call) -> Call:
-    def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        return tf.matmul(_ten_bits(x), _ten_bits(self.kernel.value)) + self.bias.value
-
-    return changed
+def _factors_of_ten_bits(dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    return tf.matmul(_ten_bits(x), _ten_bits(dense.kernel.value)) + dense.bias.value
 
 
-def _sums_in_float16(call: Call) -> Call:
+def _sums_in_float16(dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
     """Multiply in float32, but sum the products in float16."""
-
-    def changed(self: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        products = tf.cast(x[..., None] * self.kernel.value, tf.float16)
-        return tf.cast(tf.reduce_sum(products, axis=-2), x.dtype) + self.bias.value
-
-    return changed
+    products = tf.cast(x[..., None] * dense.kernel.value, tf.float16)
+    return tf.cast(tf.reduce_sum(products, axis=-2), x.dtype) + dense.bias.value
 
 
-def _outputs_in(dtype: tf.DType) -> Callable[[Call], Call]:
-    return lambda call: lambda self, *args, **kwargs: _rounded(call(self, *args, **kwargs), dtype)
+def _outputs_in(dtype: tf.DType, call: Call, *args: Any, **kwargs: Any) -> tf.Tensor:
+    outputs = call(*args, **kwargs)
+    return tf.cast(tf.cast(outputs, dtype), outputs.dtype)
 
 
-def _softmax_in_bfloat16(softmax: Call) -> Call:
-    return lambda x, *args, **kwargs: tf.cast(softmax(tf.cast(x, tf.bfloat16), *args, **kwargs), x.dtype)
+def _softmax_in_bfloat16(softmax: Call, x: tf.Tensor, *args: Any, **kwargs: Any) -> tf.Tensor:
+    return tf.cast(softmax(tf.cast(x, tf.bfloat16), *args, **kwargs), x.dtype)
 
 
-@contextmanager
-def _tf32() -> Iterator[None]:
-    """Allow TF32 on GPUs within the block, which rounds factors of products to 10 bits."""
-    tf.config.experimental.enable_tensor_float_32_execution(True)
-    try:
-        yield
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(False)
+def _tf32() -> AbstractContextManager[None]:
+    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
+    config = tf.config.experimental
+    return setting(config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution, True)
 
 
 FAULTS: dict[str, Patches] = {
@@ -144,8 +118,8 @@ FAULTS: dict[str, Patches] = {
     "conv_transpose": _of("up.weight", lambda kernel: np.swapaxes(kernel, 0, 1)),
     "attention.packing": _of("in_proj_weight", _query_for_key),
     "initialisation": loaded(weights, _not_loaded),
-    "dropout.generator": replaced(Masks, "attach", _frameworks_own),
-    "dropout.replicas": replaced(random, "mask_key", _as_replica_0),
+    "dropout.generator": replaced(Masks, "attach", lambda masks, model, replica: None),
+    "dropout.replicas": wrapped(random, "mask_key", _as_replica_0),
     "dropout.step": replaced(Masks, "on_step", _as_step_0),
     "dropout.rate": constant(keras.layers.Dropout, "rate", 0.2),
     "dropout.scale": replaced(masks, "dropout", _unscaled),
@@ -153,18 +127,16 @@ FAULTS: dict[str, Patches] = {
 }
 # In float32 runs only: the float64 runs are correct.
 FAULTS_IN_FLOAT32: dict[str, Patches] = {
-    "relu.dropped_in_float32": together(
-        model.FAULTS["relu.dropped"], replaced(tf.nn, "relu", lambda relu: lambda x: x)
-    ),
-    "relu.bfloat16_in_float32": replaced(keras.layers.ReLU, "call", _outputs_in(tf.bfloat16)),
-    "matmul.bfloat16_in_float32": replaced(DENSE, "call", _product_in(tf.bfloat16)),
-    "matmul.float16_in_float32": replaced(DENSE, "call", _product_in(tf.float16)),
+    "relu.dropped_in_float32": together(model.FAULTS["relu.dropped"], replaced(tf.nn, "relu", lambda x: x)),
+    "relu.bfloat16_in_float32": wrapped(keras.layers.ReLU, "call", partial(_outputs_in, tf.bfloat16)),
+    "matmul.bfloat16_in_float32": wrapped(DENSE, "call", partial(_product_in, tf.bfloat16)),
+    "matmul.float16_in_float32": wrapped(DENSE, "call", partial(_product_in, tf.float16)),
     "matmul.tf32_in_float32": replaced(DENSE, "call", _factors_of_ten_bits),
     "matmul.float16_sums_in_float32": replaced(DENSE, "call", _sums_in_float16),
-    "softmax.bfloat16_in_float32": replaced(tf.nn, "softmax", _softmax_in_bfloat16),
-    "attention.float16_in_float32": replaced(MultiheadAttention, "call", _outputs_in(tf.float16)),
-    "layer_norm.bfloat16_in_float32": replaced(NORM, "call", _outputs_in(tf.bfloat16)),
+    "softmax.bfloat16_in_float32": wrapped(tf.nn, "softmax", _softmax_in_bfloat16),
+    "attention.float16_in_float32": wrapped(MultiheadAttention, "call", partial(_outputs_in, tf.float16)),
+    "layer_norm.bfloat16_in_float32": wrapped(NORM, "call", partial(_outputs_in, tf.bfloat16)),
     "layer_norm.epsilon_in_float32": constant(NORM, "epsilon", 1e-3),
-    "embedding.bfloat16_in_float32": replaced(keras.layers.Embedding, "call", _outputs_in(tf.bfloat16)),
+    "embedding.bfloat16_in_float32": wrapped(keras.layers.Embedding, "call", partial(_outputs_in, tf.bfloat16)),
     "precision.tf32": lambda: [_tf32()],
 }

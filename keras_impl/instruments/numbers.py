@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any
 
 import tensorflow as tf
@@ -17,27 +16,15 @@ def functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         yield from ((owner, name, known[id(each)]) for name, each in [*vars(owner).items()] if id(each) in known)
 
 
-def numbers_high(function: Callable[..., Any]) -> Callable[..., Any]:
+def numbers_high(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Let a function of Python's numbers alone compute in float64: tf.sqrt(8.0) is a float32 otherwise."""
-    high = given_high(function)
-
-    @wraps(function)
-    def computed(*args: Any, **kwargs: Any) -> Any:
-        has_tensors = any(tf.is_tensor(each) or hasattr(each, "dtype") for each in parts([args, kwargs]))
-        return (function if has_tensors else high)(*args, **kwargs)
-
-    return computed
+    has_tensors = any(tf.is_tensor(each) or hasattr(each, "dtype") for each in parts([args, kwargs]))
+    return function(*args, **kwargs) if has_tensors else given_high(function, *args, **kwargs)
 
 
-def given_high(function: Callable[..., Any]) -> Callable[..., Any]:
+def given_high(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Give a function Python's floats as float64."""
-
-    @wraps(function)
-    def given(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(_high(each) for each in args)
-        return function(*args, **{name: _high(each) for name, each in kwargs.items()})
-
-    return given
+    return function(*map(_high, args), **{name: _high(each) for name, each in kwargs.items()})
 
 
 def _high(value: Any) -> Any:

@@ -7,8 +7,7 @@ of library code are in between.
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from types import FrameType
 from typing import NamedTuple
@@ -18,6 +17,7 @@ import tensorflow as tf
 from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public API
 
 from parity.core.ownership import LIBRARY, PASSED, USER, Line, Lines, shown
+from parity.core.patches import pushed
 from parity.doctor import rewrite
 
 # The folders that contain the packages.
@@ -59,14 +59,9 @@ def nearest() -> str:
     return line() or (_standing[-1] if _standing else "") or _LINES.packaged_line()
 
 
-@contextmanager
-def standing_for(line: str) -> Iterator[None]:
-    """Take a line for the user's that is running: of an operation in a graph, the line that has made it."""
-    _standing.append(line)
-    try:
-        yield
-    finally:
-        _standing.pop()
+def standing_for(line: str) -> AbstractContextManager[None]:
+    """Return a context in which a line counts as the user's: of an operation in a graph, the line that has made it."""
+    return pushed(_standing, line)
 
 
 def spot(owner: object = None) -> rewrite.Spot | None:

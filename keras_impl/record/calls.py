@@ -7,13 +7,15 @@ running belongs. It imports nothing of this package that records, so that its in
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
+from unittest import mock
 
 import tensorflow as tf
 
 from keras_impl.record.pair.outputs import flat
+from parity.core.patches import pushed
 
 
 class Call(NamedTuple):
@@ -54,24 +56,14 @@ def innermost() -> str | None:
     return running()[-1].path if running() else None
 
 
-@contextmanager
-def entered(path: str, module: Any = None) -> Iterator[None]:
-    """Let the layer count as being called within the block."""
-    running().append(_Running(path, module))
-    try:
-        yield
-    finally:
-        running().pop()
+def entered(path: str, module: Any = None) -> AbstractContextManager[None]:
+    """Return a context in which the layer counts as being called."""
+    return pushed(running(), _Running(path, module))
 
 
-@contextmanager
-def unobserved() -> Iterator[None]:
-    """Report no calls within the block."""
-    _thread.is_unobserved = True
-    try:
-        yield
-    finally:
-        _thread.is_unobserved = False
+def unobserved() -> AbstractContextManager[Any]:
+    """Return a context in which no calls are reported."""
+    return mock.patch.object(_thread, "is_unobserved", True)
 
 
 def is_observed() -> bool:

@@ -6,7 +6,7 @@ within a step are counted while it is traced. Each replica is traced separately.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -23,7 +23,7 @@ from keras_impl.record.canonical import module_path
 from keras_impl.strategies.tensor_parallel import SplitDropout
 from parity.core import random
 from parity.core.errors import UsageError
-from parity.data.pairs import Rows
+from parity.data.masks import Draws
 from parity.trace.keys import MODEL
 
 SUPPORTED = (
@@ -120,7 +120,7 @@ class Masks:
         return [own.index(axis) for axis in canonical]
 
 
-class OrderedMasks:
+class OrderedMasks(Draws):
     """Draws the dropout masks of a user's model, which runs eagerly, or is `traced` once and executed often.
 
     A mask is identified by the number of its draw within the step, counted among tensors with the same number of
@@ -129,11 +129,9 @@ class OrderedMasks:
     """
 
     def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], traced: bool = False):
-        self.seed, self.axes, self.step = seed, axes, 0
-        self.rows: Rows | None = None  # those of the batch that are being run, where these are not all
+        super().__init__(seed)
+        self.axes = axes
         self._step = tf.Variable(np.int64(0), trainable=False) if traced else None
-        self.repeats = random.Repeats()
-        self._calls: Counter[str] = Counter()
 
     @contextmanager
     def drawn(self, layers: Iterable[tuple[str, Any]], training: bool = True) -> Iterator[None]:
@@ -156,31 +154,9 @@ class OrderedMasks:
 
     def on_step(self) -> None:
         """Move on to the next step, which draws other masks; called after each update."""
-        self.step += 1
+        super().on_step()
         if self._step is not None:
             self._step.assign(self.step)
-        self.restart()
-
-    def restart(self) -> None:
-        """Draw the masks of this step again; called before its forward pass is repeated."""
-        self._calls.clear()
-
-    def begin_part(self, rows: Rows | None) -> None:
-        """Draw, from now on, the rows that a part of the batch has in the masks of the whole; None stands for all."""
-        self.rows = rows
-        self.restart()
-
-    def replaying(self) -> AbstractContextManager[None]:
-        """Return a context in which is drawn again what is drawn from now on."""
-        return self._replayed(self._calls.copy())
-
-    @contextmanager
-    def _replayed(self, calls_before: Counter[str]) -> Iterator[None]:
-        calls_so_far, self._calls = self._calls, calls_before
-        try:
-            yield
-        finally:
-            self._calls = calls_so_far
 
     def _of_keras(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape = None, seed: Any = None) -> Any:
         """Replace Keras's dropout, whose masks a whole number as seed makes the same in every call."""
@@ -222,15 +198,12 @@ class OrderedMasks:
         `ones` has the noise shape, if there is one.
         """
         masked = x if ones is None else ones
-        start, size = 0, masked.shape.num_elements()
-        if self.rows is not None:
-            start, size = self.rows.within(size, calls.innermost() or MODEL)
+        where = calls.innermost() or MODEL
+        start, size = self._extent(masked.shape.num_elements(), where)
         name = random.mask_name(size)
-        words = tf.constant(random.mask_key(self.seed, name, 0), tf.int64)
-        draw, place = (self.step, self._calls[name]), calls.innermost() or MODEL
-        self._calls[name] += 1
+        words, draw = tf.constant(random.mask_key(self.seed, name, 0), tf.int64), self._next(name)
         if state is not None:
-            draw = self.repeats.first((name, state), draw, place)
+            draw = self.repeats.first((name, state), draw, where)
         key = Key(words, *(tf.constant(number, tf.int64) for number in draw))
         if self._step is not None and not tf.executing_eagerly():
             key = key._replace(step=tf.identity(self._step))

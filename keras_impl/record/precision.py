@@ -10,8 +10,8 @@ where Keras's floats are float64, it would make them int64.
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -25,7 +25,7 @@ from keras.src.dtype_policies.dtype_policy import DTypePolicy
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 from keras_impl.record import calls
 from parity.core.ownership import stack
-from parity.core.patches import applied, around
+from parity.core.patches import applied, around, setting, wrapping
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
 tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -33,28 +33,17 @@ tf.config.experimental.enable_tensor_float_32_execution(False)
 MIXED = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
-@contextmanager
-def policy(at: str) -> Iterator[None]:
-    """Make new variables and layers float64 or float32 within the block; half precisions are mixed policies."""
-    previous = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64" if at == "float64" else "float32")
-    keras.config.set_dtype_policy(MIXED.get(at, at))
-    try:
-        yield
-    finally:
-        keras.config.set_floatx(previous[0])
-        keras.config.set_dtype_policy(previous[1])
+def policy(at: str) -> AbstractContextManager[None]:
+    """Return a context in which new variables and layers are float64 or float32; half precisions are mixed policies."""
+    config, floats = keras.config, "float64" if at == "float64" else "float32"
+    policies = setting(config.dtype_policy, config.set_dtype_policy, MIXED.get(at, at))
+    return applied([policies, setting(config.floatx, config.set_floatx, floats)])
 
 
-@contextmanager
-def eagerly(on: bool = True) -> Iterator[None]:
-    """Run tf.functions op by op within the block if `on`, so that nothing is traced and all values can be seen."""
-    was_eager = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(on or was_eager)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(was_eager)
+def eagerly(on: bool = True) -> AbstractContextManager[None]:
+    """Return a context in which tf.functions run op by op if `on`: nothing is traced, and all values can be seen."""
+    is_eager = tf.config.functions_run_eagerly
+    return setting(is_eager, tf.config.run_functions_eagerly, on or is_eager())
 
 
 HIGH = "float64"
@@ -106,16 +95,16 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
     yield mock.patch.object(dtypes, "PYTHON_DTYPES_MAP", _Names(dtypes.PYTHON_DTYPES_MAP, note))
     for owner, names in MAKERS:
         for name in names:
-            yield mock.patch.object(owner, name, _made_high(getattr(owner, name), note))
-    yield around(DTypePolicy, "_parse_name", _policy_high(note))
+            yield mock.patch.object(owner, name, wrapping(_made_high, getattr(owner, name), note))
+    yield around(DTypePolicy, "_parse_name", partial(_policy_high, note))
     yield mock.patch.object(tf, "bitcast", _same_bits)
-    yield mock.patch.object(tf, "function", _signature_high(tf.function, note))
-    yield mock.patch.object(tf.TensorArray, "__init__", _array_high(tf.TensorArray.__init__, note))
-    yield mock.patch.object(dtypes, "_resolve_weak_type", _whole_low(dtypes._resolve_weak_type))
+    yield mock.patch.object(tf, "function", wrapping(_signature_high, tf.function, note))
+    yield mock.patch.object(tf.TensorArray, "__init__", wrapping(_array_high, tf.TensorArray.__init__, note))
+    yield around(dtypes, "_resolve_weak_type", _whole_low)
     for owner, name in FILLED:
-        yield mock.patch.object(owner, name, given_high(getattr(owner, name)))
+        yield mock.patch.object(owner, name, wrapping(given_high, getattr(owner, name)))
     for owner, name, function in functions():
-        yield mock.patch.object(owner, name, numbers_high(function))
+        yield mock.patch.object(owner, name, wrapping(numbers_high, function))
     yield tf.variable_creator_scope(_variable)
 
 
@@ -148,37 +137,30 @@ class _Names(dict):
             self.note(f"{name}: float32")
 
 
-def _made_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
-    """Wrap a function that makes tensors so that it makes float64 ones, and notes requests for float32."""
-
-    @wraps(function)
-    def made(*args: Any, **kwargs: Any) -> Any:
-        # The first argument is never a dtype.
-        asks_for_low = any(map(_is_low, (*args[1:], *kwargs.values())))
-        if asks_for_low:
-            note(f"tf.{function.__name__.removesuffix('_v2')}: float32")
-            args = (*args[:1], *(tf.float64 if _is_low(argument) else argument for argument in args[1:]))
-            kwargs = {name: tf.float64 if _is_low(argument) else argument for name, argument in kwargs.items()}
-        if function.__name__ in ("cast", "saturate_cast"):
-            args = _exact(args)
-        result = function(*args, **kwargs)
-        if asks_for_low or getattr(result, "dtype", None) != tf.float32:
-            return result
-        return _again(function, result, args, kwargs)
-
-    return made
+def _made_high(function: Callable[..., Any], note: Callable[[str], None], /, *args: Any, **kwargs: Any) -> Any:
+    """Let a function that makes tensors make float64 ones, and note requests for float32."""
+    # The first argument is never a dtype.
+    asks_for_low = any(map(_is_low, (*args[1:], *kwargs.values())))
+    if asks_for_low:
+        note(f"tf.{function.__name__.removesuffix('_v2')}: float32")
+        args = (*args[:1], *(tf.float64 if _is_low(argument) else argument for argument in args[1:]))
+        kwargs = {name: tf.float64 if _is_low(argument) else argument for name, argument in kwargs.items()}
+    if function.__name__ in ("cast", "saturate_cast"):
+        args = _exact(args)
+    result = function(*args, **kwargs)
+    if asks_for_low or getattr(result, "dtype", None) != tf.float32:
+        return result
+    return _again(function, result, args, kwargs)
 
 
-def _policy_high(note: Callable[[str], None]) -> Callable[..., tuple[str, str]]:
+def _policy_high(
+    note: Callable[[str], None], parse: Callable[..., tuple[str, str]], policy: DTypePolicy, name: str
+) -> tuple[str, str]:
     """Let a mixed policy compute in float64, in which its variables are."""
-
-    def parsed(parse: Callable[..., tuple[str, str]], policy: DTypePolicy, name: str) -> tuple[str, str]:
-        if not name.startswith("mixed_"):
-            return parse(policy, name)
-        note(f"policy {name}")
-        return HIGH, HIGH
-
-    return parsed
+    if not name.startswith("mixed_"):
+        return parse(policy, name)
+    note(f"policy {name}")
+    return HIGH, HIGH
 
 
 def _same_bits(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -217,7 +199,14 @@ def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (CONSTANT(args[0], tf.float64), *args[1:]) if is_float else args
 
 
-def _signature_high(function: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
+def _signature_high(
+    function: Callable[..., Any],
+    note: Callable[[str], None],
+    func: Any = None,
+    input_signature: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Let a user's tf.function take float64 where its signature says float32."""
 
     def widened(spec: Any) -> Any:
@@ -226,34 +215,28 @@ def _signature_high(function: Callable[..., Any], note: Callable[[str], None]) -
         note("tf.function: input_signature of float32")
         return tf.TensorSpec(spec.shape, tf.float64, spec.name)
 
-    @wraps(function)
-    def made(func: Any = None, input_signature: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return function(func, tf.nest.map_structure(widened, input_signature), *args, **kwargs)
-
-    return made
+    return function(func, tf.nest.map_structure(widened, input_signature), *args, **kwargs)
 
 
-def _array_high(create: Callable[..., None], note: Callable[[str], None]) -> Callable[..., None]:
+def _array_high(
+    create: Callable[..., None],
+    note: Callable[[str], None],
+    array: tf.TensorArray,
+    dtype: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
     """Let an array of tensors that a user's code makes hold float64 instead of float32."""
-
-    @wraps(create)
-    def created(self: tf.TensorArray, dtype: Any, *args: Any, **kwargs: Any) -> None:
-        caller = str(sys._getframe(1).f_globals.get("__name__"))
-        if _is_low(dtype) and caller.partition(".")[0] not in FRAMEWORKS:
-            note("tf.TensorArray: float32")
-            dtype = tf.float64
-        create(self, dtype, *args, **kwargs)
-
-    return created
+    caller = str(sys._getframe(2).f_globals.get("__name__"))  # of what calls the function in place of `create`
+    if _is_low(dtype) and caller.partition(".")[0] not in FRAMEWORKS:
+        note("tf.TensorArray: float32")
+        dtype = tf.float64
+    create(array, dtype, *args, **kwargs)
 
 
-def _whole_low(resolve: Callable[..., str]) -> Callable[..., str]:
+def _whole_low(resolve: Callable[..., str], dtype: str, precision: str = "32") -> str:
     """Let Keras find the dtype of whole numbers as where its floats are float32."""
-
-    def resolved(dtype: str, precision: str = "32") -> str:
-        return resolve(dtype, precision="32" if dtype.startswith(("int", "uint")) else precision)
-
-    return resolved
+    return resolve(dtype, precision="32" if dtype.startswith(("int", "uint")) else precision)
 
 
 def _is_low(value: Any) -> bool:

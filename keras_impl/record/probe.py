@@ -24,6 +24,7 @@ from keras_impl.record.canonical import Replica, Seen, module_path
 from keras_impl.record.pair.layers import Counterparts
 from keras_impl.record.recorders import LayoutRecorder, Replicas
 from parity.config import schema
+from parity.core.patches import calling
 from parity.trace import keys
 from parity.trace.keys import INPUT, MODEL
 
@@ -63,9 +64,9 @@ class Probe:
             on_call, on_return = functools.partial(self._on_call, number), functools.partial(self._on_return, number)
             calls.observed(modules, on_call, on_return)
             if replica.optimizer is not None:
-                replica.optimizer.apply = self._on_apply(replica, replica.optimizer.apply)
+                replica.optimizer.apply = calling(self._apply, replica, replica.optimizer.apply)
                 reduce = replica.optimizer._all_reduce_sum_gradients
-                replica.optimizer._all_reduce_sum_gradients = self._on_reduced(number, reduce)
+                replica.optimizer._all_reduce_sum_gradients = calling(self._reduce, number, reduce)
 
     def begin_forward(self) -> None:
         """Begin a forward pass of a user's model, of which a step may have several."""
@@ -82,22 +83,18 @@ class Probe:
         unnumbered = [(MODEL if name.startswith(f"{MODEL}#") else name, tensor) for name, tensor in named]
         self._emit([Seen("activation", name, tensor) for name, tensor in unnumbered])
 
-    def watch_loss(self, loss: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-        """Wrap the loss so that the target and the loss value are recorded."""
-
-        def watched(outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-            value = loss(outputs, target)
-            self._flush()
-            self.replicas.end_forward(self._here())
-            if self.replicas.gathered:
-                self._emit([Seen("loss", "loss", value), Seen("loss", "samples", tf.shape(target)[0])])
-                return value
-            # fit passes class ids as floats; record them as the integers that they are on the other side.
-            is_class_ids = self.case.loss.kind == "cross_entropy"
-            self.loss(value, tf.cast(target, tf.int64) if is_class_ids else target)
+    def watched_loss(self, loss: Callable[..., tf.Tensor], outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        """Return a loss; record it with the target."""
+        value = loss(outputs, target)
+        self._flush()
+        self.replicas.end_forward(self._here())
+        if self.replicas.gathered:
+            self._emit([Seen("loss", "loss", value), Seen("loss", "samples", tf.shape(target)[0])])
             return value
-
-        return watched
+        # fit passes class ids as floats; record them as the integers that they are on the other side.
+        is_class_ids = self.case.loss.kind == "cross_entropy"
+        self.loss(value, tf.cast(target, tf.int64) if is_class_ids else target)
+        return value
 
     def loss(self, value: tf.Tensor, target: tf.Tensor | None) -> None:
         """Record the loss, or the scalar that is differentiated, and the target."""
@@ -131,27 +128,21 @@ class Probe:
             self.layout_recorder.stop()
         self.replicas.end_step()
 
-    def reduction(self, all_reduce: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a strategy's own all_reduce so that the gradients that enter it are recorded.
+    def reduction(self, all_reduce: Callable[..., Any], *args: Any) -> Any:
+        """Call a strategy's own all_reduce, and record the gradients that enter it.
 
         Its arguments are the gradients of the replica that calls it, or the chains of stages of all replicas and their
         gradients.
         """
-
-        def watched(*args: Any) -> Any:
-            *chains, gradients = args
-            if not self.replicas.local:
-                return all_reduce(*args)
-            if chains:
-                for number, (chain, stages) in enumerate(zip(chains[0], gradients, strict=True)):
-                    self._gradients(number, itertools.chain(*stages), chain.variables, keys.LOCAL)
-            else:
-                number = self._here()
-                variables = self.replicas.by_number[number].model.trainable_variables
-                self._gradients(number, gradients, variables, keys.LOCAL)
-            return all_reduce(*args)
-
-        return watched
+        *chains, gradients = args
+        if chains and self.replicas.local:
+            for number, (chain, stages) in enumerate(zip(chains[0], gradients, strict=True)):
+                self._gradients(number, itertools.chain(*stages), chain.variables, keys.LOCAL)
+        elif self.replicas.local:
+            number = self._here()
+            variables = self.replicas.by_number[number].model.trainable_variables
+            self._gradients(number, gradients, variables, keys.LOCAL)
+        return all_reduce(*args)
 
     def _on_call(self, number: int, call: Call) -> None:
         """Note what a layer is given; of a user's layer, that is known when its outputs are."""
@@ -188,29 +179,27 @@ class Probe:
     def _see(self, seen: Iterable[Seen]) -> None:
         self._seen[self._here()] += seen
 
-    def _on_apply(self, replica: Replica, apply: Callable[..., None]) -> Callable[..., None]:
-        """Wrap the optimizer's apply to record the gradients of each replica before they are reduced."""
+    def _apply(
+        self,
+        replica: Replica,
+        apply: Callable[..., None],
+        gradients: list[tf.Tensor],
+        variables: list[keras.Variable] | None = None,
+    ) -> None:
+        """Let an optimizer apply gradients; record those of each replica before they are reduced."""
+        self._applied = replica.model.trainable_variables if variables is None else variables
+        # A strategy that reduces by itself has them recorded by `reduction`.
+        if self.replicas.local and not self.case.distribution.reduces_itself:
+            self._gradients(self._here(), gradients, self._applied, keys.LOCAL)
+        apply(gradients, variables)
 
-        def watched(gradients: list[tf.Tensor], variables: list[keras.Variable] | None = None) -> None:
-            self._applied = replica.model.trainable_variables if variables is None else variables
-            # A strategy that reduces by itself has them recorded by `reduction`.
-            if self.replicas.local and not self.case.distribution.reduces_itself:
-                self._gradients(self._here(), gradients, self._applied, keys.LOCAL)
-            apply(gradients, variables)
-
-        return watched
-
-    def _on_reduced(self, number: int, reduce: Callable[..., list]) -> Callable[..., list]:
-        """Wrap the optimizer's reduction over replicas to record its result, which is applied."""
-
-        def watched(pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
-            reduced = list(reduce(pairs))
-            self._owner = number
-            if self._here() == 0 or not self.replicas.gathered:
-                self._gradients(self._here(), [gradient for gradient, _ in reduced], self._applied, "")
-            return reduced
-
-        return watched
+    def _reduce(self, number: int, reduce: Callable[..., list], pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
+        """Let an optimizer reduce gradients over replicas; record the result, which is applied."""
+        reduced = list(reduce(pairs))
+        self._owner = number
+        if self._here() == 0 or not self.replicas.gathered:
+            self._gradients(self._here(), [gradient for gradient, _ in reduced], self._applied, "")
+        return reduced
 
     def _gradients(
         self, number: int, gradients: Iterable[tf.Tensor], variables: list[keras.Variable], suffix: str

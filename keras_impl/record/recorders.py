@@ -5,7 +5,6 @@ tensors to the replicas' recorders, which store them in canonical form. A later 
 to the first replica's is only noted as the same.
 """
 
-import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +23,7 @@ from keras_impl.record.weights import Value, array, same_bits
 from keras_impl.strategies import send_recv
 from keras_impl.strategies.tensor_parallel import RowParallel, SplitDropout
 from parity.config import schema
+from parity.core.patches import wrapping
 from parity.trace.layout import Held, Layout, shards
 from parity.trace.recorder import Recorder
 
@@ -51,7 +51,7 @@ class LayoutRecorder:
                 layers += [(path, shard) for shard in layer.shards]
         for path, layer in layers:
             if path:
-                layer.call = _scoped(module_path(path.partition("@")[0]), layer.call)
+                layer.call = wrapping(_scoped, layer.call, module_path(path.partition("@")[0]))
 
     def note_graph(self, tensor: tf.Tensor) -> None:
         """Remember the graph that is being traced, because only it knows the shapes of tensors."""
@@ -91,13 +91,9 @@ class LayoutRecorder:
         )
 
 
-def _scoped(path: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(call)
-    def scoped(*args: Any, **kwargs: Any) -> Any:
-        with tf.name_scope(partitions.scope(path)):
-            return call(*args, **kwargs)
-
-    return scoped
+def _scoped(call: Callable[..., Any], path: str, /, *args: Any, **kwargs: Any) -> Any:
+    with tf.name_scope(partitions.scope(path)):
+        return call(*args, **kwargs)
 
 
 BETWEEN = ("relu", "dropout")  # in tensor_parallel each device has only a part of these activations: not compared

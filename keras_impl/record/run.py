@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
@@ -25,6 +24,7 @@ from keras_impl.record.probe import Probe
 from keras_impl.record.recorders import LayoutRecorder
 from keras_impl.strategies import ddp
 from parity.config import schema, strategies
+from parity.core.patches import around, calling
 from parity.runtime.drive import Account, Program, Run
 from parity.selftest.mutate import planted
 from parity.trace.recorder import Recorder
@@ -62,7 +62,7 @@ def run(run: Run) -> Account:
         layout_recorder = LayoutRecorder(case.devices // case.replicas)
         probe = Probe(replicas, case, layout_recorder)
         probe.attach()
-        loss = probe.watch_loss(losses.build(case.loss))
+        loss = calling(probe.watched_loss, losses.build(case.loss))
         probe.on_step()
 
         def on_step() -> None:
@@ -123,7 +123,7 @@ def _own_reduction(strategy: Any, probe: Probe) -> Any:
     """
     if not hasattr(strategy, "all_reduce"):
         return nullcontext()
-    return mock.patch.object(strategy, "all_reduce", probe.reduction(strategy.all_reduce))
+    return around(strategy, "all_reduce", probe.reduction)
 
 
 def program(run: Run, names: list[str]) -> Program:

@@ -1,10 +1,12 @@
-"""Functions that are replaced within a block of code, by others that get the original one."""
+"""Functions that are replaced within a block of code, by others that get the original one; and other settings."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
+
+Value = TypeVar("Value")
 
 
 def around(owner: Any, name: str, function: Callable[..., Any]) -> AbstractContextManager[Any]:
@@ -33,3 +35,24 @@ def applied(patches: Iterable[AbstractContextManager[Any]]) -> Iterator[None]:
         for patch in patches:
             stack.enter_context(patch)
         yield
+
+
+@contextmanager
+def setting(read: Callable[[], Value], write: Callable[[Value], object], value: Value) -> Iterator[None]:
+    """Write a setting, and at the end of the block write what it was before."""
+    before = read()
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
+
+
+@contextmanager
+def pushed(stack: list[Value], value: Value) -> Iterator[None]:
+    """Keep a value on top of a stack within the block."""
+    stack.append(value)
+    try:
+        yield
+    finally:
+        stack.pop()

@@ -16,7 +16,7 @@ from unittest import mock
 from parity.config import schema, shards
 from parity.config.shards import Indices
 from parity.core.arrays import Floats
-from parity.core.patches import applied, around
+from parity.core.patches import applied, around, wrapping
 from parity.data.batches import Batch, Dataset
 
 Patches = Callable[[], list[AbstractContextManager[Any]]]
@@ -42,23 +42,33 @@ def planted(package: str, faults: str, at: str) -> Iterator[None]:
         yield
 
 
-def replaced(owner: Any, name: str, change: Callable[[Any], Any]) -> Patches:
-    """Replace an attribute by what `change` makes of it."""
-    return lambda: [mock.patch.object(owner, name, change(getattr(owner, name)))]
+def wrapped(owner: Any, name: str, function: Callable[..., Any]) -> Patches:
+    """Call `function(original, *args, **kwargs)` in place of a function; it keeps its signature, which Keras reads."""
+
+    def patches() -> list[AbstractContextManager[Any]]:
+        original = getattr(owner, name)
+        called = wrapping(function, original)
+        if name == "__init__":  # Keras reads its arguments, and does not follow __wrapped__ there
+            vars(called)["__signature__"] = inspect.signature(original)
+        return [mock.patch.object(owner, name, called)]
+
+    return patches
+
+
+def replaced(owner: Any, name: str, value: Any) -> Patches:
+    """Put a value, or another function, in the place of an attribute."""
+    return lambda: [mock.patch.object(owner, name, value)]
 
 
 def constant(kind: type, name: str, value: Any) -> Patches:
     """Give the named argument another value whenever an instance of `kind` is made."""
 
-    def change(make: Callable[..., None]) -> Callable[..., None]:
-        def changed(self: Any, *args: Any, **kwargs: Any) -> None:
-            bound = inspect.signature(make).bind_partial(self, *args, **kwargs)
-            bound.arguments.pop(name, None)
-            make(*bound.args, **bound.kwargs, **{name: value})
+    def make(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        bound = inspect.signature(original).bind_partial(*args, **kwargs)
+        bound.arguments.pop(name, None)
+        original(*bound.args, **bound.kwargs, **{name: value})
 
-        return changed
-
-    return replaced(kind, "__init__", change)
+    return wrapped(kind, "__init__", make)
 
 
 def loaded(weights: ModuleType, change: Callable[[str, Floats], Floats]) -> Patches:
@@ -75,32 +85,24 @@ def together(*several: Patches) -> Patches:
     return lambda: [patch for patches in several for patch in patches()]
 
 
-def _mean_of_means(batch: Callable[..., Batch]) -> Callable[..., Batch]:
+def _mean_of_means(batch: Callable[..., Batch], data: Dataset, *args: Any, **kwargs: Any) -> Batch:
     """Give every part of a batch the same share, whatever its size."""
-
-    def changed(self: Dataset, indices: Any, whole: int = 0) -> Batch:
-        return batch(self, indices, whole)._replace(share=1 / (self.case.replicas * self.case.accumulate))
-
-    return changed
+    return batch(data, *args, **kwargs)._replace(share=1 / (data.case.replicas * data.case.accumulate))
 
 
-def _added_up(batch: Callable[..., Batch]) -> Callable[..., Batch]:
+def _added_up(batch: Callable[..., Batch], data: Dataset, indices: Any, whole: int = 0) -> Batch:
     """Sum over the micro-batches instead of averaging."""
-    return lambda self, indices, whole=0: batch(self, indices)
+    return batch(data, indices)
 
 
-def _rotated(split: Callable[..., list[Indices]]) -> Callable[..., list[Indices]]:
+def _rotated(split: Callable[..., list[Indices]], batch: Any, case: schema.Case) -> list[Indices]:
     """Give replica 1 the samples of replica 0."""
-
-    def changed(batch: Any, case: schema.Case) -> list[Indices]:
-        parts = split(batch, case)
-        return [parts[0], parts[0][: len(parts[1])], *parts[2:]] if len(parts) > 1 else parts
-
-    return changed
+    parts = split(batch, case)
+    return [parts[0], parts[0][: len(parts[1])], *parts[2:]] if len(parts) > 1 else parts
 
 
 SHARED: dict[str, Patches] = {
-    "batch.uneven": replaced(Dataset, "batch", _mean_of_means),
-    "accumulation.normalisation": replaced(Dataset, "batch", _added_up),
-    "shard.rotated": replaced(shards, "split", _rotated),
+    "batch.uneven": wrapped(Dataset, "batch", _mean_of_means),
+    "accumulation.normalisation": wrapped(Dataset, "batch", _added_up),
+    "shard.rotated": wrapped(shards, "split", _rotated),
 }

@@ -21,8 +21,7 @@ from parity.core.clock import Time
 from parity.core.errors import BackendError, MissingError
 from parity.doctor import __main__ as command
 from parity.doctor import examine, rules
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ranks import Collective
+from parity.doctor.evidence import Collective, Evidence
 from parity.doctor.examine import ExaminedProgram
 from parity.doctor.files import Files
 from parity.doctor.finding import Finding

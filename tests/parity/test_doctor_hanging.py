@@ -7,7 +7,7 @@ from doctor_evidence import evidence, failed, step
 
 import parity
 from parity.core.ownership import Homes
-from parity.doctor.evidence.ranks import Collective, Waiting
+from parity.doctor.evidence import Collective, Waiting
 from parity.doctor.finding import Finding
 from parity.doctor.rules import findings, hanging
 

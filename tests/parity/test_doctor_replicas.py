@@ -6,8 +6,7 @@ import msgspec
 from doctor_evidence import evidence, step
 
 from parity.doctor import rules
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ranks import Change, Collective, Comparable, Numbers
+from parity.doctor.evidence import Change, Collective, Comparable, Evidence, Numbers
 from parity.doctor.evidence.training import Optimizer
 from parity.doctor.finding import Finding
 

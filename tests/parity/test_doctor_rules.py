@@ -39,9 +39,8 @@ from doctor_training_rows import TRAINING_ROWS
 from doctor_value_rows import VALUE_ROWS, ids, kept, learns, looked_up, optimizer
 
 from parity.doctor import rules
-from parity.doctor.evidence import Step
+from parity.doctor.evidence import Collective, Step
 from parity.doctor.evidence.ops import Call, Failure, NotPretended, Retrace
-from parity.doctor.evidence.ranks import Collective
 from parity.doctor.finding import Finding
 from parity.doctor.rules import words
 from parity.trace.keys import MODEL

@@ -18,8 +18,7 @@ from parity.core.clock import Clock, Time
 from parity.core.errors import UsageError
 from parity.core.program import load
 from parity.doctor.drive import Drive, outcome
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.ranks import Collective
+from parity.doctor.evidence import Collective, Evidence
 from parity.doctor.files import Files, waiting
 from parity.runtime.drive import Program
 

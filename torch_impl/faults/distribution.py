@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,37 +11,29 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from parity.selftest.mutate import Patches, replaced, together
+from parity.selftest.mutate import Patches, replaced, together, wrapped
 from torch_impl.models import block
 from torch_impl.models.simple_block import SimpleBlock
 from torch_impl.strategies import all_reduce, branch_parallel, ddp, hybrid, pipeline, send_recv, tensor_parallel
 from torch_impl.strategies.round_robin import RoundRobin
 
 Reduce = Callable[..., None]
-Place = Callable[..., tuple[DistributedDataParallel, Optimizer]]
-Cut = Callable[..., list[block.Stage]]
+Placed = tuple[DistributedDataParallel, Optimizer]
 
 
 # Reductions.
 
 
-def _summed(reduce: Reduce) -> Reduce:
+def _summed(reduce: Reduce, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
     """Sum the gradients over the ranks where they should be averaged."""
-
-    def changed(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        reduce(tensor, *args, **kwargs)
-        tensor.mul_(dist.get_world_size(kwargs.get("group")))
-
-    return changed
+    reduce(tensor, *args, **kwargs)
+    tensor.mul_(dist.get_world_size(kwargs.get("group")))
 
 
-def _summed_by_hook(place: Place) -> Place:
-    def changed(*args: Any, **options: Any) -> tuple[DistributedDataParallel, Optimizer]:
-        model, optimizer = place(*args, **options)
-        model.register_comm_hook(None, _sum)
-        return model, optimizer
-
-    return changed
+def _summed_by_hook(place: Callable[..., Placed], *args: Any, **options: Any) -> Placed:
+    model, optimizer = place(*args, **options)
+    model.register_comm_hook(None, _sum)
+    return model, optimizer
 
 
 def _sum(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -48,71 +41,55 @@ def _sum(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
     return work.get_future().then(lambda future: future.value()[0])
 
 
-def _weights_only(reduce: Reduce) -> Reduce:
+def _weights_only(reduce: Reduce, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
     """Reduce the gradients of weights, but not of biases."""
-
-    def changed(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        if tensor.dim() > 1:
-            reduce(tensor, *args, **kwargs)
-
-    return changed
+    if tensor.dim() > 1:
+        reduce(tensor, *args, **kwargs)
 
 
-def _without_exchange(forward: Callable) -> Callable:
+def _without_exchange(forward: Callable, model: DistributedDataParallel, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Let every rank keep its own gradients."""
-
-    def changed(self: DistributedDataParallel, *args: Any, **kwargs: Any) -> torch.Tensor:
-        with self.no_sync():
-            return forward(self, *args, **kwargs)
-
-    return changed
+    with model.no_sync():
+        return forward(model, *args, **kwargs)
 
 
-def _own_buffers(place: Place) -> Place:
-    return lambda *args, **options: place(*args, broadcast_buffers=False)
+def _own_buffers(place: Callable[..., Placed], *args: Any, **options: Any) -> Placed:
+    return place(*args, broadcast_buffers=False)
 
 
-def _stopped(forward: Callable) -> Callable:
+def _stopped(model: SimpleBlock, x: torch.Tensor) -> torch.Tensor:
     """Let no gradient flow back through linear1."""
-
-    def changed(self: SimpleBlock, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.linear1(x)
-        return self.linear2(self.relu(hidden.detach() + 0 * hidden))
-
-    return changed
+    hidden = model.linear1(x)
+    return model.linear2(model.relu(hidden.detach() + 0 * hidden))
 
 
 # Placement: correct values on wrong devices.
 
 
-def _second_with_first(make: Callable[..., None]) -> Callable[..., None]:
+def _second_with_first(
+    make: Callable[..., None], model: RoundRobin, blocks: list[block.Block], devices: list[torch.device]
+) -> None:
     """Put the second block on the first one's device."""
-
-    def changed(self: RoundRobin, blocks: list[block.Block], devices: list[torch.device]) -> None:
-        make(self, blocks, devices)
-        self.devices[1] = devices[0]
-        self.parts[1].to(devices[0])
-
-    return changed
+    make(model, blocks, devices)
+    model.devices[1] = devices[0]
+    model.parts[1].to(devices[0])
 
 
-def _uneven(cut: Cut) -> Cut:
+def _uneven(
+    cut: Callable[..., list[block.Stage]], blocks: list[block.Block], count: int, sizes: Sequence[int] = ()
+) -> list[block.Stage]:
     """Put the second stage's first block into the first stage."""
-
-    def changed(blocks: list[block.Block], count: int, sizes: Sequence[int] = ()) -> list[block.Stage]:
-        first, second, *rest = cut(blocks, count, sizes)
-        return [block.Stage(first.blocks + second.blocks[:1]), block.Stage(second.blocks[1:]), *rest]
-
-    return changed
+    first, second, *rest = cut(blocks, count, sizes)
+    return [block.Stage(first.blocks + second.blocks[:1]), block.Stage(second.blocks[1:]), *rest]
 
 
-def _with_main_path(branch: Callable[..., None]) -> Callable[..., None]:
-    return lambda module, device: branch(module, None)
+def _with_main_path(branch: Callable[..., None], module: Any, device: torch.device) -> None:
+    branch(module, None)
 
 
-def _not_moved(forward: Callable[..., block.Tensors]) -> Callable[..., block.Tensors]:
+def _not_moved(model: RoundRobin, *tensors: torch.Tensor) -> block.Tensors:
     """Let round_robin call its blocks without moving the activations."""
-    return lambda self, *tensors: block.Stage(self.blocks)(*tensors)
+    return block.Stage(model.blocks)(*tensors)
 
 
 # Processes.
@@ -121,16 +98,13 @@ def _not_moved(forward: Callable[..., block.Tensors]) -> Callable[..., block.Ten
 def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
     """Misbehave in rank 1 when it begins to train."""
 
-    def change(train: Callable[..., None]) -> Callable[..., None]:
-        def changed(*args: Any) -> None:
-            if dist.get_rank() == 1:
-                misbehave()
-            train(*args)
-
-        return changed
+    def trained(train: Callable[..., None], *args: Any) -> None:
+        if dist.get_rank() == 1:
+            misbehave()
+        train(*args)
 
     strategies = all_reduce, ddp, hybrid, pipeline, send_recv, tensor_parallel
-    return together(*(replaced(strategy, "train", change) for strategy in strategies))
+    return together(*(wrapped(strategy, "train", trained) for strategy in strategies))
 
 
 def _raise() -> None:
@@ -138,24 +112,24 @@ def _raise() -> None:
 
 
 FAULTS: dict[str, Patches] = {
-    "gradient.sum": together(replaced(dist, "all_reduce", _summed), replaced(ddp, "place", _summed_by_hook)),
-    "gradient.unreduced": replaced(DistributedDataParallel, "forward", _without_exchange),
-    "gradient.partly_unreduced": replaced(dist, "all_reduce", _weights_only),
-    "gradient.kept": replaced(Optimizer, "zero_grad", lambda zero_grad: lambda self: None),
+    "gradient.sum": together(wrapped(dist, "all_reduce", _summed), wrapped(ddp, "place", _summed_by_hook)),
+    "gradient.unreduced": wrapped(DistributedDataParallel, "forward", _without_exchange),
+    "gradient.partly_unreduced": wrapped(dist, "all_reduce", _weights_only),
+    "gradient.kept": replaced(Optimizer, "zero_grad", lambda optimizer: None),
     "gradient.stopped": replaced(SimpleBlock, "forward", _stopped),
-    "batch_norm.buffers": replaced(ddp, "place", _own_buffers),
+    "batch_norm.buffers": wrapped(ddp, "place", _own_buffers),
     "send_recv.gradient": together(
-        replaced(send_recv, "send_gradients", lambda send: lambda received: None),
-        replaced(send_recv, "receive_gradients", lambda receive: lambda outputs, source: None),
+        replaced(send_recv, "send_gradients", lambda received: None),
+        replaced(send_recv, "receive_gradients", lambda outputs, source: None),
     ),
     "placement.layer": together(
-        replaced(RoundRobin, "__init__", _second_with_first),
-        replaced(send_recv, "stages", _uneven),
-        replaced(pipeline, "stages", _uneven),
-        replaced(branch_parallel, "branch", _with_main_path),
+        wrapped(RoundRobin, "__init__", _second_with_first),
+        wrapped(send_recv, "stages", _uneven),
+        wrapped(pipeline, "stages", _uneven),
+        wrapped(branch_parallel, "branch", _with_main_path),
     ),
     "placement.move": replaced(RoundRobin, "forward", _not_moved),
     "rank.raises": _in_rank_1(_raise),
-    "rank.hangs": _in_rank_1(lambda: time.sleep(1e6)),
-    "rank.exits": _in_rank_1(lambda: os._exit(1)),
+    "rank.hangs": _in_rank_1(partial(time.sleep, 1e6)),
+    "rank.exits": _in_rank_1(partial(os._exit, 1)),
 }

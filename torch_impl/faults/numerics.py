@@ -1,7 +1,9 @@
 """Faults of a model's numbers: other initial parameters, other masks of dropout, a lower precision."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,13 +11,13 @@ from torch import nn
 from torch.nn import functional
 
 from parity.core.arrays import Floats
-from parity.selftest.mutate import Patches, constant, loaded, replaced, together
+from parity.core.patches import setting
+from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
 from torch_impl.dropout import Key, keep
 from torch_impl.record import masks, weights
 from torch_impl.record.masks import Masks
 from torch_impl.strategies import single
 
-Drawn = Callable[[Masks, nn.Module], AbstractContextManager]
 Function = Callable[..., torch.Tensor]
 
 
@@ -37,27 +39,21 @@ def _value_for_key(packed: Floats) -> Floats:
 # Dropout.
 
 
-def _frameworks_own(drawn: Drawn) -> Drawn:
-    def changed(self: Masks, model: nn.Module) -> AbstractContextManager:
-        torch.manual_seed(self.seed)
-        return nullcontext()
-
-    return changed
+def _frameworks_own(masks: Masks, model: nn.Module) -> AbstractContextManager:
+    torch.manual_seed(masks.seed)
+    return nullcontext()
 
 
-def _as_replica_0(make: Callable[..., None]) -> Callable[..., None]:
-    return lambda self, seed, replica: make(self, seed, 0)
+def _as_replica_0(make: Callable[..., None], masks: Masks, seed: int, replica: int | None) -> None:
+    make(masks, seed, 0)
 
 
-def _as_step_0(on_step: Callable[[Masks], None]) -> Callable[[Masks], None]:
-    return lambda self: self._calls.clear()
+def _as_step_0(masks: Masks) -> None:
+    masks._calls.clear()
 
 
-def _unscaled(dropout: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def changed(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
-        return x * keep(numbers, rate, key).to(x.dtype)
-
-    return changed
+def _unscaled(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
+    return x * keep(numbers, rate, key).to(x.dtype)
 
 
 @torch.no_grad()
@@ -69,15 +65,11 @@ def _in_training(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Te
 # Precision.
 
 
-def _product_in(dtype: torch.dtype) -> Callable[[Function], Function]:
-    def change(linear: Function) -> Function:
-        def changed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-            product = linear(x.to(dtype), weight.to(dtype)).to(x.dtype)
-            return product if bias is None else product + bias
-
-        return changed
-
-    return change
+def _product_in(
+    dtype: torch.dtype, linear: Function, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    product = linear(x.to(dtype), weight.to(dtype)).to(x.dtype)
+    return product if bias is None else product + bias
 
 
 def _ten_bits(x: torch.Tensor) -> torch.Tensor:
@@ -91,25 +83,19 @@ def _ten_bits(x: torch.Tensor) -> torch.Tensor:
     return x + (rounded - x).detach()
 
 
-def _factors_of_ten_bits(linear: Function) -> Function:
-    return lambda x, weight, bias=None: linear(_ten_bits(x), _ten_bits(weight), bias)
+def _factors_of_ten_bits(
+    linear: Function, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    return linear(_ten_bits(x), _ten_bits(weight), bias)
 
 
-def _outputs_in(dtype: torch.dtype) -> Callable[[Function], Function]:
-    return lambda function: lambda x, *args, **kwargs: function(x, *args, **kwargs).to(dtype).to(x.dtype)
+def _outputs_in(dtype: torch.dtype, function: Function, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return function(x, *args, **kwargs).to(dtype).to(x.dtype)
 
 
-@contextmanager
-def _tf32() -> Iterator[None]:
-    """Allow TF32 on GPUs within the block, which rounds factors of products to 10 bits."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    for backend in backends:
-        backend.allow_tf32 = True
-    try:
-        yield
-    finally:
-        for backend in backends:
-            backend.allow_tf32 = False
+def _tf32(backend: Any) -> AbstractContextManager[None]:
+    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
+    return setting(lambda: backend.allow_tf32, partial(setattr, backend, "allow_tf32"), True)
 
 
 FAULTS: dict[str, Patches] = {
@@ -117,26 +103,28 @@ FAULTS: dict[str, Patches] = {
     "conv2d.weight": _of("conv1.weight", lambda kernel: np.swapaxes(kernel, 2, 3)),
     "attention.packing": _of("in_proj_weight", _value_for_key),
     "dropout.generator": replaced(Masks, "drawn", _frameworks_own),
-    "dropout.replicas": replaced(Masks, "__init__", _as_replica_0),
+    "dropout.replicas": wrapped(Masks, "__init__", _as_replica_0),
     "dropout.step": replaced(Masks, "on_step", _as_step_0),
     "dropout.rate": constant(nn.Dropout, "p", 0.2),
     "dropout.scale": replaced(masks, "dropout", _unscaled),
     "dropout.attention": constant(nn.MultiheadAttention, "dropout", 0.0),
-    "evaluation.mode": replaced(single, "evaluate", lambda evaluate: _in_training),
+    "evaluation.mode": replaced(single, "evaluate", _in_training),
 }
 # In float32 runs only: the float64 runs are correct.
 FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "relu.dropped_in_float32": together(
-        replaced(functional, "relu", lambda relu: lambda x, inplace=False: x),
-        replaced(torch, "relu", lambda relu: lambda x: x),
+        replaced(functional, "relu", lambda x, inplace=False: x),
+        replaced(torch, "relu", lambda x: x),
     ),
-    "matmul.bfloat16_in_float32": replaced(functional, "linear", _product_in(torch.bfloat16)),
-    "matmul.float16_in_float32": replaced(functional, "linear", _product_in(torch.float16)),
-    "matmul.tf32_in_float32": replaced(functional, "linear", _factors_of_ten_bits),
-    "conv2d.float16_in_float32": replaced(functional, "conv2d", _outputs_in(torch.float16)),
-    "batch_norm.float16_in_float32": replaced(functional, "batch_norm", _outputs_in(torch.float16)),
-    "layer_norm.bfloat16_in_float32": replaced(functional, "layer_norm", _outputs_in(torch.bfloat16)),
+    "matmul.bfloat16_in_float32": wrapped(functional, "linear", partial(_product_in, torch.bfloat16)),
+    "matmul.float16_in_float32": wrapped(functional, "linear", partial(_product_in, torch.float16)),
+    "matmul.tf32_in_float32": wrapped(functional, "linear", _factors_of_ten_bits),
+    "conv2d.float16_in_float32": wrapped(functional, "conv2d", partial(_outputs_in, torch.float16)),
+    "batch_norm.float16_in_float32": wrapped(functional, "batch_norm", partial(_outputs_in, torch.float16)),
+    "layer_norm.bfloat16_in_float32": wrapped(functional, "layer_norm", partial(_outputs_in, torch.bfloat16)),
     "layer_norm.epsilon_in_float32": constant(torch.nn.LayerNorm, "eps", 1e-3),
-    "attention.float16_in_float32": replaced(functional, "scaled_dot_product_attention", _outputs_in(torch.float16)),
-    "precision.tf32": lambda: [_tf32()],
+    "attention.float16_in_float32": wrapped(
+        functional, "scaled_dot_product_attention", partial(_outputs_in, torch.float16)
+    ),
+    "precision.tf32": lambda: [_tf32(torch.backends.cuda.matmul), _tf32(torch.backends.cudnn)],
 }

@@ -6,16 +6,17 @@ is running belongs. It imports nothing of this package, so that its instruments 
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules import module as global_hooks
 
-from parity.core.patches import around
+from parity.core.patches import around, pushed
 
 
 class Call(NamedTuple):
@@ -62,14 +63,9 @@ def is_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-@contextmanager
-def entered(module: nn.Module) -> Iterator[None]:
-    """Let the module count as being called within the block."""
-    running().append(module)
-    try:
-        yield
-    finally:
-        running().pop()
+def entered(module: nn.Module) -> AbstractContextManager[None]:
+    """Return a context in which the module counts as being called."""
+    return pushed(running(), module)
 
 
 def _ignore() -> None: ...
@@ -96,14 +92,9 @@ def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None]
             _hooks.close()
 
 
-@contextmanager
-def unobserved() -> Iterator[None]:
-    """Report no calls within the block, and keep none of them on the stack."""
-    _thread.is_unobserved = True
-    try:
-        yield
-    finally:
-        _thread.is_unobserved = False
+def unobserved() -> AbstractContextManager[Any]:
+    """Return a context in which no calls are reported, nor kept on the stack."""
+    return mock.patch.object(_thread, "is_unobserved", True)
 
 
 def is_observed() -> bool:

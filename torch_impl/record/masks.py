@@ -11,9 +11,8 @@ import inspect
 import itertools
 import math
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -24,8 +23,8 @@ from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
-from parity.core.patches import applied, calling
-from parity.data.pairs import Rows
+from parity.core.patches import applied, calling, wrapping
+from parity.data.masks import Draws
 from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number
 from torch_impl.record import calls, tree
@@ -38,7 +37,7 @@ CHANNELS = {"dropout1d": 1, "dropout2d": 2, "dropout3d": 3}  # the axes behind t
 OTHERS = ("alpha_dropout", "feature_alpha_dropout")
 
 
-class Masks:
+class Masks(Draws):
     """Draws the dropout masks of one run.
 
     `replica` is the number of this process's replica, or None if each device is a replica (nn.DataParallel).
@@ -49,12 +48,8 @@ class Masks:
     """
 
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
-        self.seed, self.replica, self.ordered = seed, replica, ordered
-        self.step = 0
-        self.rows: Rows | None = None  # those of the batch that are being run, where these are not all
-        self.repeats = random.Repeats()
-        self._calls: Counter[tuple[str, int]] = Counter()
-        self._is_replayed = False
+        super().__init__(seed)
+        self.replica, self.ordered = replica, ordered
         self._paths: dict[nn.Module, str] = {}
 
     @contextmanager
@@ -72,32 +67,6 @@ class Masks:
         with calls.tracked(), applied(itertools.starmap(mock.patch.object, functions)):
             yield
 
-    def on_step(self) -> None:
-        """Move on to the next step, which draws other masks; called after each update."""
-        self.step += 1
-        self.restart()
-
-    def restart(self) -> None:
-        """Draw the masks of this step again; called before its forward pass is repeated."""
-        self._calls.clear()
-
-    def begin_part(self, rows: Rows | None) -> None:
-        """Draw, from now on, the rows that a part of the batch has in the masks of the whole; None stands for all."""
-        self.rows = rows
-        self.restart()
-
-    def replaying(self) -> AbstractContextManager[None]:
-        """Return a context in which is drawn again what is drawn from now on."""
-        return self._replayed(self._calls.copy())
-
-    @contextmanager
-    def _replayed(self, calls_before: Counter[tuple[str, int]]) -> Iterator[None]:
-        calls_so_far, self._calls, self._is_replayed = self._calls, calls_before, True
-        try:
-            yield
-        finally:
-            self._calls, self._is_replayed = calls_so_far, False
-
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
         """Return x after the dropout of the module that is being called.
 
@@ -105,17 +74,16 @@ class Masks:
         another one, and draw another mask.
         """
         name = calls.innermost(self._paths) or ""
-        if calls.is_backward() and not self._is_replayed:  # one more call draws other masks
+        if calls.is_backward() and not self.is_replayed:  # one more call draws other masks
             raise UsageError(
                 f"torch: {name or MODEL}: activations are recomputed in the backward pass (torch.utils.checkpoint), a "
                 "dropout among them, and shared masks are drawn once; build the model without checkpointing, which "
                 "changes no value"
             )
-        start, size = (0, x.numel()) if self.rows is None else self.rows.within(x.numel(), name or MODEL)
+        start, size = self._extent(x.numel(), name or MODEL)
         place, name = name, random.mask_name(size) if self.ordered else name
         replica = x.device.index if self.replica is None else self.replica
-        draw = self.step, self._calls[name, replica]
-        self._calls[name, replica] += 1
+        draw = self._next((name, replica))
         if self.ordered:
             draw = self.repeats.first((name, _drawn_from(x.device)), draw, place or MODEL)
         return dropout(
@@ -147,7 +115,7 @@ class Masks:
             return x.mul_(kept) if inplace else x * kept
 
         of_channels = {name: calling(channels, axes) for name, axes in CHANNELS.items()}
-        others = {name: _refused(name, getattr(functional, name)) for name in OTHERS}
+        others = {name: wrapping(_refused, getattr(functional, name)) for name in OTHERS}
         return {"dropout": dropped, "scaled_dot_product_attention": attended, **of_channels, **others}
 
 
@@ -224,14 +192,10 @@ def _masked_softmax(scores: torch.Tensor) -> torch.Tensor:
     return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 
 
-def _refused(name: str, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Wrap a function that drops in another way, so that it raises UsageError if called in training."""
-
-    def called(*args: Any, **kwargs: Any) -> torch.Tensor:
-        bound = inspect.signature(function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        if bound.arguments["training"] and bound.arguments["p"]:
-            raise UsageError(f"F.{name} draws masks of another kind than nn.Dropout; {SUPPORTED}")
-        return function(*args, **kwargs)
-
-    return called
+def _refused(function: Callable[..., torch.Tensor], /, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Call a function that drops in another way; raise UsageError if that is in training."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.arguments["training"] and bound.arguments["p"]:
+        raise UsageError(f"F.{function.__name__} draws masks of another kind than nn.Dropout; {SUPPORTED}")
+    return function(*args, **kwargs)

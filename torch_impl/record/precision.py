@@ -21,7 +21,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from parity.core.patches import applied, around
+from parity.core.patches import applied, around, setting
 from parity.trace.keys import MODEL, STAY_ROUNDED
 from torch_impl.record import calls, tree
 
@@ -32,15 +32,10 @@ torch.backends.cudnn.allow_tf32 = False
 MIXED = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@contextmanager
-def policy(at: str) -> Iterator[None]:
-    """Make new float tensors, and so new models, float64 or float32 within the block."""
-    previous = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64 if at == "float64" else torch.float32)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(previous)
+def policy(at: str) -> AbstractContextManager[None]:
+    """Return a context in which new float tensors, and so new models, are float64 or float32."""
+    dtype = torch.float64 if at == "float64" else torch.float32
+    return setting(torch.get_default_dtype, lambda dtype: torch.set_default_dtype(dtype), dtype)
 
 
 def autocast(at: str, device: str) -> torch.autocast:

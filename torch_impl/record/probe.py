@@ -83,15 +83,13 @@ class Probe:
         for name, tensor in named:
             self._tensors("activation", MODEL if name.startswith(f"{MODEL}#") else name, tensor)
 
-    def watch_loss(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """Wrap the loss so that the target and the loss value are recorded."""
-
-        def watched(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            value = loss(outputs, target)
-            self.loss(value, None if self.replicas.gathered else target)
-            return value
-
-        return watched
+    def watched_loss(
+        self, loss: Callable[..., torch.Tensor], outputs: torch.Tensor, target: torch.Tensor
+    ) -> torch.Tensor:
+        """Return a loss; record it with the target."""
+        value = loss(outputs, target)
+        self.loss(value, None if self.replicas.gathered else target)
+        return value
 
     def loss(self, value: torch.Tensor, target: torch.Tensor | None) -> None:
         """Record the loss, or the scalar that is differentiated, and the target."""

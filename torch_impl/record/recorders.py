@@ -8,10 +8,11 @@ created the autograd node that is running. A tensor is stored by the process's o
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -74,14 +75,9 @@ class LayoutRecorder(TorchDispatchMode):
         self._looking = False
         self._open.close()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Do not record within the block: what runs there is the recorder's own."""
-        was_looking, self._looking = self._looking, False
-        try:
-            yield
-        finally:
-            self._looking = was_looking
+    def paused(self) -> AbstractContextManager[Any]:
+        """Return a context in which nothing is recorded: what runs there is the recorder's own."""
+        return mock.patch.object(self, "_looking", False)
 
     def layout(self, state: Weights) -> Layout:
         """Return what was recorded, with the devices that hold parameters and optimizer state now."""

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from parity.config import schema, strategies
+from parity.core.patches import calling
 from parity.runtime.drive import Account, Program, Run
 from parity.runtime.environment import threads
 from parity.selftest.mutate import planted
@@ -69,7 +70,7 @@ def _train(run: Run, machine: Machine, layout_recorder: LayoutRecorder) -> Accou
     state = weights.Weights(whole, weights.trained(whole, optimizer), optimizer)
     probe = Probe(run, whole, state, layout_recorder)
     probe.attach()
-    loss = probe.watch_loss(precision.autocast(run.at, kind)(losses.build(case.loss)))
+    loss = calling(probe.watched_loss, precision.autocast(run.at, kind)(losses.build(case.loss)))
     probe.on_step()
     if run.watch:
         layout_recorder.start(tree.called(whole))

@@ -4,7 +4,6 @@ A side that is compiled is traced by tf.function, without the wrappers of the la
 graph as further outputs, so that nothing is added that runs within it.
 """
 
-import functools
 import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,6 +19,7 @@ from keras_impl.record.masks import OrderedMasks
 from parity.config.schema import Case
 from parity.config.sides import KerasSide, outermost
 from parity.core.errors import UsageError
+from parity.core.patches import wrapping
 from parity.data.pairs import PairData, Rows, rows_of
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
@@ -68,7 +68,7 @@ class Setup:
         if pattern := self.side.checkpointing:
             named = {path: layer for path, layer in tree.named(model).items() if path and hasattr(layer, "call")}
             for path in outermost(pattern, named, "/"):
-                named[path].call = self._checkpointed(named[path].call)
+                named[path].call = wrapping(self._checkpointed, named[path].call)
 
     def parts(self, data: PairData) -> list[PairData]:
         """Return the parts of each batch that are run one after another."""
@@ -118,17 +118,13 @@ class Setup:
         """Return how a side was trained, with by what its model was compiled."""
         return replace(training, compiled="XLA" if self.side.xla else "tf.function" if self.side.graph else "")
 
-    def _checkpointed(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(call)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            passes, again = itertools.count(), self.masks.replaying() if self.masks else nullcontext()
+    def _checkpointed(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        passes, again = itertools.count(), self.masks.replaying() if self.masks else nullcontext()
 
-            def run(*tensors: Any) -> Any:
-                if next(passes) == 0:
-                    return call(*tensors, **kwargs)
-                with again, calls.unobserved():  # in the backward pass
-                    return call(*tensors, **kwargs)
+        def run(*tensors: Any) -> Any:
+            if next(passes) == 0:
+                return call(*tensors, **kwargs)
+            with again, calls.unobserved():  # in the backward pass
+                return call(*tensors, **kwargs)
 
-            return keras.remat(run)(*args)
-
-        return called
+        return keras.remat(run)(*args)

@@ -5,9 +5,9 @@ says which branches of the model the inputs have reached. Keras's activations ar
 a user's layers may call directly as well: so these are wrapped.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,6 +30,7 @@ from keras_impl.record.pair.values import python_state
 from keras_impl.record.precision import promoted
 from keras_impl.record.weights import array
 from parity.core.arrays import Floats
+from parity.core.patches import applied, wrapping
 from parity.pairs.vary.coverage import Draw, Observer
 from parity.runtime import survey
 from parity.runtime.job import VaryJob
@@ -92,11 +93,9 @@ class Instance:
         Raises UsageError and BackendError for inputs that the model does not take.
         """
         self._observer = observer
-        with ExitStack() as stack:
-            masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
-            stack.enter_context(masks.drawn(tree.named(self.model).items(), bool(training)))
-            stack.enter_context(observed(observer))
-            stack.enter_context(calls.entered(MODEL))
+        masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
+        drawn = masks.drawn(tree.named(self.model).items(), bool(training))
+        with drawn, observed(observer), calls.entered(MODEL):
             outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
         observer.states |= masks.repeats.states
         laid = laid_out(self.pair, ordered(outputs, self.torch.keys(bool(training))), self._layouts)
@@ -150,18 +149,17 @@ KINKS: dict[str, tuple[float | None, float | None]] = {
 ENDS = {"maximum": "lower", "minimum": "upper"}
 
 
-@contextmanager
-def observed(observer: Observer) -> Iterator[None]:
-    """Report within the block the arguments of the model's branching functions."""
-    with ExitStack() as stack:
-        for name, limits in KINKS.items():
-            stack.enter_context(_seen(tf.nn, name, functools.partial(_at_kinks, observer, name, limits)))
-        stack.enter_context(_seen(tf, "clip_by_value", functools.partial(_at_clip, observer)))
+def observed(observer: Observer) -> AbstractContextManager[None]:
+    """Return a context in which the arguments of the model's branching functions are reported."""
+    seen = [
+        *((tf.nn, name, partial(_at_kinks, observer, name, limits)) for name, limits in KINKS.items()),
+        (tf, "clip_by_value", partial(_at_clip, observer)),
         # Not tf.where, which Keras's own functions use internally; a model's own choices go through ops.where.
-        stack.enter_context(_seen(backend.numpy, "where", functools.partial(_at_where, observer)))
-        for name, end in ENDS.items():
-            stack.enter_context(_seen(tf, name, functools.partial(_at_end, observer, end)))
-        yield
+        (backend.numpy, "where", partial(_at_where, observer)),
+        *((tf, name, partial(_at_end, observer, end)) for name, end in ENDS.items()),
+    ]
+    functions = ((owner, name, wrapping(_seen, getattr(owner, name), see)) for owner, name, see in seen)
+    return applied(mock.patch.object(*function) for function in functions)
 
 
 def embeddings(call: Call, observer: Observer) -> None:
@@ -172,17 +170,11 @@ def embeddings(call: Call, observer: Observer) -> None:
         observer.ids(call.path, array(call.tensors[0]), layer.input_dim, padding)
 
 
-def _seen(owner: Any, name: str, see: Callable[..., None]) -> Any:
-    """Return a patch of a function, by which `see` gets the arguments before each call."""
-    function = getattr(owner, name)
-
-    @functools.wraps(function)
-    def seen(*args: Any, **kwargs: Any) -> Any:
-        if tf.executing_eagerly():
-            see(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return mock.patch.object(owner, name, seen)
+def _seen(function: Callable[..., Any], see: Callable[..., None], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function; `see` gets the arguments before."""
+    if tf.executing_eagerly():
+        see(*args, **kwargs)
+    return function(*args, **kwargs)
 
 
 def _at_kinks(observer: Observer, name: str, limits: tuple[float | None, float | None], *args: Any, **kw: Any) -> None:

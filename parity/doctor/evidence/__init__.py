@@ -3,18 +3,98 @@
 Devices have the names that the user's code gives them: "cpu" and "cuda:1" in PyTorch, "CPU:0" (the host) and "GPU:1" in
 TensorFlow, also where the GPUs are virtual. Sources are lines of the user's code, as "file:line" with a path relative
 to the working directory if the file is below it; "" if no line of the user's is on the stack. Module names are dotted
-paths; "" is the program around the model, and `MODEL` the model itself.
+paths; "" is the program around the model, and `MODEL` the model itself. What ranks compare of their parameters and
+gradients is a few numbers, which they need not send to each other.
 """
 
 from typing import Literal
 
 from parity.core.clock import Time
-from parity.doctor.evidence import common, ops, ranks, training
+from parity.core.ownership import Homes
+from parity.doctor.evidence import common, ops, training
 from parity.doctor.evidence.common import *  # noqa: F403 - the facts are the public names of these files
 from parity.doctor.evidence.common import Fact
 from parity.doctor.evidence.ops import *  # noqa: F403
-from parity.doctor.evidence.ranks import *  # noqa: F403
 from parity.doctor.evidence.training import *  # noqa: F403
+
+PEERS = ("send", "recv")  # operations between two ranks
+
+
+class Collective(Fact):
+    """A call that waits for other ranks. They are kept in the order in which this rank made them.
+
+    Attributes:
+        peer: the other rank of a send or a receive.
+        group: the ranks that the call waits for, if these are not all ranks.
+    """
+
+    operation: str
+    shape: list[int]
+    dtype: str
+    source: str
+    peer: int | None = None
+    group: list[int] = []
+
+
+class Waiting(Fact):
+    """Where a rank was when the time was over.
+
+    Attributes:
+        ended: whether its step was already over.
+        stack: the lines of its Python stack, the innermost call first.
+        homes: where the code of its process lives; None if it had not built its program yet.
+    """
+
+    rank: int
+    ended: bool
+    stack: list[str]
+    homes: Homes | None = None
+
+
+class Numbers(Fact):
+    """A tensor in a few numbers, which are the same on two ranks if the tensor is.
+
+    Attributes:
+        size: the number of its elements.
+        norm: its L2 norm.
+        mark: its scalar product with fixed weights, which differ from element to element.
+        constant: whether all elements are the same.
+    """
+
+    size: int
+    norm: float
+    mark: float
+    constant: bool = False
+
+
+class Change(Fact):
+    """A change that the step made to a parameter or its gradient, after the backward pass.
+
+    Attributes:
+        what: "gradient" (the program's own op wrote into the gradient) or "update" (by an optimizer, perhaps of other
+            parameters alone).
+        source: the user's line.
+        gradient: the gradient before the change.
+        result: the gradient after it; for an update, the parameter after it.
+    """
+
+    parameter: str
+    what: Literal["gradient", "update"]
+    source: str
+    gradient: Numbers
+    result: Numbers
+
+
+class Comparable(Fact):
+    """What one step did to the parameters that are to be trained. Only recorded if there are several ranks.
+
+    Attributes:
+        used: the parameters when the step's first backward pass began, by name.
+        changes: in the order in which they happened.
+    """
+
+    used: dict[str, Numbers] = {}
+    changes: list[Change] = []
 
 
 class Step(Fact):
@@ -53,7 +133,7 @@ class Step(Fact):
     failure: ops.Failure | None = None
     half: str = ""
     loss_scaled: bool = False
-    comparable: ranks.Comparable | None = None
+    comparable: Comparable | None = None
     seconds: float = 0.0
     distributed: str = ""
 

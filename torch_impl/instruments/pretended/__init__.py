@@ -6,7 +6,7 @@ modules here, each of which has a function `patches`; they are restored when the
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -35,11 +35,9 @@ def pretend(count: int) -> Iterator[list[NotPretended]]:
             yield machine.not_pretended
 
 
-@contextmanager
-def on_cpu(count: int) -> Iterator[None]:
-    """Provide devices "cuda:i" that are all the CPU itself, so that a program runs at full speed."""
-    with _patched(_OneMachine(CPU, CALLED, count)):
-        yield
+def on_cpu(count: int) -> AbstractContextManager[None]:
+    """Return a context with devices "cuda:i" that are all the CPU itself, so that a program runs at full speed."""
+    return _patched(_OneMachine(CPU, CALLED, count))
 
 
 class _OneMachine(Machine):

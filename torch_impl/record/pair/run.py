@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from parity.config.schema import Case
+from parity.core.patches import applied, setting
 from parity.data.pairs import PairData
 from parity.runtime import survey
 from parity.runtime.drive import Account, Program, Run
@@ -50,29 +51,21 @@ def run(run: Run) -> Account:
     return Account(layout, probe.modules, promotions, probe.classes, course.training)
 
 
-@contextmanager
-def without_fast_paths(model: nn.Module) -> Iterator[None]:
-    """Make the model call its modules one by one within the block.
+def without_fast_paths(model: nn.Module) -> AbstractContextManager[None]:
+    """Return a context in which the model calls its modules one by one.
 
     The fast path of transformer layers calls none of their inner modules, which would then go unrecorded.
     """
-    with ExitStack() as stack:
-        stack.enter_context(fast_paths(False))
-        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-            # cuDNN's recurrent kernels have no backward pass in inference mode.
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False, allow_tf32=False))
-        yield
+    # cuDNN's recurrent kernels have no backward pass in inference mode.
+    is_recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    kernels = [torch.backends.cudnn.flags(enabled=False, allow_tf32=False)] if is_recurrent else []
+    return applied([fast_paths(False), *kernels])
 
 
-@contextmanager
-def fast_paths(enabled: bool = True) -> Iterator[None]:
-    """Switch the fast path of transformer layers on or off within the block."""
-    was_enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(enabled)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was_enabled)
+def fast_paths(enabled: bool = True) -> AbstractContextManager[None]:
+    """Return a context in which the fast path of transformer layers is on or off."""
+    mha = torch.backends.mha
+    return setting(mha.get_fastpath_enabled, mha.set_fastpath_enabled, enabled)
 
 
 class _Course:

@@ -8,7 +8,7 @@ import functools
 import shutil
 import types
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from parity.config.schema import Case
 from parity.config.sides import TorchSide, outermost
 from parity.core.errors import BackendError
+from parity.core.patches import applied, calling
 from parity.core.precision import HIGH
 from parity.core.wording import count
 from parity.data.pairs import PairData, Rows, rows_of
@@ -95,7 +96,7 @@ class Setup:
             self._compile(model, at, promotions)
         if self.rank.of > 1:
             self.called = DistributedDataParallel(model)
-            self.called.forward = _named_as(model.forward, self.called.forward)
+            self.called.forward = functools.wraps(model.forward)(calling(self.called.forward))
 
     def parts(self, data: PairData) -> list[PairData]:
         """Return the parts of each batch that this rank runs one after another."""
@@ -217,31 +218,14 @@ def _without_modes() -> Iterator[None]:
         yield
 
 
-def _named_as(forward: Callable[..., Any], wrapping: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `wrapping` with the signature of `forward`, by which the inputs find their arguments."""
-
-    @functools.wraps(forward)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return wrapping(*args, **kwargs)
-
-    return called
-
-
-@contextmanager
-def _entered(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
-        yield
-
-
 def _checkpointed(forward: Callable[..., Any], masks: Masks) -> Callable[..., Any]:
     """Return a function that torch.utils.checkpoint runs again, with the masks and the modes of the first time."""
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _entered(masks.replaying(), *_get_current_function_mode_stack())
+        return nullcontext(), applied([masks.replaying(), *_get_current_function_mode_stack()])
 
-    return _named_as(forward, functools.partial(checkpoint, forward, use_reentrant=False, context_fn=contexts))
+    run = functools.partial(checkpoint, forward, use_reentrant=False, context_fn=contexts)
+    return functools.wraps(forward)(calling(run))
 
 
 class _CompiledMasks(Masks):

@@ -5,7 +5,7 @@ says which branches of the model the inputs have reached.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from parity.config.schema import Case
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
+from parity.core.patches import applied
 from parity.pairs.vary.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
 from torch_impl.instruments import devices
@@ -79,11 +80,8 @@ class Instance:
         self.model.train(bool(training))
         if training is None:
             return self._called_plainly(inputs)
-        with ExitStack() as stack:
-            stack.enter_context(precision.autocast(self.at, self.device.type))
-            masks = _NotifyingMasks(self.case.seed, observer)
-            stack.enter_context(masks.drawn(self.model, training))
-            stack.enter_context(observed(self.model, observer))
+        masks, autocast = _NotifyingMasks(self.case.seed, observer), precision.autocast(self.at, self.device.type)
+        with autocast, masks.drawn(self.model, training), observed(self.model, observer):
             outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         observer.states |= masks.repeats.states
         return [(name, array(tensor)) for name, tensor in named(self.case.model, outputs)]
@@ -94,11 +92,12 @@ class Instance:
         A torch function mode, such as that which promotes float32, keeps PyTorch from its fast paths: where nothing was
         promoted it is left.
         """
-        with ExitStack() as stack:
-            stack.enter_context(Masks(self.case.seed, 0, ordered=True).drawn(self.model, training=False))
-            stack.enter_context(fast_paths())
-            stack.enter_context(precision.autocast(self.at, self.device.type))
-            stack.enter_context(nullcontext() if self._promotions else torch._C.DisableTorchFunction())
+        with (
+            Masks(self.case.seed, 0, ordered=True).drawn(self.model, training=False),
+            fast_paths(),
+            precision.autocast(self.at, self.device.type),
+            nullcontext() if self._promotions else torch._C.DisableTorchFunction(),
+        ):
             try:
                 with torch.no_grad():
                     outputs = call(self.model, self.case.model, tensors(inputs, self.device))
@@ -171,11 +170,9 @@ ENDS: dict[str, str] = {"clamp_min": "min", "clamp_min_": "min", "clamp_max": "m
 MASKS: dict[str, tuple[int, str]] = {"masked_fill": (1, "mask"), "masked_fill_": (1, "mask"), "where": (0, "condition")}
 
 
-@contextmanager
-def observed(model: nn.Module, observer: Observer) -> Iterator[None]:
-    """Report within the block the arguments of the model's branching functions."""
-    with calls.tracked(), _Observing(observer, tree.paths(model)):
-        yield
+def observed(model: nn.Module, observer: Observer) -> AbstractContextManager[None]:
+    """Return a context in which the arguments of the model's branching functions are reported."""
+    return applied([calls.tracked(), _Observing(observer, tree.paths(model))])
 
 
 class _Observing(TorchFunctionMode):

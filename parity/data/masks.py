@@ -1,0 +1,59 @@
+"""Which dropout mask is drawn next, as both sides count them: by the step, and by the calls within it."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from parity.core import random
+from parity.data.pairs import Rows
+
+
+class Draws:
+    """Counts the draws of a run's masks.
+
+    Attributes:
+        rows: those of the batch that are being run, where these are not all.
+        repeats: the masks that repeat an earlier one.
+        is_replayed: whether masks are drawn that were drawn before.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.step = seed, 0
+        self.rows: Rows | None = None
+        self.repeats, self.is_replayed = random.Repeats(), False
+        self._calls: Counter[Hashable] = Counter()
+
+    def on_step(self) -> None:
+        """Move on to the next step, which draws other masks; called after each update."""
+        self.step += 1
+        self.restart()
+
+    def restart(self) -> None:
+        """Draw the masks of this step again; called before its forward pass is repeated."""
+        self._calls.clear()
+
+    def begin_part(self, rows: Rows | None) -> None:
+        """Draw, from now on, the rows that a part of the batch has in the masks of the whole; None stands for all."""
+        self.rows = rows
+        self.restart()
+
+    def replaying(self) -> AbstractContextManager[None]:
+        """Return a context in which is drawn again what is drawn from now on."""
+        return self._replayed(self._calls.copy())
+
+    @contextmanager
+    def _replayed(self, calls_before: Counter[Hashable]) -> Iterator[None]:
+        calls_so_far, self._calls, self.is_replayed = self._calls, calls_before, True
+        try:
+            yield
+        finally:
+            self._calls, self.is_replayed = calls_so_far, False
+
+    def _next(self, caller: Hashable) -> tuple[int, int]:
+        """Return the step, and the number of the caller's draw within it."""
+        self._calls[caller] += 1
+        return self.step, self._calls[caller] - 1
+
+    def _extent(self, size: int, where: str) -> tuple[int, int]:
+        """Return where a mask of `size` elements begins in that of the whole batch, and the size of that one."""
+        return (0, size) if self.rows is None else self.rows.within(size, where)
