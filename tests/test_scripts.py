@@ -65,6 +65,27 @@ def test_another_batch_size_is_a_finding(backends: list[Backend], tmp_path: Path
     assert result.verdict == "match" and "24" in finding.message and "16" in finding.message
 
 
+def _decayed(times: float) -> Edits:
+    applied = f"[{times} * v + g for g, v in zip(gradients, model.trainable_variables)]\n        optimizer.apply"
+    return [
+        ("train.py", "lr=args.lr)", "lr=args.lr, weight_decay=0.01)"),
+        ("train_loop.py", "optimizer.apply", f"gradients = {applied}"),
+    ]
+
+
+def test_weight_decay_in_the_gradients_is_that_of_an_optimizer(backends: list[Backend], tmp_path: Path):
+    result = _compared("loop", _decayed(0.01), backends, tmp_path)
+    assert result.verdict == "match" and result.checks["gradient"].compared
+    assert any("the weight decay that the other's optimizer adds" in each for each in result.assumptions)
+
+
+@pytest.mark.slow
+def test_another_weight_decay_in_the_gradients_is_named(backends: list[Backend], tmp_path: Path):
+    result = _compared("loop", _decayed(0.02), backends, tmp_path)
+    (cause,) = [each for each in result.causes if each.id.startswith("weight_decay")]
+    assert (cause.id, cause.torch, cause.keras) == ("weight_decay.value", 0.01, 0.02)
+
+
 @pytest.mark.slow
 def test_sides_of_a_script():
     session = Session()

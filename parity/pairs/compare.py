@@ -22,6 +22,7 @@ from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import explain_mode, name_layout, name_pair_causes, name_seeds, question_unfilled
 from parity.pairs.causes.sources import add_sources
 from parity.pairs.causes.training import name_fitted, with_changing_buffers
+from parity.pairs.decay import as_decayed
 from parity.pairs.extent import (
     constants,
     gradients,
@@ -177,6 +178,11 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         traces.notes.append(
             "a training step returns no loss, and what it differentiates is scaled: no loss is compared"
         )
+    decayed = as_decayed(examination.unequal, reference, candidate)
+    if decayed:
+        reference, candidate, note = decayed
+        traces = hidden.without_one_sided(reference, candidate, pair)
+        examination = examined(traces.reference, traces.candidate)
     other_form = _slots_in_another_form(examination, pair)
     apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
     apart |= hidden.equal_by_chance(examination)
@@ -184,7 +190,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         traces = hidden.without_one_sided(reference, candidate, pair, other_form, apart)
         examination = examined(traces.reference, traces.candidate)
     result, matching = examination.result, candidate.manifest.matching
-    result.mapping, result.assumptions = mapping, traces.notes
+    result.mapping, result.assumptions = mapping, [*traces.notes, *([note] if decayed else [])]
     result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
     if matching:
         result.matched = summary(matching, traces.alone)
