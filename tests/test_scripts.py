@@ -65,6 +65,24 @@ def test_another_batch_size_is_a_finding(backends: list[Backend], tmp_path: Path
     assert result.verdict == "match" and "24" in finding.message and "16" in finding.message
 
 
+def test_clipping_that_is_accepted_at_one_gradient_is_that_of_all(backends: list[Backend], tmp_path: Path):
+    clipped = "gradients, _ = tf.clip_by_global_norm(gradients, 0.1)\n        optimizer.apply"
+    accepted = (
+        '[[expect]]\ncause = "clip.epsilon"\nwhere = "*"\nreason = "1e-6 beside the norm"\n\n[[expect]]\ncause = "batch'
+    )
+    edits = [
+        (
+            "train.py",
+            "optimizer.step()",
+            "nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n            optimizer.step()",
+        ),
+        ("train_loop.py", "optimizer.apply", clipped),
+        ("loop.toml", '[[expect]]\ncause = "batch', accepted),
+    ]
+    result = _compared("loop", edits, backends, tmp_path)
+    assert result.verdict == "match" and "clip.epsilon" in [cause.id for cause in result.expected]
+
+
 def _decayed(times: float) -> Edits:
     applied = f"[{times} * v + g for g, v in zip(gradients, model.trainable_variables)]\n        optimizer.apply"
     return [

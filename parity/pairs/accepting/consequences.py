@@ -9,7 +9,7 @@ comparison tells nothing. What functions make between two modules in the forward
 float32 cannot see the difference.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -26,6 +26,7 @@ from parity.verdict.traces import Unequal
 OF_MODULES: Final = ("input", "activation")
 FORWARD = ("sample", *OF_MODULES, "loss", "buffer")
 STORED = (keys.UPDATE, "parameter", "optimizer_state")
+CLIPPING: Final = "clip."  # of all gradients of a step together, though it is named at one
 FACTOR: Final = 16
 MOST: Final = 1 / 8  # refuses, for one, a gradient that is 1.15 times what it should be
 
@@ -34,9 +35,11 @@ class Consequences:
     """What follows from the causes that are accepted by name, at `places`: modules and weights."""
 
     def __init__(self, examined: Examined, causes: list[tuple[Cause, Expect | None]], evidence: Evidence) -> None:
-        self.places = {cause.where for cause, by in causes if by and by.names_cause}
+        named = [cause for cause, by in causes if by and by.names_cause]
+        self.places = {cause.where for cause in named}
         self._examined, self._causes, self._evidence = examined, causes, evidence
-        self.proportion = Proportion(examined.unequal, evidence)
+        self._clipped = {cause.where for cause in named if cause.id.startswith(CLIPPING)}
+        self.proportion = Proportion(examined.unequal, evidence, self._clipped)
         self._replayed: dict[tuple[str, int], bool] = {}
 
     def follow(self, tensor: Unequal) -> bool:
@@ -136,9 +139,8 @@ class Consequences:
         """Return whether an unequal tensor has a part in a gradient, or in what the optimizer makes of it."""
         now, then = _step(tensor), _step(earlier)
         if tensor.kind == "gradient":
-            return (then == now and earlier.kind in (*OF_MODULES, "loss")) or (
-                then < now and earlier.kind == "parameter"
-            )
+            of_forward = earlier.kind in (*OF_MODULES, "loss") or earlier.name in self._clipped
+            return (then == now and of_forward) or (then < now and earlier.kind == "parameter")
         return then <= now and earlier.kind == "gradient"
 
     def _of_optimizer(self) -> Iterator[tuple[str, Expect]]:
@@ -176,10 +178,13 @@ def diagnosis_key(tensor: Unequal) -> str:
 
 
 class Proportion:
-    """How far apart gradients and updates may be; `unequal` are all tensors that are not a match."""
+    """How far apart gradients and updates may be.
 
-    def __init__(self, unequal: list[Unequal], evidence: Evidence) -> None:
-        self._unequal, self._evidence = unequal, evidence
+    `unequal` are all tensors that are not a match; the parameters `clipped` have an accepted cause in their clipping.
+    """
+
+    def __init__(self, unequal: list[Unequal], evidence: Evidence, clipped: Collection[str] = ()) -> None:
+        self._unequal, self._evidence, self._clipped = unequal, evidence, clipped
         self._gradients = by_key((tensor.name, tensor) for tensor in unequal if tensor.kind == "gradient")
         self._forward: dict[int, float] = {}
 
@@ -215,7 +220,9 @@ class Proportion:
         if tensor.kind == "gradient":
             if step not in self._forward:
                 losses = (each for each in self._unequal if each.kind == "loss" and _step(each) == step)
-                self._forward[step] = self._largest(self._in_forward(step)) or self._largest(losses)
+                clipped = (each for name in self._clipped for each in self._gradients.get(name, ()))
+                before = [*self._in_forward(step), *(each for each in clipped if _step(each) == step)]
+                self._forward[step] = self._largest(before) or self._largest(losses)
             return self._forward[step]
         name = tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
         return self._largest(gradient for gradient in self._gradients.get(name, ()) if _step(gradient) <= step)
