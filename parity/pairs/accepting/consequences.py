@@ -26,7 +26,7 @@ from parity.verdict.traces import Unequal
 OF_MODULES: Final = ("input", "activation")
 FORWARD = ("sample", *OF_MODULES, "loss", "buffer")
 STORED = (keys.UPDATE, "parameter", "optimizer_state")
-CLIPPING: Final = "clip."  # of all gradients of a step together, though it is named at one
+CLIPPING: Final = ("clip.", "weights.sum")  # ids of causes of all gradients of a step, though they are named at one
 FACTOR: Final = 16
 MOST: Final = 1 / 8  # refuses, for one, a gradient that is 1.15 times what it should be
 

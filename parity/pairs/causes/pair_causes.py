@@ -1,5 +1,6 @@
 """Name the causes that only a pair can have, and report what the weight mapping assumed."""
 
+import math
 import re
 from collections.abc import Collection
 
@@ -25,6 +26,8 @@ MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not t
 REPEATED = ("dropout.step", "dropout.order")  # what the formulas say of a mask that was drawn before
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
+SCALED = ("gradient.scale", "clip.scope", "clip.norm")  # causes of gradients that differ by one factor
+SAME_NORM = 1e-5  # relative, with what clip_grad_norm_ adds to one
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
@@ -34,6 +37,7 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _report_assumptions(result, mapping)
     _name_sums(result, mapping, {tensor.name for tensor in examined.unequal if tensor.kind == keys.UPDATE})
     _name_tied(result, mapping)
+    _name_norm(result, mapping, reference, candidate)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_values(result, mapping)
@@ -141,6 +145,34 @@ def _name_tied(result: CaseResult, mapping: Mapping) -> None:
             evidence = f"Keras trains {' and '.join(entry.keras)}, each by a gradient of its own"
             sides = {"torch": "one weight", "keras": f"{len(entry.keras)} weights"}
             result.causes[number] = replace(cause, id=TIED, **sides, evidence=evidence)
+
+
+def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate: Trace) -> None:
+    """Name what two norms count otherwise, where all gradients were clipped by them and so differ by one factor.
+
+    That is a weight of the one side's that the other holds as several. What Keras holds as a sum has its gradient at
+    each of torch's weights.
+    """
+    joined = [entry for entry in mapping.entries if entry.combine in ("sum", "copy")]
+    scaled = [number for number, cause in enumerate(result.causes) if cause.id in SCALED]
+    if not (joined and scaled):
+        return
+    trained = reference.manifest.layout.parameters.keys()
+    torch, keras = (trace.of_kind("gradient", 0) for trace in (reference, candidate))
+    repeated = {name for entry in joined if entry.combine == "sum" for name in entry.torch[1:]}
+    norms = [_norm(torch, torch.keys() & trained), _norm(keras, (keras.keys() & trained) - repeated)]
+    for entry in joined if repeated.isdisjoint(torch) or math.isclose(*norms, rel_tol=SAME_NORM) else ():
+        if torch.keys() >= set(entry.torch):
+            sides = {"torch": " and ".join(entry.torch), "keras": " and ".join(entry.keras)}
+            first = result.causes[scaled[0]]
+            evidence = f"the norm by which all gradients are clipped counts them so; {first.evidence}"
+            cause = SUM if entry.combine == "sum" else TIED
+            result.causes[scaled[0]] = replace(first, id=cause, where=entry.torch[0], **sides, evidence=evidence)
+            return
+
+
+def _norm(gradients: Tensors, names: Collection[str]) -> float:
+    return math.sqrt(sum(float(np.vdot(gradients[name], gradients[name])) for name in names))
 
 
 def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
