@@ -1,5 +1,6 @@
 """Name the causes that only a pair can have, and report what the weight mapping assumed."""
 
+import itertools
 import math
 import re
 from collections.abc import Collection
@@ -13,6 +14,7 @@ from parity.diagnose.layers import dropout
 from parity.results import CaseResult, Cause
 from parity.runtime.survey import Survey
 from parity.trace import keys
+from parity.trace.keys import plain
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
@@ -27,6 +29,7 @@ REPEATED = ("dropout.step", "dropout.order")  # what the formulas say of a mask 
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
 SCALED = ("gradient.scale", "clip.scope", "clip.norm")  # causes of gradients that differ by one factor
+FLATTEN = "flatten.order"
 SAME_NORM = 1e-5  # relative, with what clip_grad_norm_ adds to one
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
@@ -38,6 +41,7 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _name_sums(result, mapping, {tensor.name for tensor in examined.unequal if tensor.kind == keys.UPDATE})
     _name_tied(result, mapping)
     _name_norm(result, mapping, reference, candidate)
+    _drop_flattening(result, mapping, reference.manifest.modules)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_values(result, mapping)
@@ -106,6 +110,18 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     ]
     kept = [cause for cause in result.causes if not (cause.where in sums and cause.id in UNMOVED)]
     result.causes = [*kept[:first], *named, *kept[first:]]
+
+
+def _drop_flattening(result: CaseResult, mapping: Mapping, modules: Collection[str]) -> None:
+    """Drop an order of flattening that the weights behind it undo: the mapping takes their flat axis apart."""
+    regrouped = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries if "(" in entry.rearrange}
+    weighted = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries}
+
+    def is_undone(where: str) -> bool:
+        behind = itertools.islice(modules, list(modules).index(where) + 1, None) if where in modules else ()
+        return next((each for each in behind if each in weighted), "") in regrouped
+
+    result.causes = [cause for cause in result.causes if not (cause.id == FLATTEN and is_undone(plain(cause.where)))]
 
 
 def name_seeds(result: CaseResult, *traces: Trace) -> None:
