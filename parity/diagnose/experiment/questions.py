@@ -54,7 +54,9 @@ def guilty(
         if where != MODEL:
             tensors = tensors or [tensor for tensor, _ in places_of if tensor.name.startswith(f"{plain(where)}.")]
         if tensors:
-            found.append(moved if moved and moved.where == where else Guilty(where, tensors[0]))
+            # Of a module's outputs one may differ visibly behind one that float32 cannot see.
+            seen = next((tensor for tensor in tensors if tensor.verdict == result.verdict), tensors[0])
+            found.append(moved if moved and moved.where == where else Guilty(where, seen))
     return found[:MOST]
 
 
