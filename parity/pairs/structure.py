@@ -65,8 +65,21 @@ def _is_sequence(function: Callable[..., Any], parameter: str, known: tuple[Any,
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError):  # no source, or a lambda within another line
         return False
+    _name_indices(tree)
     uses = (_use(node, parameter, function, (*known, code)) for node in _in_order(tree))  # until one tells
     return next((use for use in uses if use is not None), False)
+
+
+def _name_indices(tree: ast.AST) -> None:
+    """Replace an index that is one of several constants, as in `inputs[k] for k in ("x", "t")`, by the first."""
+    nodes = list(ast.walk(tree))
+    constants: dict[str, ast.expr] = {}
+    for loop in (node for node in nodes if isinstance(node, (ast.For, ast.comprehension))):
+        if isinstance(loop.target, ast.Name) and isinstance(loop.iter, (ast.Tuple, ast.List)) and loop.iter.elts:
+            constants[loop.target.id] = loop.iter.elts[0]
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name):
+            node.slice = constants.get(node.slice.id, node.slice)
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:

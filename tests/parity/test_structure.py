@@ -39,6 +39,10 @@ class Model:
     def by_key(self, inputs):
         return inputs["x"] + inputs["t"]
 
+    def by_keys(self, inputs):
+        x, t = (inputs[k] for k in ("x", "t"))
+        return x + t
+
     def by_method(self, inputs):
         return inputs.get("t")
 
@@ -59,7 +63,7 @@ class Model:
 
 
 SEQUENCES = ["unpacks", "indexes", "cuts", "walks", "spreads", "zips", "gives_to_a_module", "passes_on"]
-DICTS = ["by_key", "by_method", "asks", "as_keywords", "passes_on_to_a_dict", "says_nothing", "calls_itself"]
+DICTS = ["by_key", "by_keys", "by_method", "asks", "as_keywords", "passes_on_to_a_dict", "says_nothing", "calls_itself"]
 
 
 @pytest.mark.parametrize(("name", "expected"), [*((n, (1, 2)) for n in SEQUENCES), *((n, BOTH) for n in DICTS)])
