@@ -13,6 +13,7 @@ from parity.config.pair import UNKNOWN, Expect
 from parity.core.errors import nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
+from parity.diagnose.entries import unknown
 from parity.pairs.accepting.consequences import FORWARD, Consequences, cause_places
 from parity.pairs.accepting.evidence import Evidence
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, Verdict, worst
@@ -203,7 +204,10 @@ def _left(tensor: Unequal, evidence: Evidence) -> Divergence:
 
 
 def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:
-    """Name the first tensor that neither follows from an accepted cause nor is within an accepted size."""
+    """Name the first tensor that neither follows from an accepted cause nor is within an accepted size.
+
+    Its cause is unknown: those that were found are all accepted.
+    """
     verdict = worst([tensor.verdict for tensor in unaccepted])
     first = next(tensor for tensor in unaccepted if tensor.verdict == verdict)
     further = len(unaccepted) - 1
@@ -213,6 +217,9 @@ def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:
         f"yet it differs{more}"
     )
     result.first_divergence = _divergence(first, result.reason)
+    result.causes = [
+        unknown(first.name, ("torch", "keras"), why="it follows from no accepted cause, and no other was found")
+    ]
 
 
 def _report_undecidable(result: CaseResult, undecidable: list[Unequal], accepted: Accepted) -> None:
