@@ -1,5 +1,6 @@
 """The settings of a module of a living model, and the values to try for them."""
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,9 @@ from parity.runtime.job import ExperimentJob
 
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
+
+
+MOST_SIZES: Final = 2  # that are tried first
 
 
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
@@ -73,17 +77,28 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
         # The first values are tried of all settings. A setting that a port gives may have been left to its default.
         usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
         usual = [each for each in usual if each != knob.value]
-        first = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named), *usual]
-        return [*first, *(each for each in _values(knob, theirs, likely, live.functions) if each not in first)]
+        others = _values(knob, theirs, likely, live.functions)
+        # Sizes that the other side alone has, the nearest first: a dilation is likelier another one than the padding.
+        sizes = [each for each in others if isinstance(each, (tuple, list)) and plain(each) not in known.settings]
+        sizes.sort(key=lambda size: _distance(size, knob.value))
+        siblings = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named)]
+        first = [*sizes[:MOST_SIZES], *siblings, *usual]
+        return [*first, *(each for each in others if each not in first)]
 
     return values
+
+
+def _distance(size: Sequence[Any], own: Any) -> float:
+    pairs = list(zip(size, own, strict=False)) if isinstance(own, (tuple, list)) else []
+    return sum(abs(each - value) if is_number(each) and is_number(value) else math.inf for each, value in pairs)
 
 
 def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterator[Knob]:
     """Yield the settings of the module that have a name of their own: arguments and attributes."""
     yield from live.precisions()
     yield from knobs.arguments(*live.arguments())
-    for owner in live.owners():
+    owners = live.owners()
+    for owner in (*owners[:1], *reversed(owners[1:])):  # then what was called last before the tensor was made
         yield from knobs.attributes(owner, read, live.base)
     for each in run:
         yield from code.defaults(each)
