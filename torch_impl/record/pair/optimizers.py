@@ -20,7 +20,7 @@ from parity.core.patches import around
 from parity.core.program import load
 from parity.trace.training import ParameterGroup, Settings
 from torch_impl import optimizers
-from torch_impl.instruments.closures import announce
+from torch_impl.instruments.script_calls import announce
 from torch_impl.record.pair.build import user_errors
 
 

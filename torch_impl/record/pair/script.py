@@ -10,7 +10,6 @@ runs have the same ones, whatever was drawn for them. What a loss takes beside t
 """
 
 import contextlib
-import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -22,22 +21,19 @@ from greenlet import getcurrent, greenlet
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
-from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from torch_impl.instruments.closures import announce
 from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
+from torch_impl.instruments.script_calls import OF_LOSS, announce, options, tensors_of_call
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
 Given = Mapping[str, torch.Tensor]
-OF_LOSS = (TARGET, SAMPLE_WEIGHT)  # what a loss takes beside outputs, in the order in which it uses them
-LABELS = ("labels", "label", "targets", TARGET)  # optional arguments of models that compute a loss themselves
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module", "DataParallel": "module"}
 
 
@@ -194,7 +190,7 @@ class Script(script.Script):
         if self._backwards or (is_training and not self._model):
             if self._model is None:
                 self._model = own
-                own.forward = partial(own.forward, **_options(kwargs))
+                own.forward = partial(own.forward, **options(kwargs))
             self._suspend()
         if not is_training:
             with calls.unobserved():
@@ -205,7 +201,7 @@ class Script(script.Script):
         self._passes += 1
         if self._passes > 1:
             raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
-        self._called, self._call_arguments = _tensors(self.name, own, args, kwargs), (args, kwargs)
+        self._called, self._call_arguments = tensors_of_call(self.name, own, args, kwargs), (args, kwargs)
         outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
         self._tape.begin(list(flat(outputs)))
         return outputs
@@ -267,50 +263,3 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     """Return the module within torch.compile's, and within those that distribute it."""
     inner = WRAPPERS.get(type(module).__name__)
     return _unwrapped(getattr(module, inner)) if inner else module
-
-
-def _tensors(script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the tensors of samples with which a model is called, by the names of its arguments.
-
-    Raises UsageError for other values that are given by position, but for those that the arguments have by default.
-    """
-    signature, options = inspect.signature(model.forward), _options(kwargs)
-    samples = {name: value for name, value in kwargs.items() if name not in options}
-    named: dict[str, Any] = {}
-    for name, value in signature.bind_partial(*args, **samples).arguments.items():
-        parameter = signature.parameters[name]
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            named |= {f"{name}{number}": each for number, each in enumerate(value)}
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            named |= value
-        elif value is not parameter.default:
-            is_label = name in LABELS and parameter.default is None
-            named[TARGET if is_label else f"{name}_" if name in OF_LOSS else name] = value
-    flat: dict[str, Any] = {}
-    for name, value in named.items():
-        parts = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
-        flat |= {f"{name}.{key}": each for key, each in parts.items()} if isinstance(parts, dict) else {name: value}
-    for name, value in flat.items():
-        if not isinstance(value, torch.Tensor):
-            raise UsageError(
-                f"{script}: calls its model with {name}={value!r} by position or within others, expected tensors there"
-            )
-    return flat
-
-
-def _constants(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named arguments of a model's call that hold nothing of each sample, such as an option."""
-    return {
-        name: value
-        for name, value in kwargs.items()
-        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
-    }
-
-
-def _options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named arguments of a model's call that hold nothing of each sample."""
-    return {
-        name: value
-        for name, value in kwargs.items()
-        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
-    }

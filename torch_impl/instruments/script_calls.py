@@ -1,0 +1,84 @@
+"""How a training script calls its model and its optimizer: with samples and options, and with a closure."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
+from torch.utils._pytree import tree_leaves
+
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.core.errors import UsageError
+
+OF_LOSS = (TARGET, SAMPLE_WEIGHT)  # what a loss takes beside outputs, in the order in which it uses them
+LABELS = ("labels", "label", "targets", TARGET)  # optional arguments of models that compute a loss themselves
+
+
+def announce(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let the hooks of a step be called, as without a closure, when its closure has computed the gradients.
+
+    A hook itself, before a step; returns the step's arguments, or nothing where it has no closure.
+    """
+    closure = kwargs.get("closure") or next(iter(args[1:]), None)
+    if closure is None:
+        return None
+
+    def announced() -> Any:
+        returned = closure()
+        for hook in list(_global_optimizer_pre_hooks.values()):
+            hook(optimizer, (optimizer,), {})
+        return returned
+
+    return (optimizer, announced), {}
+
+
+def tensors_of_call(
+    script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    """Return the tensors of samples with which a model is called, by the names of its arguments.
+
+    Raises UsageError for other values that are given by position, but for those that the arguments have by default.
+    """
+    signature, left_out = inspect.signature(model.forward), options(kwargs)
+    samples = {name: value for name, value in kwargs.items() if name not in left_out}
+    named: dict[str, Any] = {}
+    for name, value in signature.bind_partial(*args, **samples).arguments.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            named |= {f"{name}{number}": each for number, each in enumerate(value)}
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named |= value
+        elif value is not parameter.default:
+            is_label = name in LABELS and parameter.default is None
+            named[TARGET if is_label else f"{name}_" if name in OF_LOSS else name] = value
+    flat: dict[str, Any] = {}
+    for name, value in named.items():
+        parts = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
+        flat |= {f"{name}.{key}": each for key, each in parts.items()} if isinstance(parts, dict) else {name: value}
+    for name, value in flat.items():
+        if not isinstance(value, torch.Tensor):
+            raise UsageError(
+                f"{script}: calls its model with {name}={value!r} by position or within others, expected tensors there"
+            )
+    return flat
+
+
+def _constants(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the named arguments of a model's call that hold nothing of each sample, such as an option."""
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
+    }
+
+
+def options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the named arguments of a model's call that hold nothing of each sample."""
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
+    }
