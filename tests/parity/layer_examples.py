@@ -97,6 +97,7 @@ def batch_norm() -> Iterator[Example]:
     yield Example("batch_norm.epsilon", base, observed(coarse, after(x)), 1e-5, 1e-3)
     yield Example("batch_norm.momentum", base, observed(y, after(x, momentum=0.01)), 0.1, 0.01)
     yield Example("batch_norm.momentum", base, observed(y, after(x, momentum=0.125)), 0.1, 0.125)
+    yield Example("batch_norm.updates", base, observed(y, after(x, momentum=0.19)), 1, 2)
     yield Example("batch_norm.running_variance", base, observed(y, after(x, unbiased=False)), "unbiased", "biased")
     yield Example("batch_norm.frozen", base, observed(y, unchanged), False, True)
     yield Example("batch_norm.mode", base, observed(by_running, unchanged), "batch statistics", "running statistics")

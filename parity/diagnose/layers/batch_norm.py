@@ -86,7 +86,7 @@ def _running(call: Call, **settings: Any) -> dict[str, Array]:
     if not set(STATISTICS) <= set(old) or settings["mode"] == RUNNING or settings["frozen"]:
         return {name: old[name] for name in STATISTICS if name in old}
     mean, variance = (old[name] for name in STATISTICS)
-    for batch in _update_statistics(call, settings):
+    for batch in _update_statistics(call, settings) * settings["updates"]:
         unbiased = batch.size / max(batch.size - 1, 1) if settings["running_variance"] == "unbiased" else 1.0
         mean = mean + settings["momentum"] * (batch.mean.ravel() - mean)
         variance = variance + settings["momentum"] * (batch.variance.ravel() * unbiased - variance)
@@ -153,6 +153,7 @@ BATCH_NORM = Formula(
         Trait("running_variance", "batch_norm.running_variance", choices("unbiased", "biased")),
         Trait("before", "batch_norm.buffers", _befores),
         Trait("buffers", "batch_norm.buffers", choices_if(_has_replicas, OWN, FIRST, "the replicas' mean")),
+        Trait("updates", "batch_norm.updates", choices(1, 2, 3)),
         Trait("momentum", "batch_norm.momentum", _momenta),
         Trait("skipped", "module.skipped", choices(False, True)),
         *norms.traits("batch_norm", _parts),
