@@ -21,6 +21,7 @@ from keras_impl.record.pair import layers
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.pair.vary import opened as instance
+from parity.config.pair import Train
 from parity.core.arrays import Array, Floats
 from parity.diagnose.experiment import live
 from parity.diagnose.experiment.candidates import FUNCTIONS
@@ -37,7 +38,7 @@ def opened(
 ) -> Iterator["Live"]:
     """Build the model with these weights, as for a recorded run, and yield it."""
     with instance(job, at, initial, inputs) as built, ExitStack() as stack:
-        yield Live(built, inputs, job.case.model.train is not None, Later(job, built, stack))
+        yield Live(built, inputs, job.case.model.train, Later(job, built, stack))
 
 
 def gelu_tanh(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
@@ -51,7 +52,7 @@ def gelu_exact(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
 
 
 class Live(live.Live):
-    """A built model; `training`: whether its first pass is one of training; `later`: what comes after it."""
+    """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
@@ -60,8 +61,11 @@ class Live(live.Live):
     array, like = staticmethod(weights.array), staticmethod(like)
     exchanged = staticmethod(exchanged_arguments)
 
-    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
-        super().__init__(built, lambda: built.call(inputs, training, Observer()), later, tree.named(built.model))
+    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], train: Train | None, later: Later) -> None:
+        own_step = later.own_step if train and train.keras_step else None
+        super().__init__(
+            built, lambda: built.call(inputs, train is not None, Observer()), own_step, later, tree.named(built.model)
+        )
         self._observed = tree.inner(built.model)
         calls.observed(self._observed, self._on_call, self._on_return)
 

@@ -82,6 +82,14 @@ class Training:
         tensors = self._canonical(outputs)
         return Pass(tensors, losses.probe(tensors, self._data))
 
+    def own_step(self) -> dict[str, Array]:
+        """Run the user's own first step up to its backward pass; what the model returns has no names."""
+        if self._training is None:
+            self._begin(0)
+        self._restore()
+        self._pass(0)
+        return {}
+
     def _canonical(self, outputs: Any) -> list[tf.Tensor]:
         in_order = ordered(outputs, self._built.torch.keys(self._pair.train is not None))
         return [output.canonical for output in laid_out(self._pair, in_order, self._layouts)]

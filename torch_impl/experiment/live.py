@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from parity.config.pair import Train
 from parity.core.arrays import Floats
 from parity.diagnose.experiment import live
 from parity.diagnose.experiment.candidates import FUNCTIONS
@@ -34,7 +35,7 @@ def opened(
 ) -> Iterator["Live"]:
     """Build the model with these weights, as for a recorded run, and yield it."""
     with instance(job, at, initial, inputs) as built, ExitStack() as stack:
-        yield Live(built, inputs, job.case.model.train is not None, Later(job, built, stack))
+        yield Live(built, inputs, job.case.model.train, Later(job, built, stack))
 
 
 def gelu_tanh(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -56,7 +57,7 @@ _huber_loss.__name__ = "huber_loss"  # as reports name it
 
 
 class Live(live.Live):
-    """A built model; `training`: whether its first pass is one of training; `later`: what comes after it."""
+    """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
@@ -65,8 +66,11 @@ class Live(live.Live):
     array, like = staticmethod(weights.array), staticmethod(like)
     exchanged = staticmethod(exchanged_arguments)
 
-    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], training: bool, later: Later) -> None:
-        super().__init__(built, lambda: built.call(inputs, training, Observer()), later, tree.named(built.model))
+    def __init__(self, built: Instance, inputs: dict[str, np.ndarray], train: Train | None, later: Later) -> None:
+        own_step = later.own_step if train and train.torch_step else None
+        super().__init__(
+            built, lambda: built.call(inputs, train is not None, Observer()), own_step, later, tree.named(built.model)
+        )
         self._paths = {module: path for path, module in self._modules.items()}
         calls.observed(self._modules, self._on_call, self._on_return)
 

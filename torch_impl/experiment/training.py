@@ -93,6 +93,15 @@ class Training:
         canonical = [tensor for _, tensor in named(self._pair, outputs)]
         return Pass(inputs, canonical, losses.probe(canonical, self._data))
 
+    @torch.enable_grad()
+    def own_step(self) -> dict[str, Array]:
+        """Run the user's own first step up to its backward pass; what the model returns has no names."""
+        if self._training is None:
+            self._begin(0)
+        self._restore()
+        self._pass(0)
+        return {}
+
     def _on_return(self, _: calls.Call, outputs: Any) -> None:
         self._returned.append(outputs)
 

@@ -23,6 +23,7 @@ class Live(ABC):
     Args:
         built: the model, as its side has built it; it can be brought back to its initial state.
         first_pass: calls it as at first, and returns its outputs by name.
+        own_step: runs the user's own training step up to its first backward pass, which may call parts of the model.
         later: what comes after that.
         modules: the modules by path.
     """
@@ -31,8 +32,15 @@ class Live(ABC):
     base: type
     separator: str  # between the names of a path
 
-    def __init__(self, built: Any, first_pass: Callable[[], Any], later: Any, modules: Mapping[str, Any]):
-        self._built, self._first_pass, self._modules = built, first_pass, modules
+    def __init__(
+        self,
+        built: Any,
+        first_pass: Callable[[], Any],
+        own_step: Callable[[], Any] | None,
+        later: Any,
+        modules: Mapping[str, Any],
+    ) -> None:
+        self._built, self._first_pass, self._own_step, self._modules = built, first_pass, own_step, modules
         self._later, self._is_later = later, False
         self._innocent: list[str] = []
         self._called: dict[str, None] = {}
@@ -106,6 +114,14 @@ class Live(ABC):
         self._called = {}
         if question.tensor.kind in LATER:
             return self._takes_later(question, evidence)
+        if self._takes_forward(question, expected):
+            return True
+        if self._own_step:
+            self._first_pass = self._own_step
+        return self._own_step is not None and self._takes_forward(question, expected)
+
+    def _takes_forward(self, question: Question, expected: Array) -> bool:
+        """Keep the call of the question's module, or of the whole model where it cannot be called alone."""
         if question.module and (taken := self._taken()):
             self._call, self._number = taken
             with suppress(Exception):  # a module that cannot be called alone
