@@ -110,6 +110,7 @@ ROWS = {
     "not given": Row(
         optimizers("without_first", "sgd"), "update.frozen", "parameter and optimizer state", "no", "to 0 bits"
     ),
+    "judged": Row(models("Judged", "Judged") | steps("judged_step", "judged_step"), "relu.slope", 0.25, 0.3),
     "clipped each": Row(steps("together_step", "each_step"), "clip.scope", TOGETHER, EACH),
     "clipped in keras": Row(steps("step", "together_step"), "clip.scope", "none", TOGETHER),
     "clipped in torch": Row(steps("together_step", "step"), "clip.scope", TOGETHER, "none"),

@@ -319,3 +319,18 @@ def warmed_up():
 
 def warmed_up_late():
     return keras.optimizers.SGD(LateWarmup())
+
+
+class Judged(Model):
+    def __init__(self):
+        super().__init__()
+        self.judge = layers.LeakyReLU(0.3)
+
+
+def judged_step(model, optimizer, batch):
+    with tf.GradientTape() as tape:
+        hidden = model.outer(ops.tanh(model.inner(model.table(batch["ids"]))))
+        value = ops.mean(ops.square(model.judge(hidden)))
+    variables = [*model.table.trainable_variables, *model.inner.trainable_variables, *model.outer.trainable_variables]
+    optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+    return value

@@ -297,3 +297,19 @@ def warmed_up(parameters):
     return optimizer, torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / 2, (2 / (step + 1)) ** 0.5)
     )
+
+
+class Judged(Model):
+    """Has a part that the step alone calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.judge = nn.LeakyReLU(0.25)
+
+
+def judged_step(model, optimizer, batch):
+    optimizer.zero_grad()
+    value = model.judge(model.outer(torch.tanh(model.inner(model.table(batch["ids"]))))).square().mean()
+    value.backward()
+    optimizer.step()
+    return value
