@@ -37,13 +37,16 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
     The first step counts in which they differ: a weight that is zero at first has no multiple.
     """
     settings = [_decays(trace) for trace in (reference, candidate)]
+    is_decayed = any(decay for side in settings for decay in side.values())
+    if reference.manifest.summarised or not is_decayed or all(each.kind != "gradient" for each in unequal):
+        return None
     stems = [stem for stem in candidate.stems(HIGH) if stem != keys.INITIAL]
     multiples: dict[str, float] = {}
     seen: set[str] = set()
     for stem in stems:
         step = keys.step_of(stem)
         differ = {each.name for each in unequal if (each.kind, each.step, each.replica) == ("gradient", step, 0)}
-        before = keys.of_kind(candidate.open(HIGH, _before(stem)), "parameter")
+        before = _weights(candidate, HIGH, stem)
         torch, keras = (trace.of_kind("gradient", step) for trace in (reference, candidate))
         for name in sorted((differ - seen) & before.keys() & torch.keys() & keras.keys()):
             decays = [each.get(name) for each in settings]
@@ -53,11 +56,8 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
     if not multiples:
         return None
     first = f"{min(multiples)}{f' and {len(multiples) - 1} more' if len(multiples) > 1 else ''}"
-    late = {
-        stem: {keys.key("gradient", name) for name in multiples}
-        for stem in stems
-        if not keys.of_kind(candidate.open(HIGH, _before(stem)), "parameter")
-    }
+    gradients = {keys.key("gradient", name) for name in multiples}
+    late = {stem: gradients for stem in stems if not _weights(candidate, HIGH, stem)}
     note = f"the gradient of {first} holds on one side the weight decay that the other's optimizer adds"
     return AsDecayed(Hiding(reference, late), Hiding(_Decayed(candidate, multiples, reference), late), note)
 
@@ -79,10 +79,9 @@ class _Decayed(Trace):
         tensors = self._trace.open(run, stem, replica)
         if stem == keys.INITIAL:
             return tensors
-        before = self._trace.open(HIGH if _before(stem) == keys.INITIAL else run, _before(stem), replica)
-        theirs = self._reference.open(run, stem, replica)
+        before, theirs = _weights(self._trace, run, stem, replica), self._reference.open(run, stem, replica)
         for name, multiple in self._multiples.items():
-            key, weight = keys.key("gradient", name), before.get(keys.key("parameter", name))
+            key, weight = keys.key("gradient", name), before.get(name)
             if key in tensors and key in theirs and weight is not None:
                 tensors[key] = _less(tensors[key], multiple * weight, theirs[key])
         return tensors
@@ -95,9 +94,12 @@ def _less(gradient: Array, added: Array, expected: Array) -> Array:
     return np.where(np.abs(rest - expected) <= rounding, expected, rest)
 
 
-def _before(stem: str) -> str:
+def _weights(trace: Trace, run: str, stem: str, replica: int = 0) -> Tensors:
+    """Return the parameters before a step, by name; none where the step before it has recorded none."""
     number = keys.step_of(stem)
-    return keys.step_file(number - 1 if number else None)
+    before = keys.step_file(number - 1 if number else None)
+    recorded = HIGH if before == keys.INITIAL else run
+    return keys.of_kind(trace.open(recorded, before, replica), "parameter") if before in trace.stems(recorded) else {}
 
 
 def _decays(trace: Trace) -> dict[str, float]:
