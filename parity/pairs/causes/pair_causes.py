@@ -1,6 +1,5 @@
 """Name the causes that only a pair can have, and report what the weight mapping assumed."""
 
-import itertools
 import math
 import re
 from collections.abc import Collection
@@ -41,7 +40,7 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _name_sums(result, mapping, {tensor.name for tensor in examined.unequal if tensor.kind == keys.UPDATE})
     _name_tied(result, mapping)
     _name_norm(result, mapping, reference, candidate)
-    _drop_flattening(result, mapping, reference.manifest.modules)
+    _drop_flattening(result, mapping, reference)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_values(result, mapping)
@@ -112,13 +111,16 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     result.causes = [*kept[:first], *named, *kept[first:]]
 
 
-def _drop_flattening(result: CaseResult, mapping: Mapping, modules: Collection[str]) -> None:
+def _drop_flattening(result: CaseResult, mapping: Mapping, reference: Trace) -> None:
     """Drop an order of flattening that the weights behind it undo: the mapping takes their flat axis apart."""
+    if all(cause.id != FLATTEN for cause in result.causes):
+        return
+    modules = list(reference.manifest.modules)
     regrouped = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries if "(" in entry.rearrange}
     weighted = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries}
 
     def is_undone(where: str) -> bool:
-        behind = itertools.islice(modules, list(modules).index(where) + 1, None) if where in modules else ()
+        behind = modules[modules.index(where) + 1 :] if where in modules else []
         return next((each for each in behind if each in weighted), "") in regrouped
 
     result.causes = [cause for cause in result.causes if not (cause.id == FLATTEN and is_undone(plain(cause.where)))]
