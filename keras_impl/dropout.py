@@ -36,8 +36,13 @@ def dropout(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tenso
 @tf.function(autograph=False)  # a step draws many masks: trace once per shape
 def keep(numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
     """Return which of the numbered elements are kept, as booleans."""
+    return words(numbers, key) >= round(rate * 2**32)
+
+
+def words(numbers: tf.Tensor, key: Key) -> tf.Tensor:
+    """Return 32 random bits for each number, in int64."""
     first, second = tf.unstack(mix32(mix32(key.words + key.step) + key.call))
-    return mix32(tf.bitwise.bitwise_xor(numbers * GOLDEN32 + first, second)) >= round(rate * 2**32)
+    return mix32(tf.bitwise.bitwise_xor(numbers * GOLDEN32 + first, second))
 
 
 def number(x: tf.Tensor, order: Sequence[int] | None = None, start: int = 0, whole: int | None = None) -> tf.Tensor:

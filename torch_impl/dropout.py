@@ -40,8 +40,13 @@ def dropout(x: torch.Tensor, numbers: torch.Tensor, rate: float, key: Key) -> to
 
 def keep(numbers: torch.Tensor, rate: float, key: Key) -> torch.Tensor:
     """Return which of the numbered elements are kept, as booleans."""
+    return words(numbers, key) >= round(rate * 2**32)
+
+
+def words(numbers: torch.Tensor, key: Key) -> torch.Tensor:
+    """Return 32 random bits for each number, in int64."""
     first, second = (mix32(mix32(word + key.step) + key.call) for word in key.words)
-    return mix32((numbers * GOLDEN32 + first) ^ second) >= round(rate * 2**32)
+    return mix32((numbers * GOLDEN32 + first) ^ second)
 
 
 def number(x: torch.Tensor) -> torch.Tensor:

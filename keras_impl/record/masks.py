@@ -1,5 +1,7 @@
 """Dropout masks that both frameworks draw alike: in training, all dropout takes its masks from the shared source.
 
+In a user's model its other random numbers do as well, also in evaluation (instruments/noise.py).
+
 A training step is traced once and executed often. So the number of the step is a variable, and the calls of a layer
 within a step are counted while it is traced. Each replica is traced separately.
 """
@@ -17,12 +19,14 @@ from keras.src import backend
 from keras.src.random.seed_generator import draw_seed
 
 from keras_impl.dropout import Key, dropout, number
+from keras_impl.instruments import noise
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.record import calls, tree
 from keras_impl.record.canonical import module_path
 from keras_impl.strategies.tensor_parallel import SplitDropout
 from parity.core import random
 from parity.core.errors import UsageError
+from parity.core.patches import applied
 from parity.data.masks import Draws
 from parity.trace.keys import MODEL
 
@@ -33,8 +37,6 @@ RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
 # Layers that do not draw their masks through keras.random.dropout, or draw them in another order than PyTorch does.
 UNORDERED = (
     keras.layers.AlphaDropout,
-    keras.layers.GaussianDropout,
-    keras.layers.GaussianNoise,
     keras.layers.RNN,
     keras.layers.SimpleRNNCell,
     keras.layers.LSTMCell,
@@ -43,6 +45,8 @@ UNORDERED = (
 # Layers whose masks no built-in model of PyTorch's draws.
 OTHERS = (
     *UNORDERED,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
     keras.layers.SpatialDropout1D,
     keras.layers.SpatialDropout2D,
     keras.layers.SpatialDropout3D,
@@ -149,6 +153,7 @@ class OrderedMasks(Draws):
             mock.patch.object(backend.random, "dropout", self._of_keras),
             mock.patch.object(tf.nn, "dropout", self._of_tensorflow),
             mock.patch.object(tf.nn.experimental, "stateless_dropout", self._stateless),
+            applied(noise.patches(self._numbers)),
         ):
             yield
 
@@ -198,19 +203,34 @@ class OrderedMasks(Draws):
         `ones` has the noise shape, if there is one.
         """
         masked = x if ones is None else ones
+        of, key = self._ordered(random.UNIFORM, masked, state, tuple(x.shape))
+        kept = dropout(masked, of, rate, key)
+        return kept if ones is None else x * kept
+
+    def _numbers(self, kind: str, x: tf.Tensor, seed: Any) -> tf.Tensor:
+        """Return random numbers of a kind for the elements of a tensor that was drawn with a seed, or with none."""
+        if isinstance(seed, int):
+            state: Hashable = (seed, self.step, self.repeats)
+        else:
+            state = None if seed is None else _state(tf.convert_to_tensor(seed))
+        return noise.numbers(kind, *self._ordered(kind, x, state, tuple(x.shape)))
+
+    def _ordered(self, kind: str, x: tf.Tensor, state: Hashable, shape: tuple[int, ...]) -> tuple[tf.Tensor, Key]:
+        """Return what identifies the elements of a tensor, and the next draw for tensors of its size.
+
+        `shape` is that of a tensor with the same axes, in the layer that is being called.
+        """
         where = calls.innermost() or MODEL
-        start, size = self._extent(masked.shape.num_elements(), where)
-        name = random.mask_name(size)
+        start, size = self._extent(x.shape.num_elements(), where)
+        name = random.mask_name(size, kind)
         words, draw = tf.constant(random.mask_key(self.seed, name, 0), tf.int64), self._next(name)
         if state is not None:
             draw = self.repeats.first((name, state), draw, where)
         key = Key(words, *(tf.constant(number, tf.int64) for number in draw))
         if self._step is not None and not tf.executing_eagerly():
             key = key._replace(step=tf.identity(self._step))
-        axes = self.axes(tuple(x.shape))
-        order = axes if axes and len(axes) == x.shape.rank else None
-        kept = dropout(masked, number(masked, order) + start, rate, key)
-        return kept if ones is None else x * kept
+        axes = self.axes(shape)
+        return number(x, axes if axes and len(axes) == x.shape.rank else None) + start, key
 
 
 def _state(seed: Any) -> Hashable:

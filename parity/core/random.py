@@ -35,6 +35,7 @@ WORD = 2**32 - 1  # the mask of the lower 32 bits
 # The hash's constants as signed 32-bit numbers, so that their product with a 32-bit word fits into int64.
 GOLDEN32 = 0x9E3779B9 - 2**32
 MIX32 = (0x7FEB352D, 0x846CA68B - 2**32)
+UNIFORM, NORMAL = "of", "normal of"  # kinds of random numbers that models draw; a mask is made of uniform ones
 
 
 def bits(seed: int, name: str, size: int, start: int = 0) -> Bits:
@@ -89,12 +90,12 @@ def keep(
     return kept.reshape(shape)
 
 
-def mask_name(size: int) -> str:
+def mask_name(size: int, kind: str = UNIFORM) -> str:
     """Return the name under which masks of `size` elements are drawn where no module's name is known.
 
-    Such masks differ only by the order in which they are drawn.
+    Such masks differ only by the order in which they are drawn; other random numbers of a kind as well.
     """
-    return f"of {size}"
+    return f"{kind} {size}"
 
 
 def mask_key(seed: int, name: str, replica: int) -> tuple[int, int]:

@@ -29,8 +29,8 @@ class Rows(NamedTuple):
         """
         if size % self.number:
             raise UsageError(
-                f"{where}: a dropout mask of {size} elements has no {self.number} rows of samples along dim 0, so that "
-                "it is no part of the whole batch's mask; leave the dropout out to compare these sides"
+                f"{where}: {size} random numbers, such as a dropout's mask, are no {self.number} rows of samples along "
+                "dim 0, so that they are no part of those of the whole batch; leave them out to compare these sides"
             )
         return size // self.number * self.first, size // self.number * self.whole
 

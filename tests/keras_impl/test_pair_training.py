@@ -67,8 +67,8 @@ def test_masks_are_numbered_by_the_order_of_the_draws(tmp_path):
 
 
 def test_a_layer_that_draws_other_masks_is_refused(tmp_path):
-    made = mlp(tmp_path, "[train]\n", MLP.replace("L.Dropout(0.5)", "L.GaussianDropout(0.5)"))
-    with pytest.raises(UsageError, match=r"drop.*GaussianDropout draws masks of another kind"):
+    made = mlp(tmp_path, "[train]\n", MLP.replace("L.Dropout(0.5)", "L.AlphaDropout(0.5)"))
+    with pytest.raises(UsageError, match=r"drop.*AlphaDropout draws masks of another kind"):
         made.record(ENTRIES, MATCHES)
 
 

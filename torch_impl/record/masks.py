@@ -1,17 +1,18 @@
 """Dropout masks that both frameworks draw alike: in training, all dropout takes its masks from the shared source.
 
+In a user's model its other random numbers do as well, also in evaluation (instruments/noise.py).
+
 A mask is drawn for the module that is being called. The functions of nn.functional are
 replaced for the length of the training, under whatever names a model's files have imported them, so that a model's
 forward may call them directly.
 """
 
 import functools
-import hashlib
 import inspect
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,7 @@ from parity.core.patches import applied, calling, wrapping
 from parity.data.masks import Draws
 from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number
+from torch_impl.instruments import noise
 from torch_impl.record import calls, tree
 
 SUPPORTED = (
@@ -44,7 +46,7 @@ class Masks(Draws):
 
     With `ordered` a mask is identified by the number of its draw within the step, counted among tensors with the same
     number of elements, and not by the module, whose name the other framework does not know. The functions of
-    nn.functional are then replaced in every loaded file.
+    nn.functional are then replaced in every loaded file, and other random numbers are shared.
     """
 
     def __init__(self, seed: int, replica: int | None, ordered: bool = False):
@@ -64,7 +66,8 @@ class Masks(Draws):
                 kind = type(module).__name__
                 raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
         functions = _imported(_loaded() if self.ordered else _files(model), self._replaced())
-        with calls.tracked(), applied(itertools.starmap(mock.patch.object, functions)):
+        drawn = noise.patches(self.numbers) if self.ordered else ()
+        with calls.tracked(), applied([*itertools.starmap(mock.patch.object, functions), *drawn]):
             yield
 
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
@@ -80,15 +83,24 @@ class Masks(Draws):
                 "dropout among them, and shared masks are drawn once; build the model without checkpointing, which "
                 "changes no value"
             )
-        start, size = self._extent(x.numel(), name or MODEL)
-        place, name = name, random.mask_name(size) if self.ordered else name
-        replica = x.device.index if self.replica is None else self.replica
-        draw = self._next((name, replica))
         if self.ordered:
-            draw = self.repeats.first((name, _drawn_from(x.device)), draw, place or MODEL)
-        return dropout(
-            x, number(x) + start if start else number(x), rate, Key(random.mask_key(self.seed, name, replica), *draw)
-        )
+            of, key = self._ordered(random.UNIFORM, x, noise.state(x.device))
+            return dropout(x, of, rate, key)
+        replica = x.device.index if self.replica is None else self.replica
+        key = Key(random.mask_key(self.seed, name, replica), *self._next((name, replica)))
+        return dropout(x, number(x), rate, key)
+
+    def numbers(self, kind: str, x: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        """Return random numbers of a kind for the elements of a tensor, into which a generator has just drawn."""
+        return noise.numbers(kind, *self._ordered(kind, x, noise.state(x.device, generator)))
+
+    def _ordered(self, kind: str, x: torch.Tensor, state: Hashable) -> tuple[torch.Tensor, Key]:
+        """Return what identifies the elements of a tensor, and the next draw for tensors of its size."""
+        place = calls.innermost(self._paths) or MODEL
+        start, size = self._extent(x.numel(), place)
+        name = random.mask_name(size, kind)
+        draw = self.repeats.first((name, state), self._next(name), place)
+        return number(x) + start if start else number(x), Key(random.mask_key(self.seed, name, 0), *draw)
 
     def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
         """Return replacements of the functions of nn.functional that drop, by name."""
@@ -117,13 +129,6 @@ class Masks(Draws):
         of_channels = {name: calling(channels, axes) for name, axes in CHANNELS.items()}
         others = {name: wrapping(_refused, getattr(functional, name)) for name in OTHERS}
         return {"dropout": dropped, "scaled_dot_product_attention": attended, **of_channels, **others}
-
-
-def _drawn_from(device: torch.device) -> bytes:
-    """Return the state of PyTorch's generator, and move it on: a program that seeds it again repeats its masks."""
-    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-    torch.randint(2, (1,), device=device)
-    return hashlib.blake2b(state.numpy().tobytes(), digest_size=16).digest()
 
 
 def _imported(

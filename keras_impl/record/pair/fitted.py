@@ -115,8 +115,13 @@ def _trained(run: Run, in_graph: bool = False, is_nudged: bool = False) -> Array
 class _Expected(OrderedMasks):
     """Dropout that returns what a mask leaves of each element on average, as a graph cannot share the masks.
 
-    It depends on the rate, and a little on a seed of Python's numbers: the user's code may change both.
+    It depends on the rate, and a little on a seed of Python's numbers: the user's code may change both. Other random
+    numbers are the same in all draws of a size.
     """
+
+    def _numbers(self, kind: str, x: tf.Tensor, _: Any) -> tf.Tensor:
+        self.restart()
+        return super()._numbers(kind, x, None)
 
     def _of_keras(self, x: Any, rate: Any, noise_shape: Any = None, seed: Any = None, *_: Any, **__: Any) -> tf.Tensor:
         x, numbers = tf.convert_to_tensor(x), seed if isinstance(seed, (list, tuple)) else [seed]

@@ -22,7 +22,7 @@ TIED = "weights.tied"  # a torch weight that Keras holds as several
 LAYOUT = "output.layout"  # an output's axes stand in another order
 VALUES = "buffer.values"  # values that both builders compute and that differ
 DEFAULT = "call.default"  # a plain call computes something else than one in inference mode
-SEED = "dropout.seed"  # a seed in the user's code makes masks repeat on one side
+SEED = "dropout.seed"  # a seed in the user's code makes masks, or other random numbers, repeat on one side
 MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
 REPEATED = ("dropout.step", "dropout.order")  # what the formulas say of a mask that was drawn before
 UNTOUCHED = "weight_decay.without_gradient"
@@ -127,13 +127,13 @@ def _drop_flattening(result: CaseResult, mapping: Mapping, reference: Trace) -> 
 
 
 def name_seeds(result: CaseResult, *traces: Trace) -> None:
-    """Name the seed as the cause of a mask that was drawn before, where the masks of one side alone repeat."""
+    """Name the seed as the cause of a mask that was drawn before, where the draws of one side alone repeat."""
     repeated = {trace.backend: trace.manifest.training.repeated for trace in traces}
     sides = [side for side, places in repeated.items() if places]
     if len(sides) != 1:
         return
-    evidence = f"{sides[0]}: a seed in the code draws an earlier mask again at {', '.join(repeated[sides[0]])}"
-    values = {side: "repeats a mask" if side in sides else "a mask of its own" for side in repeated}
+    evidence = f"{sides[0]}: a seed in the code draws earlier numbers again at {', '.join(repeated[sides[0]])}"
+    values = {side: "repeats earlier numbers" if side in sides else "draws anew" for side in repeated}
     result.causes = [
         replace(cause, id=SEED, **values, evidence=evidence) if _is_repeated(cause, sides[0]) else cause
         for cause in result.causes

@@ -1,0 +1,92 @@
+"""Random numbers that both frameworks draw alike: what a user's model draws beside dropout, such as a sampler's noise.
+
+They are made of the bits that a dropout mask of as many elements has at its place, so that `tf.random.uniform([n]) < p`
+and a dropout of n elements agree. The values are replaced, and nothing else: the program's own seeds go on. Keras draws
+its random numbers by TensorFlow's functions too.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from keras_impl.dropout import Key, words
+from parity.core.patches import around
+from parity.core.random import NORMAL, UNIFORM
+
+# The numbers of a kind for the elements of a tensor, which was drawn with a seed, or with none.
+Source = Callable[[str, tf.Tensor, Any], tf.Tensor]
+
+
+def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
+    """Yield patches of TensorFlow's random functions, which then take their numbers from a source."""
+    for owner, functions in ((tf.random, FUNCTIONS), (tf.random.Generator, METHODS)):
+        for name, (kind, values) in functions.items():
+            signature = inspect.signature(getattr(owner, name))
+            yield around(owner, name, partial(_on_draw, source, kind, values, signature))
+    yield around(tf.random, "shuffle", partial(_on_shuffle, source))
+
+
+@tf.function(autograph=False)  # as masks are drawn
+def numbers(kind: str, of: tf.Tensor, key: Key) -> tf.Tensor:
+    """Return a random number for each of some numbered elements, in float64, exact in float32.
+
+    Uniform in (0, 1), or approximately standard normal: the sum of twelve uniform numbers of 16 bits (Irwin-Hall).
+    """
+    if kind == UNIFORM:
+        return (CAST(tf.bitwise.right_shift(words(of, key), 9), tf.float64) + 0.5) * 2.0**-23
+    parts = [words(of * 6 + part, key) for part in range(6)]
+    total = tf.add_n([(each & 0xFFFF) + tf.bitwise.right_shift(each, 16) for each in parts])
+    return CAST(total + (6 - 6 * 2**16), tf.float64) * 2.0**-16
+
+
+def _on_draw(
+    source: Source,
+    kind: str,
+    values: Callable[..., tf.Tensor],
+    signature: inspect.Signature,
+    draw: Callable[..., tf.Tensor],
+    *args: Any,
+    **kwargs: Any,
+) -> tf.Tensor:
+    """Draw, and return in place of what was drawn the values that the source's numbers give."""
+    drawn, bound = draw(*args, **kwargs), signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    has_all_bits = drawn.dtype.is_integer and given["maxval"] is None
+    if has_all_bits or not drawn.shape.is_fully_defined():
+        return drawn
+    return CAST(values(source(kind, drawn, given.get("seed")), drawn.dtype, given), drawn.dtype)
+
+
+def _on_shuffle(
+    source: Source, shuffle: Callable[..., tf.Tensor], value: Any, seed: int | None = None, name: str | None = None
+) -> tf.Tensor:
+    value = tf.convert_to_tensor(value)
+    if not value.shape.is_fully_defined():
+        return shuffle(value, seed, name)
+    return tf.gather(value, tf.argsort(source(UNIFORM, tf.zeros(value.shape[:1]), seed), stable=True))
+
+
+def _normal(of: tf.Tensor, _: tf.DType, given: dict[str, Any]) -> tf.Tensor:
+    return of * CAST(given["stddev"], tf.float64) + CAST(given["mean"], tf.float64)
+
+
+def _uniform(of: tf.Tensor, dtype: tf.DType, given: dict[str, Any]) -> tf.Tensor:
+    limits = (("minval", 0), ("maxval", 1))
+    lower, upper = (CAST(usual if given[name] is None else given[name], tf.float64) for name, usual in limits)
+    values = of * (upper - lower)
+    return (tf.floor(values) if dtype.is_integer else values) + lower
+
+
+CAST = tf.cast  # the original
+FUNCTIONS = {
+    "normal": (NORMAL, _normal),
+    "stateless_normal": (NORMAL, _normal),
+    "uniform": (UNIFORM, _uniform),
+    "stateless_uniform": (UNIFORM, _uniform),
+}
+METHODS = {"normal": (NORMAL, _normal), "uniform": (UNIFORM, _uniform)}

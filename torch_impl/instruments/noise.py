@@ -1,0 +1,135 @@
+"""Random numbers that both frameworks draw alike: what a user's model draws beside dropout, such as a sampler's noise.
+
+They are made of the bits that a dropout mask of as many elements has at its place, so that `torch.rand(n) < p` and a
+dropout of n elements agree. The values are replaced, and nothing else: the program's own generator goes on.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+
+from parity.core.patches import around
+from parity.core.random import NORMAL, UNIFORM
+from torch_impl.dropout import Key, words
+from torch_impl.instruments.dtensors import is_dtensor
+
+# The numbers of a kind for the elements of a tensor, into which a generator has just drawn.
+Source = Callable[[str, torch.Tensor, torch.Generator | None], torch.Tensor]
+
+
+def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
+    """Yield patches of PyTorch's random functions, which then take their numbers from a source."""
+    for name, (kind, values) in FUNCTIONS.items():
+        yield around(torch, name, partial(_on_draw, source, kind, values))
+    for name, (kind, values) in METHODS.items():
+        yield around(torch.Tensor, name, partial(_on_method, source, kind, values))
+
+
+def numbers(kind: str, of: torch.Tensor, key: Key) -> torch.Tensor:
+    """Return a random number for each of some numbered elements, in float64, exact in float32.
+
+    Uniform in (0, 1), or approximately standard normal: the sum of twelve uniform numbers of 16 bits (Irwin-Hall).
+    """
+    if kind == UNIFORM:
+        return ((words(of, key) >> 9).double() + 0.5) * 2.0**-23
+    parts = [words(of * 6 + part, key) for part in range(6)]
+    return (sum((each & 0xFFFF) + (each >> 16) for each in parts) + 6 - 6 * 2**16).double() * 2.0**-16
+
+
+def state(device: torch.device, generator: torch.Generator | None = None) -> bytes:
+    """Return the state of PyTorch's generator, and move it on: a program that seeds it again repeats its numbers."""
+    default = torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator
+    held = (generator or default).get_state()
+    RANDINT(2, (1,), device=device, generator=generator)
+    return hashlib.blake2b(held.numpy().tobytes(), digest_size=16).digest()
+
+
+def _on_draw(
+    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    return _replaced(draw(*args, **kwargs), source, kind, values, args, kwargs)
+
+
+def _on_method(
+    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    with torch._C.DisableTorchFunction():  # a mode would be given the patched method, and call that
+        drawn = draw(*args, **kwargs)
+    return _replaced(drawn, source, kind, values, args, kwargs)
+
+
+def _replaced(
+    drawn: torch.Tensor, source: Source, kind: str, values: Callable[..., torch.Tensor], args: Any, kwargs: Any
+) -> torch.Tensor:
+    """Return what was drawn, with the values that the source's numbers give; as it is where it holds none."""
+    if drawn.is_meta or drawn.is_complex() or is_dtensor(drawn):
+        return drawn
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        given = {name: each for name, each in kwargs.items() if name in PARAMETERS}
+        return drawn.copy_(values(source(kind, drawn, kwargs.get("generator")), *args, **given))
+
+
+def _plain(of: torch.Tensor, *_: Any) -> torch.Tensor:
+    return of
+
+
+def _normal(of: torch.Tensor, mean: Any = 0.0, std: Any = 1.0, *_: Any) -> torch.Tensor:
+    return of * std + mean
+
+
+def _filled_normal(of: torch.Tensor, _: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return _normal(of, *args, **kwargs)
+
+
+def _filled_uniform(of: torch.Tensor, _: torch.Tensor, *limits: float, **named: float) -> torch.Tensor:
+    lower, upper = {"from": 0.0, "to": 1.0, **dict(zip(("from", "to"), limits, strict=False)), **named}.values()
+    return of * (upper - lower) + lower
+
+
+def _filled_exponential(of: torch.Tensor, _: torch.Tensor, lambd: float = 1.0) -> torch.Tensor:
+    return of.log() / -lambd
+
+
+def _bernoulli(of: torch.Tensor, x: torch.Tensor, p: Any = None) -> torch.Tensor:
+    """Return ones with a probability, by the formula that stochastic depth uses, which keeps what dropout keeps."""
+    return torch.floor(of + (x if p is None else p))
+
+
+def _filled_bernoulli(of: torch.Tensor, x: torch.Tensor, p: Any = 0.5) -> torch.Tensor:
+    return _bernoulli(of, x, p)
+
+
+def _whole(of: torch.Tensor, *args: Any, low: int = 0, high: int | None = None) -> torch.Tensor:
+    limits = [each for each in args if isinstance(each, int)] + ([] if high is None else [high])
+    lower, upper = limits if len(limits) == 2 else (low, *limits)
+    return torch.floor(of * (upper - lower)) + lower
+
+
+def _order(of: torch.Tensor, *_: Any) -> torch.Tensor:
+    return of.argsort(stable=True)
+
+
+RANDINT = torch.randint
+PARAMETERS = ("mean", "std", "from", "to", "lambd", "p", "low", "high")  # what gives values; others are of the tensor
+FUNCTIONS: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
+    "rand": (UNIFORM, _plain),
+    "rand_like": (UNIFORM, _plain),
+    "randn": (NORMAL, _plain),
+    "randn_like": (NORMAL, _plain),
+    "normal": (NORMAL, _normal),
+    "bernoulli": (UNIFORM, _bernoulli),
+    "randint": (UNIFORM, _whole),
+    "randint_like": (UNIFORM, _whole),
+    "randperm": (UNIFORM, _order),
+}
+METHODS = {
+    "normal_": (NORMAL, _filled_normal),
+    "uniform_": (UNIFORM, _filled_uniform),
+    "exponential_": (UNIFORM, _filled_exponential),
+    "bernoulli_": (UNIFORM, _filled_bernoulli),
+    "bernoulli": (UNIFORM, _bernoulli),
+}
