@@ -15,7 +15,6 @@ import torch
 from parity.core.patches import around
 from parity.core.random import NORMAL, UNIFORM
 from torch_impl.dropout import Key, words
-from torch_impl.instruments.dtensors import is_dtensor
 
 # The numbers of a kind for the elements of a tensor, into which a generator has just drawn.
 Source = Callable[[str, torch.Tensor, torch.Generator | None], torch.Tensor]
@@ -65,8 +64,8 @@ def _on_method(
 def _replaced(
     drawn: torch.Tensor, source: Source, kind: str, values: Callable[..., torch.Tensor], args: Any, kwargs: Any
 ) -> torch.Tensor:
-    """Return what was drawn, with the values that the source's numbers give; as it is where it holds none."""
-    if drawn.is_meta or drawn.is_complex() or is_dtensor(drawn):
+    """Return what was drawn, with the values that the source's numbers give; a parameter, or no values, as it is."""
+    if type(drawn) is not torch.Tensor or drawn.is_meta or drawn.is_complex():
         return drawn
     with torch.no_grad(), torch._C.DisableTorchFunction():
         given = {name: each for name, each in kwargs.items() if name in PARAMETERS}

@@ -229,7 +229,7 @@ def _checkpointed(forward: Callable[..., Any], masks: Masks) -> Callable[..., An
 
 
 class _CompiledMasks(Masks):
-    """Masks that are drawn by an op, of which a compiler sees no more than the shape.
+    """Masks, and other random numbers, that are drawn by ops, of which a compiler sees no more than the shape.
 
     It counts the draws in a tensor, so that no two of them are taken for the same, and their order is kept.
     """
@@ -249,6 +249,13 @@ class _CompiledMasks(Masks):
         """Return what the dropout of the next draw multiplies x with."""
         return super().dropped(torch.ones_like(x), rate)
 
+    def numbers(self, kind: str, x: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        return _numbers(x.detach(), kind, DRAWS)
+
+    def drawn_numbers(self, kind: str, x: torch.Tensor) -> torch.Tensor:
+        """Return the random numbers of a kind of the next draw."""
+        return super().numbers(kind, x, None)
+
 
 DRAWS = torch.zeros((), dtype=torch.int64)
 
@@ -262,3 +269,14 @@ def _factors(x: torch.Tensor, rate: float, draws: torch.Tensor) -> torch.Tensor:
 @_factors.register_fake
 def _(x: torch.Tensor, rate: float, draws: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
+
+
+@torch.library.custom_op("parity::random_numbers", mutates_args=("draws",))
+def _numbers(x: torch.Tensor, kind: str, draws: torch.Tensor) -> torch.Tensor:
+    draws += 1
+    return _CompiledMasks._drawing.drawn_numbers(kind, x)
+
+
+@_numbers.register_fake
+def _(x: torch.Tensor, kind: str, draws: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, dtype=torch.float64)
