@@ -81,8 +81,9 @@ class Weights:
     def optimizer_state(self) -> Named:
         """Yield the learning rate of the next step, and every slot as `parameter.slot`."""
         if self.optimizer is not None:
-            if "lr" in self.optimizer.param_groups[0]:
-                yield "learning_rate", np.asarray(float(self.optimizer.param_groups[0]["lr"]), np.float64)
+            rates = {float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group}
+            if len(rates) == 1:
+                yield "learning_rate", np.asarray(rates.pop(), np.float64)
             for name, tensors in self.slots():
                 yield name, array(*tensors)
 

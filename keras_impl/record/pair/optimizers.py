@@ -5,7 +5,7 @@ gradients.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,6 +64,36 @@ def made(
 def unwrapped(optimizer: Optimizer) -> Optimizer:
     """Return the optimizer that updates the weights: the one within a LossScaleOptimizer."""
     return unwrapped(optimizer.inner_optimizer) if isinstance(optimizer, LossScaleOptimizer) else optimizer
+
+
+class Joint:
+    """The optimizers of a training as one, in the order of the variables that they update.
+
+    A step of the user's own may have several. Of those that were built for a variable, it is that with the fewest.
+    """
+
+    def __init__(self, optimizers: Iterable[Optimizer], variables: Iterable[Any]) -> None:
+        held = {optimizer: [id(each) for each in optimizer._trainable_variables] for optimizer in optimizers}
+        broad = sorted(held, key=lambda optimizer: -len(held[optimizer]))
+        self._by_variable = {each: optimizer for optimizer in broad for each in held[optimizer]}
+        in_order = dict.fromkeys(self._by_variable.get(id(each)) for each in variables)
+        self.optimizers = [each for each in {**in_order, **held} if each is not None]
+
+    @property
+    def first(self) -> Optimizer:
+        return self.optimizers[0]
+
+    def groups(self, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
+        """Return the groups of all; none if the formula of one is not known."""
+        parts = []
+        for optimizer in self.optimizers:
+            own = {name: each for name, each in parameters.items() if self.updates(optimizer, each)}
+            parts.append(groups(optimizer, own) if own else [])
+        return [group for part in parts for group in part] if all(parts) else []
+
+    def updates(self, optimizer: Optimizer, variable: Any) -> bool:
+        """Return whether one of the optimizers is that of a variable."""
+        return self._by_variable.get(id(variable)) is optimizer
 
 
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
@@ -181,6 +211,7 @@ class StepObserver:
         self._is_applied = self._is_backward = False
         self.updates = not pair.train.has_own_step
         self.applied: Gradients = {}
+        self.optimizers: list[Optimizer] = []  # that have updated something
         self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
 
     @contextmanager
@@ -242,6 +273,8 @@ class StepObserver:
     ) -> None:
         """Let an optimizer update variables; note the gradients that this is given, after all clipping."""
         self.updates = True
+        if optimizer not in self.optimizers:
+            self.optimizers.append(optimizer)
         by_id = self._by_id([variable for _, variable in pairs], [gradient for gradient, _ in pairs])
         self.applied |= by_id
         if self.pair.train.has_own_step:

@@ -5,7 +5,7 @@ A recorded run is eager.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from einops import rearrange
+from keras.optimizers import Optimizer
 from msgspec.structs import replace
 
 from keras_impl.instruments import devices
@@ -21,7 +22,7 @@ from keras_impl.record.canonical import Replica
 from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import Counterparts
-from keras_impl.record.pair.optimizers import groups, is_scheduled, rate, unwrapped
+from keras_impl.record.pair.optimizers import Joint, is_scheduled, rate, unwrapped
 from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.sides import Setup
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training
@@ -79,6 +80,7 @@ class _Course:
         self.training = manifest.Training()
         self.setup, self.masks = setup, setup.draw(probe.counterparts.axes)
         self.is_clipped = False
+        self._stepped: set[Optimizer] = set()
         self.changed: list[str] = []  # what the training has changed in Python
         self.traced: Training | None = None  # the training, if `fit` would trace Python code of the user's in it
         self.layouts = run.pair.matching.layouts if run.pair.matching else {}
@@ -109,10 +111,8 @@ class _Course:
             case, self.model, self.data, self.search, self.torch, self.layouts, self._begin_forward, on_return,
             self.setup,
         )  # fmt: skip
-        self.weights.optimizer = unwrapped(training.optimizer)
-        if self.pair.train.keras_optimizer:
-            self.training = replace(self.training, groups=groups(self.weights.optimizer, self.weights.by_name()))
-        rates = [rate(self.weights.optimizer)]
+        self._update_by({unwrapped(training.optimizer)}, is_own=bool(self.pair.train.keras_optimizer))
+        rates = [rate(self.updating.first)]
         states = [fitted.state(training)]
         for number in range(case.steps):
             batch = training.batch(number)
@@ -122,19 +122,26 @@ class _Course:
             probe.on_step()
             self.masks.on_step()
             states.append(fitted.state(training))
-            rates.append(rate(self.weights.optimizer))
+            rates.append(rate(self.updating.first))
         self.training = replace(
             self.training,
             own_step=training.may_call_again,
             repeated=self.masks.repeats.places,
             rates=rates,
-            is_scheduled=is_scheduled(self.weights.optimizer),
-            unreached="" if self.is_clipped or self.pair.train.has_own_step else _clipping(self.weights.optimizer),
+            is_scheduled=is_scheduled(self.updating.first),
+            unreached="" if self.is_clipped or self.pair.train.has_own_step else _clipping(self.updating.first),
         )
         changes = (dict(set(a.items()) ^ set(b.items())) for a, b in itertools.pairwise(states))
         self.changed = sorted({name for change in changes for name in change})
         self.traced = training if self.changed or fitted.may_differ(training) else None
         training.finish()
+
+    def _update_by(self, optimizers: Set[Optimizer], is_own: bool = True) -> None:
+        """Record from now on the state of these optimizers; if they are the user's own, their settings too."""
+        by_name = self.weights.by_name()
+        self.updating = self.weights.optimizer = Joint(optimizers, by_name.values())
+        if is_own:
+            self.training = replace(self.training, groups=self.updating.groups(by_name))
 
     def _begin_forward(self) -> None:
         self.probe.begin_forward()
@@ -144,6 +151,10 @@ class _Course:
     def _record_step(self, batch: Batch, step: Step) -> None:
         if isinstance(self.recorder, Parts):
             self.recorder.join()
+        if set(step.optimizers) - self._stepped:
+            self._stepped |= set(step.optimizers)
+            if self._stepped != set(self.updating.optimizers):
+                self._update_by(self._stepped)
         for number, loss in enumerate(step.losses):
             self.probe.loss(loss, None if number else batch.canonical)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, self.masks.step]
@@ -198,7 +209,7 @@ class _Course:
         It squares the values of IndexedSlices before the rows of one id are added (keras/src/optimizers/adam.py), to
         clip as well. Adamax adds their magnitudes.
         """
-        given, applied, optimizer = step.gradients, step.applied, self.weights.optimizer
+        given, applied, optimizer = step.gradients, step.applied, self.updating.first
         changed = any(not _is_same(each, given.get(key)) for key, each in applied.items())
         self.is_clipped |= changed
         evidence = {APPLIED: applied, CLIPPED: _squares(given)} if changed else {}

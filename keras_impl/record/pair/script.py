@@ -79,11 +79,10 @@ class Script(script.Script):
     def optimizer(self) -> BaseOptimizer:
         """Return the optimizer that the script has made, the first time; then new ones like it.
 
-        Raises UsageError if a loop has none, or several.
+        Of several, the first. Raises UsageError if a loop has none.
         """
-        if self.is_loop and len(self._optimizers) != 1:
-            number = count(len(self._optimizers), "optimizer")
-            raise UsageError(f"{self.name}: has made {number} before its first training step, expected one")
+        if self.is_loop and not self._optimizers:
+            raise UsageError(f"{self.name}: has made no optimizer before its first training step")
         first = self._optimizers[0] if self.is_loop else self._model.optimizer
         if not self._has_optimizer:
             self._has_optimizer = True

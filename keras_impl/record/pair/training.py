@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
 from keras_impl.instruments.script_data import fits, like
@@ -43,7 +44,7 @@ class Step(NamedTuple):
     """What a step computed: its losses, and the gradients of trained variables.
 
     `applied`: the gradients as the optimizer has applied them. `returns_loss`: whether the loss is one that a step of
-    the user's own returned, or Keras's. `updates`: whether an optimizer changed anything.
+    the user's own returned, or Keras's. `updates`: whether an optimizer changed anything. `optimizers`: those that did.
     """
 
     losses: list[tf.Tensor]
@@ -51,6 +52,7 @@ class Step(NamedTuple):
     applied: Gradients = {}
     returns_loss: bool = True
     updates: bool = True
+    optimizers: Sequence[Optimizer] = ()
 
 
 def _mean(steps: Sequence[Step]) -> Step:
@@ -211,10 +213,11 @@ class Training:
         with seen.watched():
             returned = self.run(batch)
         if not seen.is_own:
-            return Step(seen.losses, seen.gradients, seen.applied)
+            return Step(seen.losses, seen.gradients, seen.applied, optimizers=seen.optimizers)
         own = losses.number(returned) if self.pair.train.keras_step else None
         returns_loss = own is not None or not self.is_own
-        return Step(seen.losses if own is None else [own], seen.gradients, seen.applied, returns_loss, seen.updates)
+        loss = seen.losses if own is None else [own]
+        return Step(loss, seen.gradients, seen.applied, returns_loss, seen.updates, seen.optimizers)
 
     def loss(self, batch: Batch) -> tf.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_impl.record import tree
 from keras_impl.record.pair import layers
 from keras_impl.record.pair.layers import Held
-from keras_impl.record.pair.optimizers import rate
+from keras_impl.record.pair.optimizers import Joint, rate
 from keras_impl.record.weights import OTHER_SLOTS, SLOTS, Value, array
 from parity.config.schema import Case
 from parity.core import program, random
@@ -46,7 +46,7 @@ class Weights:
 
     def __init__(self, model: Any, pairing: mapping.Mapping, torch: Survey, initial: Mapping[str, Floats]):
         self.variables, self.initial = layers.variables(model), initial
-        self.optimizer: keras.optimizers.Optimizer | None = None
+        self.optimizer: Joint | None = None
         self.torch_weights = {weight.name: weight for weight in torch.weights}
         by_name = {held.description.name: held for held in self.variables}
         self.placed, self.partial = (
@@ -84,7 +84,7 @@ class Weights:
         if wants("parameter"):
             yield from self._parameters_and_buffers()
         if self.optimizer is not None and wants("optimizer_state"):
-            yield from (("optimizer_state", Value(name, None, [array])) for name, array in self.slots(self.optimizer))
+            yield from (("optimizer_state", Value(name, None, [array])) for name, array in self.slots())
 
     def _parameters_and_buffers(self) -> Iterator[tuple[str, Value]]:
         initial = self.initial
@@ -127,19 +127,25 @@ class Weights:
                     if not only_trained or self.torch_weights[name].trainable
                 )
 
-    def slots(self, optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[str, Array]]:
-        """Yield the learning rate of the next step, and every slot as `parameter.slot`.
+    def slots(self) -> Iterator[tuple[str, Array]]:
+        """Yield the learning rate of the next step, if there is one, and every slot as `parameter.slot`.
 
         If a variable is the sum of several of torch's weights, only the first gets its slots.
         """
-        if (number := rate(optimizer)) is not None:
+        rates = {rate(optimizer) for optimizer in self.optimizer.optimizers}
+        if len(rates) == 1 and (number := rates.pop()) is not None:
             yield "learning_rate", np.asarray(number, np.float64)
+        for optimizer in self.optimizer.optimizers:
+            yield from self._slots_of(optimizer)
+
+    def _slots_of(self, optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[str, Array]]:
         attributes = next((own for kind, own in OTHER_SLOTS.items() if isinstance(optimizer, kind)), SLOTS)
         slots = {slot: held for slot, attribute in attributes.items() if (held := getattr(optimizer, attribute, None))}
         for entry, held, shapes in self.placed:
-            for slot, variables in (
-                slots.items() if any(self.torch_weights[name].trainable for name in entry.torch) else ()
-            ):
+            trained = [item.variable for item in held if item.description.trainable]
+            is_held = all(self.optimizer.updates(optimizer, variable) for variable in trained)
+            is_trained = any(self.torch_weights[name].trainable for name in entry.torch)
+            for slot, variables in slots.items() if is_held and is_trained else ():
                 yield from self._slot(entry, slot, [_slot(variables, optimizer, item) for item in held], shapes)
 
     def _slot(

@@ -47,6 +47,39 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
     raise UsageError(f"train.torch_optimizer={text}: expected {expected}, received {received}")
 
 
+class Joint:
+    """The optimizers of a training as one, in the order of the parameters that they hold.
+
+    A step of the user's own may have several.
+    """
+
+    def __init__(self, optimizers: Iterable[Optimizer], parameters: Iterable[torch.Tensor]) -> None:
+        order = {id(parameter): number for number, parameter in enumerate(parameters)}
+
+        def first(optimizer: Optimizer) -> int:
+            held = (id(each) for group in optimizer.param_groups for each in group["params"])
+            return min((order[each] for each in held if each in order), default=len(order))
+
+        self.optimizers = sorted(optimizers, key=first)
+
+    @property
+    def first(self) -> Optimizer:
+        return self.optimizers[0]
+
+    def groups(self, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
+        """Return the groups of all; none if the formula of one is not known."""
+        parts = [groups(each, parameters) for each in self.optimizers]
+        return [group for part in parts for group in part] if all(parts) else []
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for each in self.optimizers for group in each.param_groups]
+
+    @property
+    def state(self) -> dict[torch.Tensor, Any]:
+        return {parameter: slots for each in self.optimizers for parameter, slots in each.state.items()}
+
+
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
     """Return the groups of an optimizer; none if its formula is not known.
 
@@ -148,7 +181,7 @@ class StepObserver:
         self.on_loss, self.losses = on_loss, []
         self.gradients: Gradients = {}
         self.is_applied = False
-        self.rate: float | None = None  # at the optimizer's step
+        self.rates: dict[Optimizer, float | None] = {}  # of those that update something, when they do
         self._trained = {id(parameter): parameter for parameter in trained}
         self._scaled: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id() of a scaled loss, which is kept
 
@@ -194,8 +227,9 @@ class StepObserver:
         if (later := announce(optimizer, args, kwargs)) is not None:
             return later
         if not self.is_applied:
-            self.is_applied, self.rate = True, rate(optimizer)
+            self.is_applied = True
             self.gradients.clear()
+        self.rates.setdefault(optimizer, rate(optimizer))
         self._keep(parameter for group in optimizer.param_groups for parameter in group["params"])
         return None
 

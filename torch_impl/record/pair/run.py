@@ -1,7 +1,7 @@
 """One run of a user's model: a forward and a backward pass, or some steps of training; recorded, or as a program."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 from torch import nn
+from torch.optim import Optimizer
 
 from parity.config.schema import Case
 from parity.core.patches import applied, setting
@@ -23,7 +24,7 @@ from torch_impl.instruments import devices
 from torch_impl.record import precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
-from torch_impl.record.pair.optimizers import groups, is_scheduled, rate
+from torch_impl.record.pair.optimizers import Joint, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.sides import Setup
 from torch_impl.record.pair.training import Batch, Step, Training
@@ -77,6 +78,7 @@ class _Course:
         self.search, self.survey, self.recorder = run.pair.search, run.pair.survey, run.recorders[0]
         self.training = manifest.Training()
         self.rates: list[float | None] = []  # of each step, and of the next one
+        self._stepped: set[Optimizer] = set()
         self.masks = setup.masks
         self._passes = 0  # forward passes of the current step
 
@@ -104,10 +106,7 @@ class _Course:
             self.case, self.model, self.data, self.search, self.survey, self.at, self._observed, self._record_outputs,
             self.setup,
         )  # fmt: skip
-        self.probe.weights.optimizer = training.optimizer
-        if self.pair.train.torch_optimizer:
-            by_name = dict(self.model.named_parameters())
-            self.training = replace(self.training, groups=groups(training.optimizer, by_name))
+        self._update_by({training.optimizer}, is_own=bool(self.pair.train.torch_optimizer))
         self.rates = [rate(training.optimizer)]
         with self.masks.drawn(self.model):  # around all steps, because it looks through every loaded file
             for number in range(self.case.steps):
@@ -115,14 +114,20 @@ class _Course:
                 training.step(batch, functools.partial(self._record_step, batch))
                 self.probe.on_step()
                 self.masks.on_step()
-                self.rates.append(rate(training.optimizer))
+                self.rates.append(rate(self.updating.first))
         self.training = replace(
             self.training,
             own_step=bool(self.pair.train.torch_step),
             repeated=self.masks.repeats.places,
             rates=self.rates,
-            is_scheduled=is_scheduled(training.optimizer),
+            is_scheduled=is_scheduled(self.updating.first),
         )
+
+    def _update_by(self, optimizers: Set[Optimizer], is_own: bool = True) -> None:
+        """Record from now on the state of these optimizers; if they are the user's own, their settings too."""
+        self.updating = self.probe.weights.optimizer = Joint(optimizers, self.model.parameters())
+        if is_own:
+            self.training = replace(self.training, groups=self.updating.groups(dict(self.model.named_parameters())))
 
     def _record_step(self, batch: Batch, step: Step) -> None:
         self._passes = 0
@@ -130,7 +135,12 @@ class _Course:
             self.recorder.join()
         for number, loss in enumerate(step.losses):
             self.probe.loss(loss, None if number else step.target)
-        self.rates[-1] = self.rates[-1] if step.rate is None else step.rate
+        if step.rates.keys() - self._stepped:
+            self._stepped |= step.rates.keys()
+            if self._stepped != set(self.updating.optimizers):
+                self._update_by(self._stepped)
+        if (number := step.rates.get(self.updating.first)) is not None:
+            self.rates[-1] = number
         waiting = self.training.waiting if step.updates else [*self.training.waiting, batch.number]
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
         self.probe.gradients({}, step.gradients, step.applied)

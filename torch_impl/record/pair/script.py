@@ -73,13 +73,11 @@ class Script(script.Script):
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
         """Return the optimizer that the script has made, the first time; then new ones of these parameters, like it.
 
-        Raises UsageError if it trains more than the model.
+        Of several, the first. Raises UsageError if they train more than the model.
         """
-        own, (first, *others) = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
-        if others:
-            number = count(1 + len(others), "optimizer")
-            raise UsageError(f"{self.name}: {number} hold parameters of the model, expected one")
-        foreign = [each for each in _held([first]) if each.requires_grad and id(each) not in own]
+        own, held = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
+        first = held[0]
+        foreign = [each for each in _held(held) if each.requires_grad and id(each) not in own]
         if foreign and not self._has_optimizer:
             raise UsageError(
                 f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "

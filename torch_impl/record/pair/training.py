@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
@@ -35,7 +36,7 @@ class Step(NamedTuple):
 
     `applied`: the gradients as the optimizer has applied them, where its hooks may have changed them. `returns_loss`:
     whether the loss is that of a plain step, or one that a step of the user's own returned. `updates`: whether an
-    optimizer is called. `rate`: the learning rate at that time, which a step of the user's own may have set.
+    optimizer is called. `rates`: of the optimizers that such a step calls, the learning rates at that time.
     """
 
     losses: list[torch.Tensor]
@@ -44,7 +45,7 @@ class Step(NamedTuple):
     applied: Mapping[int, torch.Tensor] = {}
     returns_loss: bool = True
     updates: bool = True
-    rate: float | None = None
+    rates: Mapping[Optimizer, float | None] = {}
 
 
 class _Left(BaseException):
@@ -173,7 +174,7 @@ class Training:
             means, returns_loss = [self._setup.mean(own)], True
         else:
             means, returns_loss = [self._setup.mean(loss) for loss in seen.losses], False
-        return Step(means, self._target(batch), seen.gradients, {}, returns_loss, seen.is_applied, seen.rate)
+        return Step(means, self._target(batch), seen.gradients, {}, returns_loss, seen.is_applied, seen.rates)
 
     def _run(self, batch: Batch) -> Any:
         """Run the user's own step, and return what it returns."""
