@@ -72,14 +72,19 @@ def _on_shuffle(
 
 
 def _normal(of: tf.Tensor, _: tf.DType, given: dict[str, Any]) -> tf.Tensor:
-    return of * CAST(given["stddev"], tf.float64) + CAST(given["mean"], tf.float64)
+    return of * _high(given["stddev"]) + _high(given["mean"])
 
 
 def _uniform(of: tf.Tensor, dtype: tf.DType, given: dict[str, Any]) -> tf.Tensor:
     limits = (("minval", 0), ("maxval", 1))
-    lower, upper = (CAST(usual if given[name] is None else given[name], tf.float64) for name, usual in limits)
+    lower, upper = (_high(usual if given[name] is None else given[name]) for name, usual in limits)
     values = of * (upper - lower)
     return (tf.floor(values) if dtype.is_integer else values) + lower
+
+
+def _high(value: Any) -> tf.Tensor:
+    """Return a number in float64; tf.cast would make a float32 of one of Python's before."""
+    return CAST(value, tf.float64) if tf.is_tensor(value) else tf.constant(value, tf.float64)
 
 
 CAST = tf.cast  # the original

@@ -10,7 +10,7 @@ from keras import layers, ops
 class Drawn(keras.Model):
     def __init__(self, keep: float = 0.75, seed: int | None = None, draw: str = "normal") -> None:
         super().__init__()
-        self.noise = layers.GaussianNoise(0.25)
+        self.noise = layers.GaussianNoise(0.3)
         self.conv = layers.Conv2D(8, 3, padding="same", activation="relu")
         self.drop_path = layers.Dropout(1 - keep, noise_shape=(None, 1, 1, 1))
         self.mean, self.deviation = layers.Dense(4), layers.Dense(4)

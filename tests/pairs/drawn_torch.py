@@ -14,7 +14,7 @@ class Drawn(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
-            x = x + 0.25 * torch.randn_like(x)
+            x = x + 0.3 * torch.randn_like(x)
         y = torch.relu(self.conv(x))
         if self.training:
             y = y * y.new_empty(len(y), 1, 1, 1).bernoulli_(0.75) / 0.75
