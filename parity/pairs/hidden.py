@@ -120,6 +120,8 @@ def _other_calls(traces: tuple[Trace, Trace], stem: str) -> set[str]:
     is_trained = any(keys.split(key)[0] == "gradient" for tensors in of_sides for key in tensors)
     if shapes[0] == shapes[1] or not is_trained:
         return set()
+    if not all(shapes):  # a train_step that calls parts of the model
+        return shapes[0].keys() | shapes[1].keys()
     shared = shapes[0].keys() & shapes[1].keys()
     if shared and all(shapes[0][key] == shapes[1][key] for key in shared):
         return shapes[0].keys() ^ shapes[1].keys()

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from parity.config.pair import TARGET, Pair, PairInput
+from parity.config.pair import TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
@@ -31,13 +31,15 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
     Of PyTorch's the number of steps that were asked for. Of Keras's `fit` also its callbacks, which are not run; or
-    whether the script trains in a loop of its own instead.
+    whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index; of
+    Keras's only where the model has no `call` (keras_impl/instruments/uncalled.py).
     """
 
     inputs: list[str]
     asked: int = 0
     callbacks: list[str] = []
     is_loop: bool = False
+    outputs: dict[str | int, list[int]] = {}
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
@@ -109,13 +111,15 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
     torch = dict(np.load(own / "torch" / VALUES))
     first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
     inputs = {name: _described(array) for name, array in first.items()}
-    is_loop = False
+    is_loop, outputs = False, pair.outputs
     if (own / "keras" / VALUES).exists():
         inputs, is_loop = _with_keras(pair, inputs, first, own / "keras")
+        shapes = [_trained(own / side).outputs for side in ("torch", "keras")]
+        outputs = outputs or (_outputs(*shapes) if shapes[1] else {})
     steps = sum(key.startswith(f"{next(iter(first))}@") for key in torch)
     assert pair.train
     train = msgspec.structs.replace(pair.train, steps=steps, keras_step=pair.keras if is_loop else "")
-    model = msgspec.structs.replace(pair, inputs=inputs, train=train)
+    model = msgspec.structs.replace(pair, inputs=inputs, outputs=outputs, train=train)
     case = msgspec.structs.replace(file.case, model=model, steps=steps)
     return file._replace(case=case, search=[*file.search, str(own / "torch")])
 
@@ -189,6 +193,22 @@ def _counterparts(pair: Pair, torch: Sequence[str], keras: Sequence[str]) -> dic
     rest: Iterable[str] = (name for name in keras if name not in named)
     in_order = dict(zip((name for name in torch if name not in named), rest, strict=True))
     return {name: (named | in_order)[name] for name in torch}
+
+
+def _outputs(torch: Mapping[str | int, list[int]], keras: Mapping[str | int, list[int]]) -> dict[str, PairOutput]:
+    """Return the outputs whose shapes tell their counterparts among all that the layers of Keras's model return.
+
+    Several of one shape correspond in their order, to the first ones.
+    """
+    chosen: dict[str, PairOutput] = {}
+    for ours, shape in torch.items():
+        here = [key for key, other in torch.items() if other == shape]
+        there = [key for key, other in keras.items() if axes(shape, other) is not None]
+        if len(here) <= len(there):
+            theirs = there[here.index(ours)]
+            layout = axes(shape, keras[theirs]) or ""
+            chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
+    return chosen
 
 
 def _layout(pair: Pair, name: str, torch: Array, keras: Array) -> str:

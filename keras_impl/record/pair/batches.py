@@ -6,6 +6,8 @@ import keras
 import numpy as np
 
 from keras_impl.instruments.script_data import fits
+from keras_impl.instruments.uncalled import is_uncalled, let_call
+from keras_impl.record import precision
 from keras_impl.record.pair.build import user_errors
 from parity.core import program
 from parity.pairs.scripts import Trained, write
@@ -22,9 +24,16 @@ def batches(job: BatchesJob) -> None:
     keras.utils.set_random_seed(job.case.seed)
     build = program.find("keras", text, job.pair.search)
     with user_errors(f"keras={text} fails"):
-        fit = fits[build()]
+        model = build()
+        fit, outputs = fits[model], dict[str | int, list[int]]()
+        if is_uncalled(model) and fit.y is None:
+            let_call(model)
+            with precision.eagerly():
+                outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
     given = {"target": fit.y, "sample_weight": fit.sample_weight}
     arrays = fit.inputs | {name: np.asarray(each) for name, each in given.items() if each is not None}
-    trained = Trained(inputs=list(fit.inputs), callbacks=list(fit.callbacks), is_loop=build.__self__.is_loop)
+    trained = Trained(
+        inputs=list(fit.inputs), callbacks=list(fit.callbacks), is_loop=build.__self__.is_loop, outputs=outputs
+    )
     build.__self__.close()
     write(Path(job.folder), trained, arrays)

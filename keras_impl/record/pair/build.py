@@ -17,6 +17,7 @@ from keras.src.models.functional import Functional
 
 from keras_impl.instruments import source
 from keras_impl.instruments.script_data import fits
+from keras_impl.instruments.uncalled import let_call
 from keras_impl.record import precision
 from keras_impl.record.pair.script import Script
 from parity.config.pair import Pair
@@ -51,6 +52,7 @@ def build(pair: Pair, at: str, search: list[str]) -> Any:
         raise UsageError(
             f"keras={pair.keras}: received {type(model).__name__}, expected a keras.Model; return the model itself"
         )
+    let_call(model)
     return model
 
 

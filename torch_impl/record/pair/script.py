@@ -50,6 +50,7 @@ class Script(script.Script):
         self._accumulates = False  # whether a step has updated nothing
         self._outside = ExitStack()  # takes back, while the script is suspended, what it has entered
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
+        self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
@@ -202,6 +203,9 @@ class Script(script.Script):
         self._called, self._call_arguments = tensors_of_call(self.name, own, args, kwargs), (args, kwargs)
         outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
         self._tape.begin(list(flat(outputs)))
+        parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
+        named = parts if isinstance(parts, dict) else {"": parts}
+        self.outputs = {key: list(each.shape) for key, each in named.items() if isinstance(each, torch.Tensor)}
         return outputs
 
     def _given(self, args: Any, kwargs: Any) -> Any:
