@@ -39,6 +39,13 @@ def test_scripts_that_train_alike_match(name: str, backends: list[Backend], tmp_
     assert any("TerminateOnNaN" in each for each in result.not_compared) == (name == "fit")
 
 
+def test_a_model_without_a_call_is_run_as_its_train_step_does(backends: list[Backend], tmp_path: Path):
+    result = _compared("vae", [], backends, tmp_path)
+    assert result.verdict == "match" and not result.causes
+    for kind in ("activation", "loss", "gradient", "update", "parameter"):
+        assert result.checks[kind].verdict == "match" and result.checks[kind].compared, kind
+
+
 FAULTS = {
     "smoothing": ("fit", [("fit.toml", 'train.py"', 'train.py --smoothing=0.1"')], "cross_entropy.label_smoothing"),
     "rate": ("fit", [("train_fit.py", "(0.05,", "(0.04,")], "sgd.learning_rate"),
@@ -48,6 +55,8 @@ FAULTS = {
         [("train_loop.py", "loss = tf", "loss = 1e-3 * tf.nn.l2_loss(model.head.kernel) + tf")],
         "loss.added",
     ),
+    "sample": ("vae", [("train_vae.py", "ops.exp(0.5 * deviation) *", "ops.exp(deviation) *")], "module.wiring"),
+    "seed": ("vae", [("train_vae.py", "seed=self.seed)", "seed=7)")], "dropout.seed"),
     "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "loss.normalisation"),
 }
 

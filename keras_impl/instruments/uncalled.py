@@ -56,7 +56,6 @@ def _called(model: keras.Model, inputs: Any) -> list[tf.Tensor]:
         raise _Left
 
     stops = [around(tf.GradientTape, "gradient", leave), around(BaseOptimizer, "apply", leave)]
-    with applied([around(keras.Layer, "__call__", on_call), *stops]):
-        with contextlib.suppress(_Left):
-            model.train_step(inputs)
+    with applied([around(keras.Layer, "__call__", on_call), *stops]), contextlib.suppress(_Left):
+        model.train_step(inputs)
     return returned

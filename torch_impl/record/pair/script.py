@@ -226,7 +226,7 @@ class Script(script.Script):
             is_constant
             or not samples
             or tensor.numel() % samples
-            or (self._loss_inputs and tensor.numel() not in sizes)
+            or (self._loss_inputs and (tensor.numel() not in sizes or not tensor.is_floating_point()))
         ):
             return tensor  # also what is made of the target, such as its one-hot rows
         if not any(each is tensor for each in self._loss_inputs):
