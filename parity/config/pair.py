@@ -24,7 +24,7 @@ NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")
 PREFIX = "**"  # the end of a name that stands for all weights within a module
 UNUSED = "unused:unused"  # stands for a function of a framework that no compared side runs in
 SLICE = re.compile(r"\s*-?\d*\s*:\s*-?\d*\s*(,\s*-?\d*\s*:\s*-?\d*\s*)*")
-TARGET = "target"  # the input of this name is passed to the loss, not to the model
+TARGET = "target"  # the input of this name is passed to the loss, not to the model, and so are those with a dot behind
 SAMPLE_WEIGHT = "sample_weight"  # in a training, this input weighs the samples' losses
 
 
@@ -223,7 +223,12 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     @property
     def loss_inputs(self) -> set[str]:
         """Return the names of the inputs that the loss takes, and not the model."""
-        return {TARGET, SAMPLE_WEIGHT} if self.train else {TARGET}
+        return {TARGET, *self.further_targets, *([SAMPLE_WEIGHT] if self.train else [])}
+
+    @property
+    def further_targets(self) -> list[str]:
+        """Return the names of the inputs that a training step of the user's own takes beside those of the model."""
+        return [name for name in self.inputs if name.startswith(f"{TARGET}.")]
 
     def __post_init__(self) -> None:
         if self.train and not self.backward:
@@ -231,5 +236,11 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         scripts = [is_script(text) for text in (self.torch, self.keras) if text != UNUSED]
         if any(scripts) and not all(scripts):
             raise ValueError("received a training script on one side alone; give two scripts, or two module:function")
+        if self.further_targets and not (self.train and self.train.torch_step and self.train.keras_step):
+            name = self.further_targets[0]
+            raise ValueError(
+                f"inputs {name!r}: a loss takes one target, called {TARGET!r}; give torch_step and keras_step, whose "
+                "batches hold further ones"
+            )
         if not all(scripts) and not set(self.inputs) - self.loss_inputs:
             raise ValueError("a pair needs at least one input, e.g. [inputs.x] with shape = [2, 8]")

@@ -101,6 +101,10 @@ class PairData:
             return random.integers(self.case.seed, f"target/{number}", shape[:-1], 0, shape[-1])
         return self._rounded(random.normal(self.case.seed, f"target/{number}", shape))
 
+    def further_targets(self, number: int) -> dict[str, Array]:
+        """Return what a step of the user's own takes beside the model's inputs and the target, by name."""
+        return {name: self._values(name, number) for name in self.pair.further_targets}
+
     def sample_weight(self, number: int) -> Array | None:
         """Return the weights of a step's samples; None if the pair has no such input."""
         return self._values(SAMPLE_WEIGHT, number) if SAMPLE_WEIGHT in self.pair.inputs else None

@@ -208,8 +208,9 @@ def _without_parameters(trace: Trace, names: Collection[str]) -> Trace:
 
 
 def has_own_optimizer(pair: Pair) -> bool:
-    """Return whether the user gives the optimizer of a side."""
-    return pair.train is not None and bool(pair.train.torch_optimizer or pair.train.keras_optimizer)
+    """Return whether the user gives the optimizer of a side, or a step that may have some of its own."""
+    train = pair.train
+    return train is not None and bool(train.torch_optimizer or train.keras_optimizer or train.has_own_step)
 
 
 def _slots(trace: Trace) -> set[str]:

@@ -38,6 +38,7 @@ class Batch(NamedTuple):
     target: tf.Tensor
     canonical: tf.Tensor
     sample_weight: tf.Tensor | None
+    further_targets: dict[str, tf.Tensor]
 
 
 class Step(NamedTuple):
@@ -177,7 +178,8 @@ class Training:
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
-        return Batch(inputs, target, build.tensor(array), None if weight is None else build.tensor(weight))
+        further = {name: build.tensor(each) for name, each in data.further_targets(number).items()}
+        return Batch(inputs, target, build.tensor(array), None if weight is None else build.tensor(weight), further)
 
     def step(self, number: int, record: Callable[[Step], None] = lambda _: None) -> None:
         """Run a training step, and let what it computed be recorded."""
@@ -312,4 +314,4 @@ class Training:
         """Return the batch of a user's own step, by the names of this side."""
         named = {self.pair.inputs[name].keras or name: tensor for name, tensor in batch.inputs.items()}
         weight = {} if batch.sample_weight is None else {"sample_weight": batch.sample_weight}
-        return {**named, TARGET: batch.target, **weight}
+        return {**named, TARGET: batch.target, **batch.further_targets, **weight}

@@ -181,7 +181,9 @@ class Training:
         text = self.pair.train.torch_step
         named = {self.pair.inputs[name].torch or name: each for name, each in batch.inputs.items()}
         named[TARGET] = self._target(batch, part=True)
-        if (weight := self._setup.parts(self._data)[0].sample_weight(batch.number)) is not None:
+        data = self._setup.parts(self._data)[0]
+        named |= tensors(data.further_targets(batch.number), self.device)
+        if (weight := data.sample_weight(batch.number)) is not None:
             named[SAMPLE_WEIGHT] = tensor(weight, self.device)
         step = load("train.torch_step", text, "model", "optimizer", "batch", search=self._search)
         with user_errors(f"train.torch_step={text} fails"), self._mixed:
