@@ -72,6 +72,7 @@ STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gr
 FUNCTIONS: Final = tuple(dict.fromkeys(name for family in (*FAMILIES, FORMS) for name in family))
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 SOON: Final = 2  # such values, until a setting has to wait for those whose values matter; of texts, three times as many
+CONTRADICTED: Final = IN_VAIN  # as many values in vain counts one that alters what both sides agree on
 SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
 LONGEST: Final = 3.0  # step on the scale of logarithms
 

@@ -165,6 +165,11 @@ def is_near(knob: Knob, lines: Iterable[str]) -> bool:
     return any(file.endswith(name) and abs(int(at) - int(number)) <= NEAR for name, _, number in named if file)
 
 
+def place(knob: Knob) -> tuple[str, ...]:
+    """Return what tells a setting from others of the model."""
+    return knob.name, knob.owner, knob.source, knob.kind, knob.path
+
+
 def joint(found: Iterable[Knob]) -> Iterator[Knob]:
     """Yield, for attributes that several modules of one class have alike, the change of all of them at once."""
     of_modules = (knob for knob in found if knob.of)

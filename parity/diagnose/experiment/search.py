@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
-from parity.diagnose.experiment.candidates import Tries, added, is_number, multiplied, step_towards
+from parity.diagnose.experiment.candidates import CONTRADICTED, Tries, added, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
 from parity.runtime.experiment import Found
@@ -60,7 +60,12 @@ class Search:
         self.before = bits_of(target, self._left)
 
     def found(
-        self, *groups: Sequence[Knob], pairs: bool = True, base: tuple[Trial, ...] = (), least: int = LEAST
+        self,
+        *groups: Sequence[Knob],
+        pairs: bool = True,
+        base: tuple[Trial, ...] = (),
+        least: int = LEAST,
+        besides: Sequence[Knob] = (),
     ) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
@@ -69,6 +74,7 @@ class Search:
             pairs: whether two are tried where no single one does, of which the first is among those that come nearest.
             base: changes that are made as well; if they do it alone, nothing is found.
             least: how many calls are made in the first part, even if they take longer than a part may.
+            besides: settings that are tried as the second of two alone.
         """
         effective: list[tuple[float, Trial]] = []
         if base and self.reproduced(base):
@@ -83,7 +89,7 @@ class Search:
         self._calls.begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
-            others = [knob for group in groups for knob in group if knob is not first[0]]
+            others = [knob for group in (*groups, besides) for knob in group if knob is not first[0]]
             if found := [self._found(trials) for trials in self._singles(others, (first,), [])]:
                 return found
         return []
@@ -145,7 +151,8 @@ class Search:
                 tries.found = self._default(tries, base)
         is_float = result is not None and result.dtype.kind == "f"
         is_same = result is not None and start is not None and np.array_equal(result, start, equal_nan=is_float)
-        tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
+        steps = CONTRADICTED if result is None and self._calls.contradicts else 1
+        tries.in_vain = tries.in_vain + steps if result is None or is_same else 0
 
     def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
         """Return whether a value only does it as what follows then has no effect.

@@ -11,7 +11,7 @@ from parity.core.arrays import Array, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import knobs, masks, ops
-from parity.diagnose.experiment.attempts import Attempts, Trial, told_of
+from parity.diagnose.experiment.attempts import Attempts, ContradictionError, Trial, told_of
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
@@ -88,7 +88,13 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
         return _later(question, search, known, live)
-    return _forward(question, search, known, live.operations())
+    besides: list[Knob] = []
+    if question.tried:
+        live.leave_out(question.tried)
+        around = known_settings(question, live).beside(question.settings)
+        places = set(map(knobs.place, around.all))
+        known, besides = around, [knob for knob in known.all if knobs.place(knob) not in places]
+    return _forward(question, search, known, live.operations(), besides)
 
 
 def _beside(live: Live) -> Callable[[], Array]:
@@ -103,7 +109,7 @@ def _beside(live: Live) -> Callable[[], Array]:
         number = live.replay()
         earlier = live.earlier()
         if len(earlier) != len(first) or not all(map(reproduced, earlier, first)):
-            raise LookupError("a change of the number alone leaves what is returned before it as it is")
+            raise ContradictionError("a change of the number alone leaves what is returned before it as it is")
         return number
 
     return call
@@ -121,8 +127,13 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
     return ""
 
 
-def _forward(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
-    """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
+def _forward(
+    question: Question, search: Search, known: Known, operations: Sequence[Knob], besides: Sequence[Knob]
+) -> Outcome:
+    """Answer a question about what the module returns.
+
+    `operations`: other ways to carry out its operations. `besides`: settings that are only changed with another one.
+    """
     together = list(knobs.joint(known.named))
     if question.lines:
         there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
@@ -140,7 +151,8 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     groups = [named, others, operations, *near] if question.wider else [named, others, together, in_code, operations]
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
-    found = search.found(*groups, pairs=not question.wider, least=LEAST // 2 if together else LEAST)
+    least = LEAST // 2 if together else LEAST
+    found = search.found(*groups, pairs=not question.wider, least=least, besides=besides)
     if found and all(change.kind in ("function", "constant") for each in found for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
