@@ -7,8 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.diagnose.experiment import knobs
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
-from parity.diagnose.experiment.candidates import CONTRADICTED, Tries, added, is_number, multiplied, step_towards
+from parity.diagnose.experiment.candidates import SOON, Tries, added, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
 from parity.runtime.experiment import Found
@@ -94,18 +95,30 @@ class Search:
                 return found
         return []
 
+    def effective(self, settings: Sequence[Knob]) -> list[Knob]:
+        """Return the settings without those that several modules have alike and that change nothing in all of them."""
+        self._calls.begin(0)
+        start, idle = self._calls.under(()), set[tuple[str, ...]]()
+        for several, joint in zip(knobs.alike(settings), knobs.joint(settings), strict=True):
+            tries = Tries(joint, self._values(joint)[:SOON])
+            while tries.turn < len(tries.values) and tries.in_vain == tries.turn and not self._calls.is_over():
+                self._try(tries, (), start)
+            if tries.idle == len(tries.values):
+                idle.update(map(knobs.place, several))
+        return [knob for knob in settings if knobs.place(knob) not in idle]
+
     def reproduced(self, trials: tuple[Trial, ...]) -> bool:
         """Return whether changes reproduce the other side, or leave only what float32 cannot see."""
         return self._is_met(self._left_under(*trials))
 
     def _singles(
-        self, knobs: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]
+        self, settings: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]
     ) -> Iterator[tuple[Trial, ...]]:
         """Yield, for each setting, the first value with which the other side is reproduced under the base's changes.
 
         What comes nearer without reaching it is added to `effective`.
         """
-        tries = [Tries(knob, self._values(knob)) for knob in knobs]
+        tries = [Tries(knob, self._values(knob)) for knob in settings]
         start = self._calls.under(base)
         for each in self._in_turn(tries):
             self._try(each, base, start)
@@ -141,6 +154,7 @@ class Search:
         value = tries.values[tries.turn]
         tries.turn += 1
         result = self._calls.under((*base, (tries.knob, value)))
+        contradicts = self._calls.contradicts
         left = self._missed(result)
         if self._is_met(left) and self._drowns(tries.knob, value, base):
             left = np.inf
@@ -151,8 +165,9 @@ class Search:
                 tries.found = self._default(tries, base)
         is_float = result is not None and result.dtype.kind == "f"
         is_same = result is not None and start is not None and np.array_equal(result, start, equal_nan=is_float)
-        steps = CONTRADICTED if result is None and self._calls.contradicts else 1
-        tries.in_vain = tries.in_vain + steps if result is None or is_same else 0
+        tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
+        tries.idle += is_same or contradicts
+        tries.contradicted += contradicts
 
     def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
         """Return whether a value only does it as what follows then has no effect.

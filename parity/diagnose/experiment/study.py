@@ -134,12 +134,13 @@ def _forward(
 
     `operations`: other ways to carry out its operations. `besides`: settings that are only changed with another one.
     """
-    together = list(knobs.joint(known.named))
     if question.lines:
         there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
         return Outcome(settings=known.settings, found=search.found(there), tried=len(there))
     if question.given:
-        return _besides(question, search, known, [*operations, *together, *known.named])
+        return _besides(question, search, known, operations)
+    tried, known = len(known.all), known._replace(named=search.effective(known.named))
+    together = list(knobs.joint(known.named))
     # What makes another mask explains more than that it is another. The sizes of weights come last, as both sides have
     # the same: a number that is computed of another size may happen to be right.
     others = [knob for knob in known.all if knobs.THEIRS in knob.words]
@@ -157,18 +158,20 @@ def _forward(
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
-    return Outcome(settings=known.settings, found=found, tried=len(known.all))
+    return Outcome(settings=known.settings, found=found, tried=tried)
 
 
-def _besides(question: Question, search: Search, known: Known, further: Sequence[Knob]) -> Outcome:
+def _besides(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
     """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice."""
-    bases = list(_bases(question.given, [*known.in_code, *further]))
+    bases = list(_bases(question.given, [*known.in_code, *operations, *knobs.joint(known.named), *known.named]))
     if not bases:
         return Outcome(problem="what is given is not found again")
     found: list[Found] = []
+    if any(map(search.reproduced, bases)):
+        return Outcome(settings=known.settings, same=True)
+    named = search.effective(known.named)
+    further = [*operations, *knobs.joint(named), *named]
     for changes in bases:
-        if search.reproduced(changes):
-            return Outcome(settings=known.settings, same=True)
         if found := search.found(further, pairs=False, base=changes):
             break
     return Outcome(settings=known.settings, found=found, tried=len(known.all))
@@ -182,6 +185,7 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if question.given:
         bases = _bases(question.given, [*in_code, *knobs.joint(named), *named])
         return Outcome(settings=settings, same=any(map(search.reproduced, bases)))
+    named = search.effective(named)
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)
