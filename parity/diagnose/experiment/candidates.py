@@ -210,11 +210,7 @@ def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
 class Tries:
     """The values that are tried for a setting: what each left over, and the one that reproduces the other side.
 
-    Attributes:
-        turn: how many were tried.
-        in_vain: how many of the last ones changed nothing or were not taken.
-        contradicted: how many altered what both sides agree on.
-        idle: how many did that, or changed nothing.
+    `contradicted`: how many altered what both sides agree on; `idle`: how many did that, or changed nothing.
     """
 
     def __init__(self, knob: Knob, values: Sequence[Any]) -> None:

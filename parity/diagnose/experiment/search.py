@@ -55,18 +55,14 @@ class Search:
     ) -> None:
         self._calls, self._target, self._values = Calls(call, attempts, seconds), target, values
         self._may_solve = may_solve
+        self.besides: list[Knob] = []  # settings that are tried as the second of two alone
         start = time.monotonic()
         self._left = self._left_under()
         self._calls.limit(time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
     def found(
-        self,
-        *groups: Sequence[Knob],
-        pairs: bool = True,
-        base: tuple[Trial, ...] = (),
-        least: int = LEAST,
-        besides: Sequence[Knob] = (),
+        self, *groups: Sequence[Knob], pairs: bool = True, base: tuple[Trial, ...] = (), least: int = LEAST
     ) -> list[Found]:
         """Return the sets of changes of the smallest size that reproduce the other side, none if there are none.
 
@@ -75,7 +71,6 @@ class Search:
             pairs: whether two are tried where no single one does, of which the first is among those that come nearest.
             base: changes that are made as well; if they do it alone, nothing is found.
             least: how many calls are made in the first part, even if they take longer than a part may.
-            besides: settings that are tried as the second of two alone.
         """
         effective: list[tuple[float, Trial]] = []
         if base and self.reproduced(base):
@@ -90,7 +85,7 @@ class Search:
         self._calls.begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
-            others = [knob for group in (*groups, besides) for knob in group if knob is not first[0]]
+            others = [knob for group in (*groups, self.besides) for knob in group if knob is not first[0]]
             if found := [self._found(trials) for trials in self._singles(others, (first,), [])]:
                 return found
         return []

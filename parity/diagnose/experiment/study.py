@@ -17,7 +17,7 @@ from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT
 from parity.diagnose.experiment.pieces import Evidence, evidence
-from parity.diagnose.experiment.search import LEAST, Search
+from parity.diagnose.experiment.search import FEWER, LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
 from parity.diagnose.formula import NEEDED
 from parity.runtime import experiment, survey
@@ -25,7 +25,7 @@ from parity.runtime.experiment import LATER, Change, Found, Outcome, Question
 from parity.runtime.job import ExperimentJob
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
-SECONDS: Final = 3.0
+SECONDS: Final = 2.0
 FEW: Final = 24  # calls that are made in each part, however long they take, where they include a backward pass
 
 
@@ -88,13 +88,12 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
         return _later(question, search, known, live)
-    besides: list[Knob] = []
-    if question.tried:
+    if question.tried not in ("", question.module):
         live.leave_out(question.tried)
-        around = known_settings(question, live).beside(question.settings)
-        places = set(map(knobs.place, around.all))
-        known, besides = around, [knob for knob in known.all if knobs.place(knob) not in places]
-    return _forward(question, search, known, live.operations(), besides)
+        inside, known = known.all, known_settings(question, live).beside(question.settings)
+        around = set(map(knobs.place, known.all))
+        search.besides = [knob for knob in inside if knobs.place(knob) not in around]
+    return _forward(question, search, known, live.operations())
 
 
 def _beside(live: Live) -> Callable[[], Array]:
@@ -127,16 +126,11 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
     return ""
 
 
-def _forward(
-    question: Question, search: Search, known: Known, operations: Sequence[Knob], besides: Sequence[Knob]
-) -> Outcome:
-    """Answer a question about what the module returns.
-
-    `operations`: other ways to carry out its operations. `besides`: settings that are only changed with another one.
-    """
+def _forward(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
+    """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
     if question.lines:
         there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
-        return Outcome(settings=known.settings, found=search.found(there), tried=len(there))
+        return Outcome(settings=known.settings, found=search.found(there, least=FEWER), tried=len(there))
     if question.given:
         return _besides(question, search, known, operations)
     tried, known = len(known.all), known._replace(named=search.effective(known.named))
@@ -153,7 +147,7 @@ def _forward(
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     least = LEAST // 2 if together else LEAST
-    found = search.found(*groups, pairs=not question.wider, least=least, besides=besides)
+    found = search.found(*groups, pairs=not question.wider, least=least)
     if found and all(change.kind in ("function", "constant") for each in found for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.

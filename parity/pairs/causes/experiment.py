@@ -157,7 +157,6 @@ class Experiment(NamedTuple):
         named: dict[str, list[Cause]] = {}
         partly: dict[str, list[Cause]] = {}
         told: Questions = {}
-        tried: dict[str, tuple[str, str]] = {}
         for place in (plain, self._around, lambda where: MODEL):
             left = {where: one for where, one in unknown.items() if where not in named}
             apart = {where for where in left if plain(where) not in compared}
@@ -167,14 +166,8 @@ class Experiment(NamedTuple):
                 for where, both_sides in _asked(asked, left, place).items()
                 if not asked.is_behind(unknown[where].first, both_sides[1].module)
             }
-            new = {
-                where: _around(both_sides, tried.get(where, ("", "")))
-                for where, both_sides in questions.items()
-                if _wider(both_sides) != told.get(where)
-            }
-            outcomes = self.outcomes(new)
-            found = self._causes(new, outcomes)
-            tried |= {where: _tried(new[where], outcomes[where]) for where in new}
+            new = {where: each for where, each in questions.items() if _wider(each) != told.get(where)}
+            found = self._named({where: _around(each, told.get(where)) for where, each in new.items()})
             partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
             named |= {where: each for where, each in found.items() if _explains(each)}
             gets_other = {where for where in apart if asked.is_first(left[where])}
@@ -205,19 +198,13 @@ class Experiment(NamedTuple):
         return around(plain(where), self.traces[0].manifest.modules) or MODEL
 
     def _named(self, questions: Questions) -> dict[str, list[Cause]]:
-        """Return the causes that are found, by the place for which they are asked."""
-        return self._causes(questions, self.outcomes(questions))
-
-    def _causes(
-        self, questions: Questions, outcomes_of: Mapping[str, tuple[Outcome, Outcome]]
-    ) -> dict[str, list[Cause]]:
-        """Return the causes that answers tell, by the place for which they are asked.
+        """Return the causes that are found, by the place for which they are asked.
 
         There are none of a place whose two modules do the same when they are given the same.
         """
         kinds = self.traces[0].manifest.modules
         named, innocent = {}, set()
-        for where, outcomes in outcomes_of.items():
+        for where, outcomes in self.outcomes(questions).items():
             torch, keras = questions[where]
             named[where] = causes(where, kinds.get(plain(where), ""), *outcomes, (torch.module, keras.module))
             if all(outcome.same for outcome in outcomes):
@@ -310,15 +297,12 @@ def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
     return replace(questions[0], wider=True), replace(questions[1], wider=True)
 
 
-def _around(questions: tuple[Question, Question], tried: tuple[str, str]) -> tuple[Question, Question]:
-    """Return the questions about a module around what both sides have tried."""
+def _around(
+    questions: tuple[Question, Question], asked: tuple[Question, Question] | None
+) -> tuple[Question, Question]:
+    """Return the questions about a module around the one that both sides were asked about before."""
+    tried = (asked[0].module, asked[1].module) if asked else ("", "")
     return replace(questions[0], tried=tried[0]), replace(questions[1], tried=tried[1])
-
-
-def _tried(questions: tuple[Question, Question], outcomes: tuple[Outcome, Outcome]) -> tuple[str, str]:
-    """Return the modules of which the settings were tried, "" for a side that could not do so."""
-    torch, keras = ("" if told.problem else asked.module for asked, told in zip(questions, outcomes, strict=True))
-    return torch, keras
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
