@@ -108,13 +108,7 @@ def _setting(change: Change) -> Change:
 
 
 class Calls:
-    """The calls of one module under changes, and the time that they take.
-
-    Args:
-        call: calls the module and returns what it computes.
-        attempts: where what is tried is noted.
-        seconds: how much time the calls of each part of a search may take.
-    """
+    """The calls of one module under changes, noted in `attempts`; each part of a search may take so many `seconds`."""
 
     def __init__(self, call: Callable[[], Array], attempts: Attempts, seconds: float) -> None:
         self._call, self._attempts = call, attempts

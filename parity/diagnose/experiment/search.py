@@ -150,7 +150,7 @@ class Search:
         tries.turn += 1
         result = self._calls.under((*base, (tries.knob, value)))
         contradicts = self._calls.contradicts
-        left = self._missed(result)
+        left = largest_difference(self._target.value, result)
         if self._is_met(left) and self._drowns(tries.knob, value, base):
             left = np.inf
         tries.trials.append((left, value))
@@ -211,7 +211,7 @@ class Search:
         before = np.inf
         for iteration in range(ITERATIONS):
             here = self._calls.under((*base, (knob, number)))
-            left = self._missed(here)
+            left = largest_difference(self._target.value, here)
             if self._reproduces(left):
                 return number
             step = 1e-5 * abs(number) or 1e-7
@@ -245,13 +245,9 @@ class Search:
         """Return whether the other side is reproduced with a value of a setting, under the base's changes."""
         return self._reproduces(self._left_under(*base, (knob, value)), needed)
 
-    def _missed(self, value: Array | None) -> float:
-        """Return by how much a value misses the other side's, infinity if it is of another shape."""
-        return largest_difference(self._target.value, value)
-
     def _left_under(self, *trials: Trial) -> float:
         """Return by how much what the module computes under changes misses the other side's value."""
-        return self._missed(self._calls.under(trials))
+        return largest_difference(self._target.value, self._calls.under(trials))
 
     def _is_met(self, left: float) -> bool:
         """Return whether a value is reproduced, or what is left of it is below what float32 can see."""

@@ -297,9 +297,7 @@ def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
     return replace(questions[0], wider=True), replace(questions[1], wider=True)
 
 
-def _around(
-    questions: tuple[Question, Question], asked: tuple[Question, Question] | None
-) -> tuple[Question, Question]:
+def _around(questions: tuple[Question, Question], asked: tuple[Question, Question] | None) -> tuple[Question, Question]:
     """Return the questions about a module around the one that both sides were asked about before."""
     tried = (asked[0].module, asked[1].module) if asked else ("", "")
     return replace(questions[0], tried=tried[0]), replace(questions[1], tried=tried[1])
