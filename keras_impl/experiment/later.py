@@ -23,6 +23,7 @@ from keras_impl.record.pair.values import Placed
 from keras_impl.record.weights import array
 from parity.core.arrays import Array, reproduced
 from parity.core.patches import applied, around
+from parity.diagnose.experiment.attempts import ContradictionError
 from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, is_setting
 from parity.diagnose.experiment.pieces import Again, Evidence, Way
 from parity.pairs.weights import transfer
@@ -82,11 +83,11 @@ class Later(Training):
         return done
 
     def _keep(self, what: str, returned: list[tf.Tensor]) -> None:
-        """Raise LookupError if these tensors are not what they were at first."""
+        """Raise ContradictionError if these tensors are not what they were at first."""
         arrays = [array(tensor) for tensor in returned]
         first = self._first.setdefault(what, arrays)
         if len(arrays) != len(first) or not all(map(reproduced, arrays, first)):
-            raise LookupError(f"a change of the backward pass alone leaves the {what} as they are")
+            raise ContradictionError(f"a change of the backward pass alone leaves the {what} as they are")
 
     def _loss(self, evidence: Evidence) -> Array:
         """Return the loss of the step, with the gradients that are evidence of it."""

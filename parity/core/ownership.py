@@ -86,14 +86,18 @@ def owner(file: str) -> Owner:
 
 def is_models(file: str) -> bool:
     """Return whether a file belongs to the code of models: the user's, or a library's that is no framework."""
-    found = owner(file)
-    frameworks = here().frameworks
-    return found == "user" or (found == "installed" and not _within([file, os.path.realpath(file)], frameworks))
+    return _is_models(file, programs())
 
 
 @cache
 def _owner(file: str, programs: tuple[str, ...]) -> Owner:
     return _here(programs).owner(file)
+
+
+@cache
+def _is_models(file: str, programs: tuple[str, ...]) -> bool:
+    found, frameworks = _owner(file, programs), _here(programs).frameworks
+    return found == "user" or (found == "installed" and not _within([file, os.path.realpath(file)], frameworks))
 
 
 @cache
@@ -182,7 +186,7 @@ class Lines:
         text: Callable[[str, int], str] = shown,
     ) -> None:
         self._framework, self._generated, self._original, self._text = framework, generated, original, text
-        self._kind, self._is_models = cache(self._judged), cache(lambda file, _programs: is_models(file))
+        self._kind = cache(self._judged)
 
     def kind(self, file: str) -> int:
         """Return whose a file is: USER, PASSED, MOVED or LIBRARY."""
@@ -240,7 +244,7 @@ class Lines:
     def packaged_line(self) -> str:
         """Return the line of an installed package that is running and that is no framework's; "" if there is none."""
         lines = (self.at(frame) for frame in stack(sys._getframe(1)))
-        file, number = next((line for line in lines if self._is_models(line[0], programs())), ("", 0))
+        file, number = next((line for line in lines if is_models(line[0])), ("", 0))
         return f"{in_package(file)}:{number}" if file else ""
 
     def _judged(self, file: str, _programs: tuple[str, ...]) -> int:

@@ -163,14 +163,15 @@ def _prepared(
     """
     pair, torch = file.pair, Path(place(folder, "torch"))
     reference, values = survey.read(torch), survey.activations(torch)
-    last: dict[bytes, Surveyed] = {}
+    ran: dict[bytes, Surveyed] = {}
 
     def run(mapping: Mapping) -> Surveyed:
         loaded = msgspec.json.encode((mapping.entries, mapping.partial))
-        if loaded not in last:
-            last.clear()  # a further run overwrites what the last one returned
-            last[loaded] = _survey_keras(file, backend, folder, mapping)
-        return last[loaded]
+        if loaded not in ran:
+            if reference.is_large:
+                ran.clear()  # what a further run overwrites takes room on the disk for as long as it is mapped
+            ran[loaded] = _survey_keras(file, backend, folder, mapping)
+        return ran[loaded]
 
     def read_as(reading: Reading) -> Proposal:
         return propose(reference, keras, pair, built, reading)
@@ -198,6 +199,7 @@ def _prepared(
     resolved = disputed.resolved(
         proposal, lambda each: disputed.find(each, sides, built, draw), sides, values, solve, run
     )
+    survey.write(Path(place(folder, "keras")), resolved.survey)
     surveyed = msgspec.structs.replace(resolved.survey, rehearsal=keras.rehearsal)
     given = given_orders(pair)
     matched = match(reference, values, surveyed, resolved.values, resolved.mapping, given)

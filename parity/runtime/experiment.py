@@ -76,6 +76,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         module: the side's own path of the module in which to look, "" for the whole model.
         tensor: the first tensor that differs.
         innocent: the side's own paths of modules that return the same on both sides: nothing is changed in them.
+        tried: the side's own path of a module in which no single change does it: there is none without one elsewhere.
         own: the folder of the side's own trace.
         other: the folder of the other side's trace.
         settings: the values of the other side's settings; None to be told this side's settings only.
@@ -92,6 +93,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     tensor: Tensor
     innocent: list[str]
+    tried: str = ""
     own: str
     other: str
     settings: list[Any] | None = None

@@ -13,6 +13,7 @@ from torch import nn
 
 from parity.core.arrays import Array, reproduced
 from parity.core.program import find
+from parity.diagnose.experiment.attempts import ContradictionError
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.pieces import Again, Evidence, Way, steps, updated_names
 from parity.runtime.experiment import Question
@@ -69,11 +70,11 @@ class Later(Training):
         return done
 
     def _keep(self, what: str, returned: list[torch.Tensor]) -> None:
-        """Raise LookupError if these tensors are not what they were at first."""
+        """Raise ContradictionError if these tensors are not what they were at first."""
         arrays = [np.array(array(tensor)) for tensor in returned]
         first = self._first.setdefault(what, arrays)
         if len(arrays) != len(first) or not all(map(reproduced, arrays, first)):
-            raise LookupError(f"a change of the backward pass alone leaves the {what} as they are")
+            raise ContradictionError(f"a change of the backward pass alone leaves the {what} as they are")
 
     @torch.enable_grad()
     def _loss(self, evidence: Evidence) -> Array:

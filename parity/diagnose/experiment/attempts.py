@@ -40,6 +40,10 @@ FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when
 Trial = tuple[Knob, Any]
 
 
+class ContradictionError(LookupError):
+    """Raised where a change alters what both sides agree on, before the tensor that is asked about."""
+
+
 def told_of(knob: Knob, value: Any) -> Change:
     """Return a change of a setting as the report has it."""
     return Change(
@@ -104,19 +108,14 @@ def _setting(change: Change) -> Change:
 
 
 class Calls:
-    """The calls of one module under changes, and the time that they take.
-
-    Args:
-        call: calls the module and returns what it computes.
-        attempts: where what is tried is noted.
-        seconds: how much time the calls of each part of a search may take.
-    """
+    """The calls of one module under changes, noted in `attempts`; each part of a search may take so many `seconds`."""
 
     def __init__(self, call: Callable[[], Array], attempts: Attempts, seconds: float) -> None:
         self._call, self._attempts = call, attempts
         self._seconds, self._end, self._calls, self._endless = seconds, 0.0, 0, 0
         self._spent, self._until, self._times = 0.0, MOST, list[float]()
         self._longest = math.inf
+        self.contradicts = False  # whether the last call's changes altered what both sides agree on
 
     def limit(self, seconds: float) -> None:
         """End calls that take far longer than one that took so many seconds."""
@@ -143,6 +142,7 @@ class Calls:
 
         A dropout of everything is not tried, nor vectors of no length: what they leave explains whatever is not added.
         """
+        self.contradicts = False
         leaves_nothing = any(is_number(value) and _leaves_nothing(knob, value) for knob, value in trials)
         if leaves_nothing or self._attempts.are_deadly(trials):
             return None
@@ -158,6 +158,9 @@ class Calls:
             self._endless += 1
             if self._endless > MOST_ENDLESS:
                 self._spent += self._longest
+            return None
+        except ContradictionError:
+            self.contradicts = True
             return None
         except Exception:  # a value that the code does not take
             return None

@@ -75,6 +75,7 @@ STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gr
 FUNCTIONS: Final = tuple(dict.fromkeys(name for family in (*FAMILIES, FORMS) for name in family))
 IN_VAIN: Final = 4  # values in a row that change nothing or are not taken, until a number is given up
 SOON: Final = 2  # such values, until a setting has to wait for those whose values matter; of texts, three times as many
+CONTRADICTED: Final = 2  # values that alter what both sides agree on, until others than a number's are given up
 SOLVED_AFTER: Final = 1  # values of a setting, before a number is searched for
 LONGEST: Final = 3.0  # step on the scale of logarithms
 
@@ -210,27 +211,31 @@ def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
 
 
 class Tries:
-    """The values that are tried for a setting: what each left over, and the one that reproduces the other side."""
+    """The values that are tried for a setting: what each left over, and the one that reproduces the other side.
+
+    `contradicted`: how many altered what both sides agree on; `idle`: how many did that, or changed nothing.
+    """
 
     def __init__(self, knob: Knob, values: Sequence[Any]) -> None:
         self.knob, self.values = knob, values
         self.trials: list[tuple[float, Any]] = []
         self.found: Any = UNSET
-        self.turn, self.in_vain = 0, 0
+        self.turn, self.in_vain, self.contradicted, self.idle = 0, 0, 0, 0
 
     def is_open(self, is_patient: bool) -> bool:
         """Return whether to try another value.
 
         A few values tell about the others of a number; those of a text or a tuple do not.
         """
-        most = IN_VAIN if is_patient else SOON
+        most, contradicted = IN_VAIN if is_patient else SOON, 1
         if not (self.knob.value is None or is_number(self.knob.value)):
-            most = len(self.values) if is_patient else 3 * SOON
-        return self.found is UNSET and self.turn < len(self.values) and self.in_vain < most
+            most, contradicted = len(self.values) if is_patient else 3 * SOON, CONTRADICTED
+        is_left = self.found is UNSET and self.turn < len(self.values)
+        return is_left and self.in_vain < most and self.contradicted < contradicted
 
     def is_to_solve(self) -> bool:
         """Return whether to search for a number now, as the likeliest values did not do."""
-        is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values))
+        is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values)) and not self.contradicted
         return is_late and self.in_vain < IN_VAIN and self.found is UNSET and is_number(self.knob.value)
 
 

@@ -56,19 +56,9 @@ PRECISION: Final = "constant.precision"
 OTHER_MASK: Final = "another mask"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
-    "argument",
-    "attribute",
-    "precision",
-    "operation",
-    OTHER_MASK,
-    "default",
-    "callable",
-    "variable",
-    "constant",
-    "function",
-    "operator",
-    "slice",
-)
+    "argument", "attribute", "precision", "operation", OTHER_MASK, "default", "callable", "variable", "constant",
+    "function", "operator", "slice",
+)  # fmt: skip
 RETURNED: Final = ("return_", "output_")  # how names begin that say what is returned
 SWITCHES: Final = (0.0, 1.0, -1.0)  # numbers that switch a term off or on
 # What a change in the code is called.

@@ -68,14 +68,13 @@ def executed(
     `is_paused`: whether what is running now is to be left out.
     """
     calls: dict[types.CodeType, str] = {}
-    names: set[str] = set()
+    run: set[types.CodeType] = set()
 
     def on_event(frame: types.FrameType, event: str, argument: Any) -> None:
         if event != "call" or is_paused():
             return
         code = frame.f_code
-        read_by_getattr = (value for value in code.co_consts if isinstance(value, str) and value.isidentifier())
-        names.update(code.co_names, read_by_getattr)
+        run.add(code)
         if code in calls:
             return
         of_model = (each for each in (frame.f_back, frame) if each and is_models(each.f_code.co_filename))
@@ -88,7 +87,8 @@ def executed(
         call()
     finally:
         sys.setprofile(before)
-    return _functions(calls, is_models), names
+    by_getattr = (value for code in run for value in code.co_consts if isinstance(value, str) and value.isidentifier())
+    return _functions(calls, is_models), {*by_getattr, *(name for code in run for name in code.co_names)}
 
 
 def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> list[Executed]:

@@ -165,13 +165,22 @@ def is_near(knob: Knob, lines: Iterable[str]) -> bool:
     return any(file.endswith(name) and abs(int(at) - int(number)) <= NEAR for name, _, number in named if file)
 
 
+def place(knob: Knob) -> tuple[str, ...]:
+    """Return what tells a setting from others of the model."""
+    return knob.name, knob.owner, knob.source, knob.kind, knob.path
+
+
 def joint(found: Iterable[Knob]) -> Iterator[Knob]:
     """Yield, for attributes that several modules of one class have alike, the change of all of them at once."""
+    for several in alike(found):
+        yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=together(several))
+
+
+def alike(found: Iterable[Knob]) -> list[list[Knob]]:
+    """Return the attributes that several modules of one class have alike, together."""
     of_modules = (knob for knob in found if knob.of)
-    alike = grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)))
-    for several in alike.values():
-        if len(several) > 1:
-            yield several[0]._replace(owner=f"{several[0].owner} ({len(several)} of them)", changed=together(several))
+    by_name = grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)))
+    return [several for several in by_name.values() if len(several) > 1]
 
 
 def of_siblings(knob: Knob, among: Iterable[Knob]) -> list[Any]:

@@ -205,14 +205,7 @@ def both(asked: Parted, traces: tuple[Trace, Trace]) -> tuple[Any, Any]:
 
 
 def difference(kind: str, name: str, torch: Array | None, keras: Array | None) -> str:
-    """Return how a tensor of both sides differs, in words; "" if a side has not recorded it.
-
-    Args:
-        kind: loss, gradient, buffer or update.
-        name: the tensor's name.
-        torch: torch's value.
-        keras: Keras's.
-    """
+    """Return how a tensor of both sides differs, in words; "" if a side has not recorded it."""
     if torch is None or keras is None or torch.shape != keras.shape or torch.dtype.kind != "f":
         return ""
     if kind == "loss":

@@ -37,14 +37,8 @@ def knobs(
 ) -> Iterator[Knob]:
     """Yield the masks among the arguments of a call.
 
-    Each can be inverted or left out, and replaced by one of the other side's or its opposite.
-
-    Args:
-        given: the arguments by name, which the next call takes from here.
-        owner: the module that is called.
-        theirs: the masks that the other side's module is given.
-        array: makes an array of a tensor.
-        like: makes a tensor of an array, of the type of another tensor.
+    Each can be inverted or left out, and replaced by one of the other side's (`theirs`) or its opposite. The next call
+    takes its arguments from `given`; `array` makes an array of a tensor, and `like` a tensor of an array.
     """
     for name, value in given.items():
         knob = named(given, name, owner)._replace(value=AS_GIVEN)
@@ -52,11 +46,7 @@ def knobs(
 
 
 def of_value(
-    value: Any,
-    knob: Knob,
-    theirs: Iterable[Mask],
-    array: Callable[[Any], Array],
-    like: Callable[[Array, Any], Any],
+    value: Any, knob: Knob, theirs: Iterable[Mask], array: Callable[[Any], Array], like: Callable[[Array, Any], Any]
 ) -> Iterator[Knob]:
     """Yield what a value can be changed to if it is a mask; `knob` changes it to any other. The rest as in `knobs`."""
     own = _counting(value, array)

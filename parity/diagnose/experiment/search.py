@@ -7,8 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.diagnose.experiment import knobs
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
-from parity.diagnose.experiment.candidates import Tries, added, is_number, multiplied, step_towards
+from parity.diagnose.experiment.candidates import SOON, Tries, added, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
 from parity.runtime.experiment import Found
@@ -54,6 +55,7 @@ class Search:
     ) -> None:
         self._calls, self._target, self._values = Calls(call, attempts, seconds), target, values
         self._may_solve = may_solve
+        self.besides: list[Knob] = []  # settings that are tried as the second of two alone
         start = time.monotonic()
         self._left = self._left_under()
         self._calls.limit(time.monotonic() - start)
@@ -83,23 +85,35 @@ class Search:
         self._calls.begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
-            others = [knob for group in groups for knob in group if knob is not first[0]]
+            others = [knob for group in (*groups, self.besides) for knob in group if knob is not first[0]]
             if found := [self._found(trials) for trials in self._singles(others, (first,), [])]:
                 return found
         return []
+
+    def effective(self, settings: Sequence[Knob]) -> list[Knob]:
+        """Return the settings without those that several modules have alike and that change nothing in all of them."""
+        self._calls.begin(0)
+        start, idle = self._calls.under(()), set[tuple[str, ...]]()
+        for several, joint in zip(knobs.alike(settings), knobs.joint(settings), strict=True):
+            tries = Tries(joint, self._values(joint)[:SOON])
+            while tries.turn < len(tries.values) and tries.in_vain == tries.turn and not self._calls.is_over():
+                self._try(tries, (), start)
+            if tries.idle == len(tries.values):
+                idle.update(map(knobs.place, several))
+        return [knob for knob in settings if knobs.place(knob) not in idle]
 
     def reproduced(self, trials: tuple[Trial, ...]) -> bool:
         """Return whether changes reproduce the other side, or leave only what float32 cannot see."""
         return self._is_met(self._left_under(*trials))
 
     def _singles(
-        self, knobs: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]
+        self, settings: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]
     ) -> Iterator[tuple[Trial, ...]]:
         """Yield, for each setting, the first value with which the other side is reproduced under the base's changes.
 
         What comes nearer without reaching it is added to `effective`.
         """
-        tries = [Tries(knob, self._values(knob)) for knob in knobs]
+        tries = [Tries(knob, self._values(knob)) for knob in settings]
         start = self._calls.under(base)
         for each in self._in_turn(tries):
             self._try(each, base, start)
@@ -135,7 +149,8 @@ class Search:
         value = tries.values[tries.turn]
         tries.turn += 1
         result = self._calls.under((*base, (tries.knob, value)))
-        left = self._missed(result)
+        contradicts = self._calls.contradicts
+        left = largest_difference(self._target.value, result)
         if self._is_met(left) and self._drowns(tries.knob, value, base):
             left = np.inf
         tries.trials.append((left, value))
@@ -146,6 +161,8 @@ class Search:
         is_float = result is not None and result.dtype.kind == "f"
         is_same = result is not None and start is not None and np.array_equal(result, start, equal_nan=is_float)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
+        tries.idle += is_same or contradicts
+        tries.contradicted += contradicts
 
     def _drowns(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
         """Return whether a value only does it as what follows then has no effect.
@@ -194,7 +211,7 @@ class Search:
         before = np.inf
         for iteration in range(ITERATIONS):
             here = self._calls.under((*base, (knob, number)))
-            left = self._missed(here)
+            left = largest_difference(self._target.value, here)
             if self._reproduces(left):
                 return number
             step = 1e-5 * abs(number) or 1e-7
@@ -228,13 +245,9 @@ class Search:
         """Return whether the other side is reproduced with a value of a setting, under the base's changes."""
         return self._reproduces(self._left_under(*base, (knob, value)), needed)
 
-    def _missed(self, value: Array | None) -> float:
-        """Return by how much a value misses the other side's, infinity if it is of another shape."""
-        return largest_difference(self._target.value, value)
-
     def _left_under(self, *trials: Trial) -> float:
         """Return by how much what the module computes under changes misses the other side's value."""
-        return self._missed(self._calls.under(trials))
+        return largest_difference(self._target.value, self._calls.under(trials))
 
     def _is_met(self, left: float) -> bool:
         """Return whether a value is reproduced, or what is left of it is below what float32 can see."""

@@ -11,13 +11,13 @@ from parity.core.arrays import Array, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
 from parity.diagnose.experiment import knobs, masks, ops
-from parity.diagnose.experiment.attempts import Attempts, Trial, told_of
+from parity.diagnose.experiment.attempts import Attempts, ContradictionError, Trial, told_of
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT
 from parity.diagnose.experiment.pieces import Evidence, evidence
-from parity.diagnose.experiment.search import LEAST, Search
+from parity.diagnose.experiment.search import FEWER, LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
 from parity.diagnose.formula import NEEDED
 from parity.runtime import experiment, survey
@@ -25,7 +25,7 @@ from parity.runtime.experiment import LATER, Change, Found, Outcome, Question
 from parity.runtime.job import ExperimentJob
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
-SECONDS: Final = 3.0
+SECONDS: Final = 2.0
 FEW: Final = 24  # calls that are made in each part, however long they take, where they include a backward pass
 
 
@@ -88,6 +88,11 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
         return _later(question, search, known, live)
+    if question.tried not in ("", question.module):
+        live.leave_out(question.tried)
+        inside, known = known.all, known_settings(question, live).beside(question.settings)
+        around = set(map(knobs.place, known.all))
+        search.besides = [knob for knob in inside if knobs.place(knob) not in around]
     return _forward(question, search, known, live.operations())
 
 
@@ -103,7 +108,7 @@ def _beside(live: Live) -> Callable[[], Array]:
         number = live.replay()
         earlier = live.earlier()
         if len(earlier) != len(first) or not all(map(reproduced, earlier, first)):
-            raise LookupError("a change of the number alone leaves what is returned before it as it is")
+            raise ContradictionError("a change of the number alone leaves what is returned before it as it is")
         return number
 
     return call
@@ -123,12 +128,13 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
 
 def _forward(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
     """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
-    together = list(knobs.joint(known.named))
     if question.lines:
         there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
-        return Outcome(settings=known.settings, found=search.found(there), tried=len(there))
+        return Outcome(settings=known.settings, found=search.found(there, least=FEWER), tried=len(there))
     if question.given:
-        return _besides(question, search, known, [*operations, *together, *known.named])
+        return _besides(question, search, known, operations)
+    tried, known = len(known.all), known._replace(named=search.effective(known.named))
+    together = list(knobs.joint(known.named))
     # What makes another mask explains more than that it is another. The sizes of weights come last, as both sides have
     # the same: a number that is computed of another size may happen to be right.
     others = [knob for knob in known.all if knobs.THEIRS in knob.words]
@@ -140,23 +146,26 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     groups = [named, others, operations, *near] if question.wider else [named, others, together, in_code, operations]
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
-    found = search.found(*groups, pairs=not question.wider, least=LEAST // 2 if together else LEAST)
+    least = LEAST // 2 if together else LEAST
+    found = search.found(*groups, pairs=not question.wider, least=least)
     if found and all(change.kind in ("function", "constant") for each in found for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
         found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
-    return Outcome(settings=known.settings, found=found, tried=len(known.all))
+    return Outcome(settings=known.settings, found=found, tried=tried)
 
 
-def _besides(question: Question, search: Search, known: Known, further: Sequence[Knob]) -> Outcome:
+def _besides(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
     """Answer the question what else has to be changed besides the changes that are given: nothing if they suffice."""
-    bases = list(_bases(question.given, [*known.in_code, *further]))
+    bases = list(_bases(question.given, [*known.in_code, *operations, *knobs.joint(known.named), *known.named]))
     if not bases:
         return Outcome(problem="what is given is not found again")
     found: list[Found] = []
+    if any(map(search.reproduced, bases)):
+        return Outcome(settings=known.settings, same=True)
+    named = search.effective(known.named)
+    further = [*operations, *knobs.joint(named), *named]
     for changes in bases:
-        if search.reproduced(changes):
-            return Outcome(settings=known.settings, same=True)
         if found := search.found(further, pairs=False, base=changes):
             break
     return Outcome(settings=known.settings, found=found, tried=len(known.all))
@@ -170,6 +179,7 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if question.given:
         bases = _bases(question.given, [*in_code, *knobs.joint(named), *named])
         return Outcome(settings=settings, same=any(map(search.reproduced, bases)))
+    named = search.effective(named)
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)

@@ -166,7 +166,8 @@ class Experiment(NamedTuple):
                 for where, both_sides in _asked(asked, left, place).items()
                 if not asked.is_behind(unknown[where].first, both_sides[1].module)
             }
-            found = self._named({where: new for where, new in questions.items() if _wider(new) != told.get(where)})
+            new = {where: each for where, each in questions.items() if _wider(each) != told.get(where)}
+            found = self._named({where: _around(each, told.get(where)) for where, each in new.items()})
             partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
             named |= {where: each for where, each in found.items() if _explains(each)}
             gets_other = {where for where in apart if asked.is_first(left[where])}
@@ -294,6 +295,12 @@ def each_once(found: Sequence[Cause]) -> list[Cause]:
 def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
     """Return the questions as those about a module around the place."""
     return replace(questions[0], wider=True), replace(questions[1], wider=True)
+
+
+def _around(questions: tuple[Question, Question], asked: tuple[Question, Question] | None) -> tuple[Question, Question]:
+    """Return the questions about a module around the one that both sides were asked about before."""
+    tried = (asked[0].module, asked[1].module) if asked else ("", "")
+    return replace(questions[0], tried=tried[0]), replace(questions[1], tried=tried[1])
 
 
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:

@@ -26,14 +26,9 @@ Answers = Callable[[Questions], Mapping[str, tuple[Outcome, Outcome]]]
 def further(
     asked: Asked, named: Sequence[Cause], unequal: Sequence[Unequal], known: Collection[str], answers: Answers
 ) -> list[Cause]:
-    """Return the causes that show only when those that experiments have found are taken away.
+    """Return the causes that show only when those that experiments have found (`named`) are taken away.
 
-    Args:
-        asked: makes questions.
-        named: the causes at one module, which experiments have found.
-        unequal: all tensors that differ.
-        known: the ids of all causes; none of these is told again.
-        answers: lets both sides answer questions.
+    `unequal`: all tensors that differ. `known`: the ids of all causes, of which none is told again.
     """
     if (kept := _kept(named)) is None:
         return []
@@ -47,14 +42,7 @@ def further(
 
 
 def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
-    """Return the places of differences that only follow from the causes that experiments have found elsewhere.
-
-    Args:
-        asked: makes questions.
-        named: the causes, which experiments have found.
-        unknown: modules whose difference nothing explains.
-        answers: lets both sides answer questions.
-    """
+    """Return the places, of those `unknown`, whose difference only follows from causes found elsewhere (`named`)."""
     made = {one.where: asked.questions(one._replace(where=MODEL)) for one in unknown}
     questions = {where: both_sides for where, both_sides in made.items() if both_sides}
     by_side = [[cause for cause in named if cause.changes[0].side == side] for side in SIDES]

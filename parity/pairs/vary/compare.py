@@ -42,20 +42,12 @@ from parity.trace.mapping import PairContext
 from parity.verdict.traces import compare
 
 PASSED = ("match", "subprecision")
-HOW = {
-    "torch": "without gradients and with PyTorch's fast paths",
-    "keras": "without a value for `training`",
-}
+HOW = {"torch": "without gradients and with PyTorch's fast paths", "keras": "without a value for `training`"}
 SIDES = ("torch", "keras")
 
 
 def vary(
-    result: CaseResult,
-    file: PairFile,
-    backends: Sequence[Worker],
-    folder: Path,
-    context: PairContext,
-    given_only: bool,
+    result: CaseResult, file: PairFile, backends: Sequence[Worker], folder: Path, context: PairContext, given_only: bool
 ) -> Variation | None:
     """Run the variations of a pair that has passed, and add them and the coverage to its result.
 

@@ -267,10 +267,7 @@ def reordered(group: Group, order: Sequence[int]) -> Iterator[Link]:
         new = make_link(link.torch, source.keras)
         if new:
             yield replace(
-                new,
-                torch_position=link.torch_position,
-                keras_position=source.keras_position,
-                within=link.within,
+                new, torch_position=link.torch_position, keras_position=source.keras_position, within=link.within
             )
 
 
