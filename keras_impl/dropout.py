@@ -39,6 +39,7 @@ def keep(numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
     return words(numbers, key) >= round(rate * 2**32)
 
 
+@tf.function(autograph=False)
 def words(numbers: tf.Tensor, key: Key) -> tf.Tensor:
     """Return 32 random bits for each number, in int64."""
     first, second = tf.unstack(mix32(mix32(key.words + key.step) + key.call))

@@ -72,6 +72,7 @@ EXCEPTIONS = {
     "record/pair/optimizers.py": {
         "made": "a Keras optimizer that accumulates gradients is told so before it is built",
         "unwrapped": "torch's GradScaler is no optimizer",
+        "Joint": "torch's optimizers hold their slots by parameter, Keras's by number",
         "StepObserver": "torch's hooks see what an optimizer applies; Keras's optimizers and tapes are wrapped",
     },
     "record/pair/outputs.py": {

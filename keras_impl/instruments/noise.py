@@ -13,7 +13,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_impl.dropout import Key, words
 from parity.core.patches import around
 from parity.core.random import NORMAL, UNIFORM
 
@@ -30,15 +29,15 @@ def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
     yield around(tf.random, "shuffle", partial(_on_shuffle, source))
 
 
-@tf.function(autograph=False)  # as masks are drawn
-def numbers(kind: str, of: tf.Tensor, key: Key) -> tf.Tensor:
+def numbers(kind: str, of: tf.Tensor, words: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Return a random number for each of some numbered elements, in float64, exact in float32.
 
     Uniform in (0, 1), or approximately standard normal: the sum of twelve uniform numbers of 16 bits (Irwin-Hall).
+    `words` returns 32 random bits for each number.
     """
     if kind == UNIFORM:
-        return (CAST(tf.bitwise.right_shift(words(of, key), 9), tf.float64) + 0.5) * 2.0**-23
-    parts = [words(of * 6 + part, key) for part in range(6)]
+        return (CAST(tf.bitwise.right_shift(words(of), 9), tf.float64) + 0.5) * 2.0**-23
+    parts = [words(of * 6 + part) for part in range(6)]
     total = tf.add_n([(each & 0xFFFF) + tf.bitwise.right_shift(each, 16) for each in parts])
     return CAST(total + (6 - 6 * 2**16), tf.float64) * 2.0**-16
 

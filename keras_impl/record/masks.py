@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras.src import backend
 from keras.src.random.seed_generator import draw_seed
 
-from keras_impl.dropout import Key, dropout, number
+from keras_impl.dropout import Key, dropout, number, words
 from keras_impl.instruments import noise
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.record import calls, tree
@@ -213,7 +213,8 @@ class OrderedMasks(Draws):
             state: Hashable = (seed, self.step, self.repeats)
         else:
             state = None if seed is None else _state(tf.convert_to_tensor(seed))
-        return noise.numbers(kind, *self._ordered(kind, x, state, tuple(x.shape)))
+        of, key = self._ordered(kind, x, state, tuple(x.shape))
+        return noise.numbers(kind, of, lambda each: words(each, key))
 
     def _ordered(self, kind: str, x: tf.Tensor, state: Hashable, shape: tuple[int, ...]) -> tuple[tf.Tensor, Key]:
         """Return what identifies the elements of a tensor, and the next draw for tensors of its size.

@@ -14,7 +14,6 @@ import torch
 
 from parity.core.patches import around
 from parity.core.random import NORMAL, UNIFORM
-from torch_impl.dropout import Key, words
 
 # The numbers of a kind for the elements of a tensor, into which a generator has just drawn.
 Source = Callable[[str, torch.Tensor, torch.Generator | None], torch.Tensor]
@@ -28,14 +27,15 @@ def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
         yield around(torch.Tensor, name, partial(_on_method, source, kind, values))
 
 
-def numbers(kind: str, of: torch.Tensor, key: Key) -> torch.Tensor:
+def numbers(kind: str, of: torch.Tensor, words: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Return a random number for each of some numbered elements, in float64, exact in float32.
 
     Uniform in (0, 1), or approximately standard normal: the sum of twelve uniform numbers of 16 bits (Irwin-Hall).
+    `words` returns 32 random bits for each number.
     """
     if kind == UNIFORM:
-        return ((words(of, key) >> 9).double() + 0.5) * 2.0**-23
-    parts = [words(of * 6 + part, key) for part in range(6)]
+        return ((words(of) >> 9).double() + 0.5) * 2.0**-23
+    parts = [words(of * 6 + part) for part in range(6)]
     return (sum((each & 0xFFFF) + (each >> 16) for each in parts) + 6 - 6 * 2**16).double() * 2.0**-16
 
 

@@ -27,7 +27,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, calling, wrapping
 from parity.data.masks import Draws
 from parity.trace.keys import MODEL
-from torch_impl.dropout import Key, dropout, number
+from torch_impl.dropout import Key, dropout, number, words
 from torch_impl.instruments import noise
 from torch_impl.record import calls, tree
 
@@ -92,7 +92,8 @@ class Masks(Draws):
 
     def numbers(self, kind: str, x: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Return random numbers of a kind for the elements of a tensor, into which a generator has just drawn."""
-        return noise.numbers(kind, *self._ordered(kind, x, noise.state(x.device, generator)))
+        of, key = self._ordered(kind, x, noise.state(x.device, generator))
+        return noise.numbers(kind, of, lambda each: words(each, key))
 
     def _ordered(self, kind: str, x: torch.Tensor, state: Hashable) -> tuple[torch.Tensor, Key]:
         """Return what identifies the elements of a tensor, and the next draw for tensors of its size."""
