@@ -1,8 +1,5 @@
 """Causes in modules: each is named, with both sides' values, where one side follows another convention; else none."""
 
-import math
-from collections.abc import Callable
-
 import calls
 import numpy as np
 import pytest
@@ -33,8 +30,6 @@ from parity.diagnose.layers import LAYERS
 from parity.diagnose.layers.call import Call
 from parity.diagnose.layers.rounding import at_run_precision
 
-SIZES = st.integers(1, 9)
-EPSILONS = st.sampled_from([1e-5, 1e-3, 0.0, 1e-12, 0.0025])
 FAINT = 2.0**-30  # relative: below what 20 bits of evidence at float32 take
 
 
@@ -136,40 +131,6 @@ def test_any_epsilon_is_solved_for(rows: int, features: int, power: float, scale
     assert found.candidate == pytest.approx(epsilon, rel=1e-3)
 
 
-def agree(build: Callable[[int], Call]) -> None:
-    """No cause between calls of one convention: the same one rounded otherwise, and one of other data."""
-    one, other = build(0), build(1)
-    output = one.seen["output"].value
-    rounded = with_output(one, output + np.spacing(np.abs(output).max()) * np.sign(normal(*output.shape)))
-    for candidate in (rounded, other):
-        assert explain.compare(LAYERS[one.kind].formula, one, candidate).same
-
-
-@settings(max_examples=30)
-@given(rows=SIZES, inputs=SIZES, outputs=SIZES)
-def test_linear_layers_that_agree(rows: int, inputs: int, outputs: int) -> None:
-    weight = normal(outputs, inputs)
-    agree(lambda seed: call("linear", x := normal(rows, inputs, seed=seed), x @ weight.T, {"weight": weight}))
-
-
-@pytest.mark.slow
-@settings(max_examples=30)
-@given(
-    rows=SIZES, channels=st.integers(8, 12), size=st.integers(2, 5), epsilon=EPSILONS, momentum=st.floats(0.001, 0.999)
-)
-def test_batch_norms_that_agree(rows: int, channels: int, size: int, epsilon: float, momentum: float) -> None:
-    def build(seed: int) -> Call:
-        x, old = normal(rows, channels, size, size, seed=seed), np.ones(channels)
-        output = calls.standardised(x, (0, 2, 3), epsilon)
-        after = {
-            "running_mean": (1 - momentum) * old + momentum * x.mean((0, 2, 3)),
-            "running_var": (1 - momentum) * old + momentum * x.var((0, 2, 3), ddof=1),
-        }
-        return call("batch_norm", x, output, {}, after, buffers={"running_mean": old, "running_var": old})
-
-    agree(build)
-
-
 def test_a_batch_norm_may_be_called_with_images_of_several_sizes() -> None:
     large, small, old = normal(4, 3, 6, 6), normal(4, 3, 2, 2), np.ones(3)
 
@@ -184,35 +145,6 @@ def test_a_batch_norm_may_be_called_with_images_of_several_sizes() -> None:
 
     (found,) = changes(observed(0.1), observed(0.01))
     assert (found.cause, found.reference, found.candidate) == ("batch_norm.momentum", 0.1, 0.01)
-
-
-@settings(max_examples=30)
-@given(size=st.integers(4, 9), kernel=st.integers(1, 4), stride=st.integers(1, 3), same=st.booleans())
-def test_convolutions_that_agree(size: int, kernel: int, stride: int, same: bool) -> None:
-    weight, bias = normal(3, 2, kernel, kernel), normal(3)
-    missing = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
-    before, after = (missing // 2, missing - missing // 2) if same else (kernel // 2, kernel // 2)
-
-    def build(seed: int) -> Call:
-        x = normal(2, 2, size, size, seed=seed)
-        output = calls.conv2d(x, weight, bias, stride, (before, after, before, after))
-        return call("conv2d", x, output, {"weight": weight, "bias": bias})
-
-    agree(build)
-
-
-@settings(max_examples=20)
-@given(queries=SIZES, keys=SIZES, samples=SIZES, heads=st.sampled_from([1, 2, 4]), size=st.integers(1, 4))
-def test_attentions_that_agree(queries: int, keys: int, samples: int, heads: int, size: int) -> None:
-    d = heads * size
-    parameters, case = calls.attention_parameters(d), calls.transformer(d, heads)
-
-    def build(seed: int) -> Call:
-        memory = normal(keys, samples, d, seed=seed)
-        inputs = (normal(queries, samples, d, seed=seed), memory, memory)
-        return call("attention", inputs, calls.attention(inputs, parameters, heads), parameters, case=case)
-
-    agree(build)
 
 
 def run_low(high: Call, output: Array) -> Call:
