@@ -9,12 +9,12 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 from unittest import mock
 
 import msgspec
 import pytest
 from doctor_evidence import finding
+from processes import Ended
 
 from parity import cli
 from parity.core.clock import Time
@@ -31,12 +31,6 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
 READ = "loss is read as a Python number, once a step."
 FINDING = finding("warning", "sync.item", "train.py:7", READ, "total += loss.detach()")
-
-
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 def program(*args: str, found: list[Finding] | Exception | None = None) -> Ended:
