@@ -1,4 +1,4 @@
-"""The layout is what TensorFlow ran: each strategy's, and what a planted mistake makes of it."""
+"""Copies between devices are counted; what each strategy moves is compared with PyTorch's layout."""
 
 import math
 

@@ -1,4 +1,7 @@
-"""Each strategy computes what the single device does, wherever the mathematics is the same."""
+"""Batch norm of several ranks, the orders of a pipeline, and shards.
+
+That the strategies train as PyTorch's do, which train as a single device does, is what their traces are compared for.
+"""
 
 import numpy as np
 import pytest
