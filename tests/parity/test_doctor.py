@@ -148,17 +148,6 @@ def test_beside_the_times_of_a_gpu_stand_those_of_the_cpu(monkeypatch):
     assert [time.device for time in seen.times] == ["NVIDIA H200", "CPU"]
 
 
-@pytest.mark.parametrize(("flag", "asked"), [([], False), (["--devices=cpu:2"], True), (["--devices=gpu:1"], True)])
-def test_devices_that_nobody_asked_for_are_known_as_such(flag, asked, monkeypatch):
-    monkeypatch.setattr("parity.runtime.resources.shutil.which", lambda tool: None)  # as where there is no GPU
-    with mock.patch.object(command, "examine", return_value=([], [])) as examined:
-        command.main([*PROGRAM, *flag, "--quiet"])
-    ((patient, _),) = [call.args for call in examined.call_args_list]
-    assert patient.job.asked == asked
-    assert patient.job.virtual
-    assert Path(patient.job.folder) == Path()
-
-
 @pytest.mark.parametrize(("shape", "told"), [([5, 4], True), ([8, 4], False)])
 def test_ranks_that_crash_over_calls_that_do_not_meet_are_told_why(tmp_path, shape, told):
     """Gloo may end a process that is given another shape; a crash that nothing on file explains is the program's."""
