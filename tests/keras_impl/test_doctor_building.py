@@ -73,26 +73,6 @@ def test_names(built):
     assert len({id(layer) for _, layer in named(model)}) == len(dict(named(model))) == 18
 
 
-def test_modules(built):
-    model, building = built
-    model(tf.ones((8, 3)))
-    modules = {module.name: module for module in building.modules(model)}
-    assert {name for name, module in modules.items() if not module.registered} == {
-        "helper.layers[0]",
-        "function.secret",
-    }
-    assert modules["first"].source == line(Model, "self.first = ")
-    assert modules["helper.layers[0]"].source == line(Helper, "self.layers")
-    assert modules["attention._query_dense"].source == line(Model, "self.attention = ")
-    assert modules[MODEL].source == line(built_function(), "model = Model()")
-    assert modules["ids"].facts == {"rows": 10}
-    assert (modules["blocks.1"].kind, modules["blocks.0"].kind) == ("Sequential", "Dense")
-
-
-def built_function() -> object:
-    return inspect.unwrap(getattr(built, "__wrapped__", built))
-
-
 def test_functional_models():
     inputs = keras.Input((3,))
     inner = keras.Sequential([keras.layers.Dense(2, name="in")], name="block")
@@ -149,24 +129,6 @@ def test_lines_of_optimizers():
     assert building.optimizers[model.optimizer] == line(test_lines_of_optimizers, "model.compile")
 
 
-def test_moves():
-    def build() -> keras.Model:
-        blocks = []
-        for i in range(2):
-            with tf.device(f"/gpu:{i}"):
-                blocks.append(keras.Sequential([keras.layers.Dense(1)], name=f"block{i}"))
-        with keras.device("gpu:7"):
-            return keras.Sequential(blocks)
-
-    with pretend(2), Building() as building:
-        model = build()
-    model(tf.ones((1, 1)))
-    building.modules(model)
-    moves = [(move.device, move.module, move.whole) for move in building.moves]
-    assert moves == [("GPU:0", "block0", False), ("GPU:1", "block1", False), ("GPU:7", "", True)]
-    assert building.moves[0].source == line(build, "with tf.device")
-
-
 def test_scopes_of_a_function_that_is_traced():
     @tf.function
     def step(x):
@@ -203,14 +165,6 @@ def test_the_line_in_a_converted_function():
     step(tf.ones(2))
     expected = line(step.python_function, "seen.append")
     assert seen[0] == (expected, expected)
-
-
-def test_the_line_of_an_exception():
-    try:
-        tf.ones((2, 3)) @ tf.ones((2, 3))
-    except tf.errors.InvalidArgumentError as error:
-        found = source.line_of(error.__traceback__)
-    assert found == line(test_the_line_of_an_exception, "@ tf.ones")
 
 
 def test_who_calls():

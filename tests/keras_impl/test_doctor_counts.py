@@ -97,19 +97,3 @@ def test_parts_of_a_graph_that_run_in_python_are_counted_in_one_graph():
     (finding,) = [f for f in rules.findings([seen]) if f.id == "function.eager"]
     assert finding.source == line(in_python, "# fault in Python")
     assert finding.message.endswith(" This happens 3 times a step.")
-
-
-def test_reads_of_several_tensors_are_one_finding():
-    message = found(read(3), "sync.numpy").message
-    assert message.startswith("output of blocks.0 (float32[4, 3] on GPU:0) and 2 more are read as a NumPy array")
-
-
-def test_a_line_that_cuts_several_gradients():
-    def step(model, inputs):
-        x = inputs["x"]
-        with tf.GradientTape():
-            for block in model.blocks:
-                x = tf.stop_gradient(block(x))  # cut
-
-    (seen,) = observed(Blocks, step, {"x": X})
-    assert [cut.place.source for cut in seen.cuts] == [line(step, "# cut")] * 3

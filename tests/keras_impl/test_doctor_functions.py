@@ -1,11 +1,9 @@
 """Why tf.functions are traced again, and what runs in Python after all."""
 
-import itertools
 from collections.abc import Callable
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 from tensorflow.python.ops import script_ops
@@ -37,27 +35,6 @@ class Block:
         return x * 2
 
 
-def test_a_python_number():
-    @tf.function
-    def train(x, step):
-        return x * step
-
-    number = itertools.count()
-    (retrace,) = watched(lambda: train(X, next(number))).retraces.values()
-    assert (retrace.change, retrace.count) == ("step: 1 -> 2", 3)
-    assert retrace.function.startswith(f"train ({FILE}:")
-    assert retrace.source.startswith(f"{FILE}:")
-
-
-def test_a_shape():
-    @tf.function
-    def train(batch):
-        return batch["x"] * 2
-
-    sizes = iter((8, 7))
-    assert changes(lambda: train({"x": X[: next(sizes)]}), 2) == ["batch: float32[8, 4] -> float32[7, 4]"]
-
-
 def test_a_dtype_and_more_than_one_leaf():
     @tf.function
     def train(pair):
@@ -75,44 +52,12 @@ def test_another_object():
     assert changes(lambda: train(Block(), X)) == ["block: another object, a Block"]
 
 
-def test_a_new_function_in_each_step():
-    def step():
-        @tf.function
-        def train(x):
-            return x * 2
-
-        train(X)
-
-    (retrace,) = watched(step).retraces.values()
-    assert (retrace.change, retrace.count) == ("a new tf.function", 3)
-
-
 def test_shapes_within_a_step():
     @tf.function
     def train(x):
         return x * 2
 
     assert changes(lambda: [train(X[:size]) for size in (3, 4)]) == ["x: float32[3, 4] -> float32[4, 4]"]
-
-
-def test_clean_programs():
-    model, optimizer = keras.Sequential([keras.layers.Dense(1)]), keras.optimizers.Adam()
-    blocks = [Block(), Block()]
-
-    @tf.function
-    def train(x, y):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(x) - y) ** 2)
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return blocks[0].double(loss)
-
-    def step():
-        train(X, Y)
-        for block in blocks:
-            block.double(X)
-
-    found = watched(step)
-    assert (found.retraces, found.eager) == ({}, {})
 
 
 def test_a_trace_for_each_device():
@@ -140,31 +85,10 @@ def test_keras_train_functions():
     assert retrace.source.startswith(f"{FILE}:")
 
 
-def test_compiled_in_each_step():
-    model = keras.Sequential([keras.layers.Dense(1)])
-
-    def step():
-        model.compile("sgd", "mse")
-        model.train_on_batch(X, Y)
-
-    assert changes(step, 2) == ["a new tf.function"]
-
-
 def test_fit():
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     assert not changes(lambda: model.fit(np.ones((7, 4)), np.ones((7, 1)), batch_size=4, verbose=0))
-
-
-@pytest.mark.parametrize("kind", ["py_function", "numpy_function"])
-def test_python_in_a_function(kind):
-    @tf.function
-    def train(x):
-        return getattr(tf, kind)(lambda x: x, [x], tf.float32)
-
-    (eager,) = watched(lambda: train(X)).eager.values()
-    assert eager.what == kind
-    assert eager.place.source.startswith(f"{FILE}:")
 
 
 def test_python_that_is_no_matter():
@@ -184,13 +108,6 @@ def test_eager_by_a_switch():
     finally:
         tf.config.run_functions_eagerly(False)
     assert eager.what == "run_eagerly"
-
-
-def test_eager_models():
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse", run_eagerly=True)
-    (eager,) = watched(lambda: model.train_on_batch(X, Y)).eager.values()
-    assert (eager.what, eager.place.module) == ("run_eagerly", "(model)")
 
 
 def test_afterwards_all_is_as_it_was():

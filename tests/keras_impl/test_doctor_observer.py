@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from observing import DEVICES, line, observed, on_host
 from tensorflow.python.eager import execute
@@ -117,34 +116,3 @@ def test_functions_run_op_by_op():
 
     (seen,) = observed(Net, step, {"x": X})
     assert [copy.what for copy in seen.copies] == ["implicit", "item"]
-
-
-def out_of_range(model, inputs):
-    with tf.device("CPU:0"):
-        return model.ids(tf.constant([0, 1000]))  # too large
-
-
-def another_shape(model, inputs):
-    model.head(tf.ones((4, 8)))
-    return model.head(tf.ones((4, 5)))  # narrow
-
-
-def incompatible(model, inputs):
-    return tf.matmul(inputs["x"], inputs["x"])  # not turned
-
-
-FAILURES = [
-    (out_of_range, "# too large", "InvalidArgumentError", "indices[1] = 1000 is not in [0, 8)", "ids", [[8, 8], [2]]),
-    (another_shape, "# narrow", "ValueError", "expected axis -1 of input shape to have value 8", "head", [[4, 5]]),
-    (incompatible, "# not turned", "InvalidArgumentError", "Matrix size-incompatible", "", [[4, 8], [4, 8]]),
-]
-
-
-@pytest.mark.parametrize(("step", "where", "exception", "message", "module", "shapes"), FAILURES)
-def test_a_failure_is_told_with_its_place(step, where, exception, message, module, shapes):
-    failure = observed(Net, step, {"x": X})[0].failure
-    assert failure.exception == exception and message in failure.message
-    assert "[Op:" not in failure.message and "{{" not in failure.message
-    assert (failure.place.module, failure.place.source) == (module, line(step, where))
-    assert [tensor.shape for tensor in failure.tensors][: len(shapes)] == shapes
-    assert bool(failure.operation) == (exception == "InvalidArgumentError")

@@ -49,27 +49,11 @@ class Made:
         return returned
 
 
-def test_a_setting_of_an_operation():
-    made = Made(lambda x: ops.leaky_relu(x, 0.3))
-    assert np.allclose(made.under(0.1, name="negative_slope", value=0.3), np.where(X > 0, X, 0.1 * X))
-
-
-def test_a_constant():
-    made = Made(lambda x: ops.add(x * 0.5, 2.0))
-    assert np.allclose(made.under(0.25, name="0.5"), X * 0.25 + 2)
-    assert np.allclose(made.under(3.0, name="2.0"), X * 0.5 + 3)
-
-
 @pytest.mark.parametrize(
     ("sign", "expected"), [("-", X - np.abs(X)), ("*", X * np.abs(X)), (FIRST, X), (SECOND, np.abs(X))]
 )
 def test_an_operator(sign, expected):
     assert np.allclose(Made(lambda x: x + ops.abs(x)).under(sign, kind="operator"), expected)
-
-
-@pytest.mark.parametrize(("value", "expected"), [("mean", X.mean(1)), ("sum", X.sum(1))])
-def test_another_function_with_the_settings_of_the_first(value, expected):
-    assert np.allclose(Made(lambda x: ops.max(x, axis=1)).under(value, kind="function"), expected)
 
 
 def test_what_keeps_the_shape_can_be_left_out():

@@ -39,11 +39,6 @@ def by_hand(x):
     return 0.5 * x * (1.0 + ops.tanh(inner))
 
 
-def rounded(x):
-    inner = 0.7978845608028654 * (x + 0.0447 * x**3)
-    return 0.5 * x * (1.0 + ops.tanh(inner))
-
-
 def test_ops_are_recorded_in_order_with_their_lines():
     recording = recorded(lambda: by_hand(tf.constant(X)))
     assert names(recording) == ["Pow", "Mul", "AddV2", "Mul", "Mul", "Tanh", "AddV2", "Mul"]
@@ -64,13 +59,6 @@ def test_a_variable_that_is_read_is_given():
     given = {number for op in recording.calls.ops for number in op.inputs if number not in made}
     assert {recording.arrays[number].shape for number in given} >= {(2, 3, 8), (8, 4), (4,)}
     assert "ReadVariableOp" not in names(recording)
-
-
-def test_one_constant_is_found_at_its_line():
-    found = parting(by_hand, rounded)
-    assert found is not None and found.torch is not None and found.keras is not None
-    assert found.torch.line.endswith(line_of(by_hand, "0.044715")) and found.torch.name == "Mul"
-    assert found.keras.line.endswith(line_of(rounded, "0.0447 ")) and found.apart == pytest.approx(3.4e-4, rel=0.02)
 
 
 class Attention(layers.Layer):
@@ -103,15 +91,6 @@ def mha():
 
 def test_attention_written_out_is_no_difference(mha):
     assert parting(lambda x: mha(x, x), Attention(mha)) is None
-
-
-def test_attentions_scale_and_axis_are_found_at_their_lines(mha):
-    found = parting(Attention(mha), Attention(mha, scale=0.25))
-    assert found is not None and found.keras is not None
-    assert found.keras.line.endswith(line_of(Attention, "* self.scale")) and found.apart == pytest.approx(0.5)
-    found = parting(lambda x: mha(x, x), Attention(mha, axis=-2))
-    assert found is not None and found.keras is not None and found.keras.name == "Softmax"
-    assert found.keras.line.endswith(line_of(Attention, "ops.softmax"))
 
 
 def test_ways_to_normalise_are_no_difference_and_their_epsilon_is():

@@ -17,33 +17,6 @@ from parity.trace.mapping import Entry, Match
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def test_a_forward_and_its_gradients(tmp_path):
-    made = mlp(tmp_path)
-    trace = made.record(ENTRIES, MATCHES)
-    assert steps(trace)["initial"] == ["parameter/a.weight", "parameter/b.weight", "parameter/b.bias"]
-    assert steps(trace)["step-000000"] == [
-        *("input/input", "input/a", "activation/a", "input/b", "activation/b", "activation/(model)", "loss/loss"),
-        *("gradient/a.weight", "gradient/b.weight", "gradient/b.bias", "gradient/(input).x"),
-    ]
-    x, (a, b, bias) = data(made).step(0)["x"], WEIGHTS.values()
-    y, r = x @ a.T @ b.T + bias, data(made).probe(0, (5, 3))
-    near(read(trace, "input/input"), x)
-    near(read(trace, "activation/(model)"), y)
-    near(read(trace, "loss/loss"), (y * r).mean())
-    near(read(trace, "gradient/b.weight"), r.T @ (x @ a.T) / 15)
-    near(read(trace, "gradient/a.weight"), (r @ b).T @ x / 15)
-    near(read(trace, "gradient/(input).x"), r @ b @ a / 15)
-    assert trace.manifest.modules == {"a": "linear", "b": "linear"}
-    assert trace.manifest.layout.parameters == {"a.weight": [0], "b.weight": [0], "b.bias": [0]}
-
-
-def test_the_low_run_is_float32(tmp_path):
-    trace = mlp(tmp_path).record(ENTRIES, MATCHES, "low", "high")
-    assert read(trace, "activation/b", run="low").dtype == np.float32
-    assert read(trace, "gradient/(input).x", run="low").dtype == np.float32
-    assert read(trace, "activation/b").dtype == np.float64
-
-
 def test_half_precision_is_a_mixed_policy(tmp_path):
     trace = mlp(tmp_path, precision="bfloat16").record(ENTRIES, MATCHES, "low")
     assert read(trace, "activation/b", run="low").dtype.name == "bfloat16"
@@ -93,20 +66,6 @@ def convolution(folder, toml=""):
         Match(torch="drop", keras="drop", axes=axes, by="order"),
     ]
     return made, made.record(entries, matches)
-
-
-def test_everything_is_in_torchs_axes(tmp_path):
-    made, trace = convolution(tmp_path)
-    x = data(made).step(0)["x"]
-    near(read(trace, "input/input"), x)
-    near(read(trace, "input/conv"), x)
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
-    y = np.einsum("nchwij,ocij->nohw", windows, KERNEL["conv.weight"]) + KERNEL["conv.bias"][:, None, None]
-    for key in ("conv", "drop", "(model).y"):
-        np.testing.assert_allclose(read(trace, f"activation/{key}"), y, rtol=1e-12)
-    near(read(trace, "loss/loss"), (y * data(made).probe(0, y.shape)).mean())
-    assert read(trace, "gradient/conv.weight").shape == (4, 3, 3, 3)
-    assert read(trace, "gradient/(input).x").shape == (2, 3, 5, 6)
 
 
 def test_masks_are_counted_in_torchs_axes(tmp_path):

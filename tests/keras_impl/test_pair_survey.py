@@ -53,11 +53,6 @@ def build():
     L.Dense(3, name="idle")
     return keras.Model(x, L.Dense(3)(L.MultiHeadAttention(1, 3)(x, x) + places))
 """
-ATTENTION = """
-def build():
-    a = keras.Input((4, 3), name="a")
-    return keras.Model({"a": a}, L.MultiHeadAttention(2, 3)(a, a))
-"""
 MODULE = """
 class Dense(tf.Module):
     def __init__(self):
@@ -92,52 +87,6 @@ def kinds(survey):
     return {module.path: module.kind for module in survey.modules}
 
 
-def test_layers_wherever_they_are_kept(tmp_path):
-    made, told = surveyed(tmp_path, SHARED)
-    assert kinds(told) == {
-        "": "build",
-        "dense": "linear",
-        "inner": "Inner",
-        "inner_1": "Inner",
-        "dense_1": "linear",
-        "dense_2": "linear",
-        "batch_normalization": "batch_norm",
-        "sequential": "Sequential",
-        "sequential/dense_3": "linear",
-        "sequential/dropout": "dropout",
-    }
-    assert next(each for each in told.modules if each.path == "sequential/dense_3").facts == {"activation": "relu"}
-    assert told.called[:4] == ["dense", "inner", "inner_1", "dense_1"]
-    assert "dense_2" not in told.called
-    outputs = [seen.key for seen in told.outputs]
-    assert outputs[:4] == ["dense", "inner", "dense#1", "inner_1"]
-    assert outputs[-2:] == ["(model)", "(model)#1"]
-    assert told.arguments["dense"] == [(2, 4, 3)]
-    assert "sequential" not in told.arguments
-    values = made.activations()
-    assert list(values) == outputs
-    assert values["(model)"].dtype == np.float64
-    assert values["(model)#1"].dtype == np.int32
-
-
-def test_weights_and_their_names(tmp_path):
-    _, told = surveyed(tmp_path, SHARED)
-    weights = {weight.name: weight for weight in told.weights}
-    assert len(weights) == len(told.weights)
-    assert weights["gain"].module == ""
-    assert weights["inner_1/scale"].module == "inner_1"
-    assert not weights["inner/table"].trainable
-    assert weights["sequential/dense_3/kernel"].also == ["build/sequential/dense_3/kernel"]
-    assert [name for name, weight in weights.items() if weight.statistic] == [
-        "batch_normalization/moving_mean",
-        "batch_normalization/moving_variance",
-    ]
-    assert {weight.dtype for weight in told.weights} == {"float64"}
-    assert told.tied == {
-        f"{block}/dense/{role}": f"dense/{role}" for block in ("inner", "inner_1") for role in ("kernel", "bias")
-    }
-
-
 def test_layers_that_a_functional_model_has_only_the_results_of(tmp_path):
     _, told = surveyed(tmp_path, OUTSIDE)
     assert [each.partition(",")[0] for each in told.outside] == ["places (Embedding"]
@@ -163,15 +112,6 @@ def test_a_recurrent_layer_has_the_weights_of_its_cell(tmp_path):
     ]
 
 
-def test_an_attention_and_its_parts(tmp_path):
-    _, told = surveyed(tmp_path, ATTENTION, "[inputs.a]\nshape=[2, 4, 3]\n")
-    modules = {module.path: module for module in told.modules}
-    attention = modules["multi_head_attention"]
-    assert (attention.kind, attention.facts["heads"]) == ("attention", 2)
-    assert modules["multi_head_attention/query"].facts["equation"] == "abc,cde->abde"
-    assert told.called[-1] == "multi_head_attention"
-
-
 def test_a_module_of_tensorflow(tmp_path):
     _, told = surveyed(tmp_path, MODULE)
     assert kinds(told) == {"": "build", "last": "linear", "layers/0": "Dense", "layers/1": "Dense"}
@@ -182,28 +122,9 @@ def test_a_module_of_tensorflow(tmp_path):
     assert [seen.key for seen in told.outputs] == ["last", "(model)"]
 
 
-def test_a_layer_alone(tmp_path):
-    _, told = surveyed(tmp_path, "def build(): return L.Dense(2)\n")
-    assert kinds(told) == {"": "linear"}
-    assert [weight.name for weight in told.weights] == ["kernel", "bias"]
-
-
 def test_a_frozen_norm_has_no_statistics(tmp_path):
     _, told = surveyed(tmp_path, "def build(): return keras.Sequential([L.BatchNormalization(trainable=False)])\n")
     assert not any(weight.statistic or weight.trainable for weight in told.weights)
-
-
-def test_torchs_weights_are_given_as_far_as_they_are_mapped(tmp_path):
-    code = "def build(): return keras.Sequential([L.Dense(2, name='a'), L.Dense(2, name='b')])\n"
-    made, told = surveyed(tmp_path, code)
-    kernel = np.arange(6.0).reshape(2, 3)
-    made.reference({"one.weight": kernel}, {})
-    before = made.activations()
-    made.survey(mapping.Mapping(entries=[Entry(torch=["one.weight"], keras=["a/kernel"], rearrange="o i -> i o")]))
-    after, x = made.activations(), inputs(made)
-    assert not np.array_equal(before["a"], x @ kernel.T)
-    np.testing.assert_allclose(after["a"], x @ kernel.T, rtol=1e-15)
-    assert told.weights[0].shape == (3, 2)
 
 
 BUILT = """

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from pairs import ENTRIES, MATCHES, MLP, WEIGHTS, Pair, data, mlp, near, read, steps
-from slow import sampled
 
 from parity.core import random
 from parity.core.errors import BackendError, UsageError
@@ -11,36 +10,6 @@ from parity.pairs import file
 
 # A run that fails leaves the file of its step to the garbage collection.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@pytest.mark.parametrize("optimizer", sampled(["sgd", "adam"], "sgd"))
-def test_training(tmp_path, optimizer):
-    made = mlp(tmp_path, f"[train]\noptimizer = '{optimizer}'\nlearning_rate = 0.5\nsteps = 2\n")
-    trace = made.record(ENTRIES, MATCHES)
-    assert list(steps(trace)) == ["initial", "step-000000", "step-000001", "step-000002"]
-    first = steps(trace)["step-000000"]
-    assert first.index("input/target") < first.index("loss/loss") < first.index("gradient/a.weight")
-    assert ("optimizer_state/b.bias.exp_avg" in first) == (optimizer == "adam")
-    y, target = read(trace, "activation/(model)"), data(made).target(0, (5, 3), False)
-    near(read(trace, "input/target"), target)
-    near(read(trace, "loss/loss"), ((y - target) ** 2).mean())
-    gradient = 2 * (y - target).sum(0) / 15
-    near(read(trace, "gradient/b.bias"), gradient)
-    if optimizer == "sgd":
-        near(read(trace, "parameter/b.bias"), WEIGHTS["b.bias"] - 0.5 * gradient)
-    assert steps(trace)["step-000002"][-1] == "activation/(model)"
-    x = data(made).step(0)["x"]
-    weights = [read(trace, f"parameter/{name}", 1) for name in WEIGHTS]
-    near(read(trace, "activation/(model)", 2), x @ weights[0].T @ weights[1].T + weights[2])
-
-
-def test_dropout_masks_are_the_shared_ones(tmp_path):
-    made = mlp(tmp_path, "[train]\nsteps = 2\n")
-    trace = made.record(ENTRIES, MATCHES)
-    for step in range(2):
-        kept = random.keep(0, random.mask_name(20), 0, step, 0, (5, 4), 0.5)
-        np.testing.assert_allclose(read(trace, "input/b", step), read(trace, "activation/a", step) * kept * 2)
-    near(read(trace, "input/b", 2), read(trace, "activation/a", 2))
 
 
 TWICE = """

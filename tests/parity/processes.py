@@ -7,12 +7,20 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slow import WAIT
 
 SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Program = subprocess.Popen[str]
+
+
+class Ended(NamedTuple):
+    """What a program has left: its exit status, and what it has written."""
+
+    status: int
+    out: str
+    err: str
 
 
 @contextlib.contextmanager

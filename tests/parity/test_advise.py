@@ -1,23 +1,22 @@
 """The advice: tables of devices, formulas by hand, and what the command refuses; nothing here starts a framework."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from parity.advise import __main__ as command
-from parity.advise import advice, devices, measure, report
+from parity.advise import advice, devices, measure
 from parity.advise.advice import Adviser, Target
 from parity.advise.choices import candidates
 from parity.advise.describe import describe
-from parity.advise.devices import Group, Link
+from parity.advise.devices import Link
 from parity.advise.duration import Compute, Machine, balanced, duration
-from parity.advise.measure import Here, Rates, Single, Step, fitted
+from parity.advise.measure import Here, Rates, Single, Step
 from parity.advise.model import Model
 from parity.advise.spread import SPREADS, memory
-from parity.advise.traffic import FORMULAS, pieces, stage_numbers
+from parity.advise.traffic import FORMULAS, pieces
 from parity.config import cases
 from parity.config.schema import Case
 from parity.config.strategies import Strategy
@@ -56,12 +55,6 @@ def test_every_strategy_has_its_formulas() -> None:
     assert set(get_args(Strategy)) == set(FORMULAS) == set(SPREADS)
 
 
-def test_stages_are_cut_as_the_strategies_cut_them() -> None:
-    for changes, expected in (({}, [0, 0, 1, 1, 2]), ({"stage_blocks": (1, 1, 3)}, [0, 1, 2, 2, 2])):
-        trained = case("linear_stack/send_recv", model={"layers": 5}, devices=3, **changes)
-        assert stage_numbers(trained, describe(trained)) == expected
-
-
 @pytest.mark.parametrize(
     ("costs", "stages", "expected"),
     [
@@ -86,48 +79,6 @@ def test_memory_of_ddp_by_hand() -> None:
     assert first == second == (1300, 1300, 1300, 0, kept + data, 1300, 0)
 
 
-def test_1f1b_keeps_fewer_micro_batches_than_gpipe() -> None:
-    found = {}
-    for schedule in ("gpipe", "1f1b"):
-        trained = case("two_linear/pipeline", accumulate=8, pipeline=schedule)
-        found[schedule] = memory(trained, describe(trained), "torch")
-    assert [device.stash / device.activations for device in found["gpipe"]] == [7, 7]
-    assert [device.stash / device.activations for device in found["1f1b"]] == [1, 0]
-
-
-def test_adam_has_two_slots_and_fsdp_a_part_of_everything() -> None:
-    trained = case("two_linear/fsdp@accumulate", devices=4)
-    for device in memory(trained, describe(trained), "torch"):
-        assert device.optimizer == 2 * device.parameters < 2 * 964
-
-
-def test_the_time_of_all_reduce_by_hand() -> None:
-    # Per device half of the samples; four tensors, for each of which a ring of two makes two hops.
-    trained = case("two_linear/all_reduce")
-    model = describe(trained)
-    compute = Compute(0, 2 * MS, 8 * MS / (model.cost.flops * trained.data.batch))
-    found = duration(trained, model, "torch", Machine(compute, LINK))
-    assert found.compute == pytest.approx(6 * MS)
-    assert found.communication == pytest.approx(4 * 2 * 100e-6 + 964 / 1e9)
-    assert (found.imbalance, found.bubbles) == (0, 0)
-
-
-def test_no_part_of_a_step_is_below_zero() -> None:
-    """Three times 0.1, divided by three, is more than 0.1: the busiest device would have less to do than the mean."""
-    trained = case("two_linear/ddp", devices=3)
-    found = duration(trained, describe(trained), "torch", Machine(Compute(0.1, 0, 0), LINK))
-    assert [str(part) for part in (found.imbalance, found.bubbles)] == ["0.0", "0.0"]
-
-
-def test_devices_that_share_processors_do_not_shrink_the_computation() -> None:
-    trained = case("two_linear/ddp", devices=4)
-    model = describe(trained)
-    compute = Compute(0, 0, 8 * MS / (model.cost.flops * trained.data.batch))
-    for slots, seconds in ((0, 2 * MS), (2, 4 * MS), (1, 8 * MS)):
-        found = duration(trained, model, "torch", Machine(compute, LINK, slots))
-        assert found.total - found.communication == pytest.approx(seconds)
-
-
 def test_a_pipeline_has_bubbles_and_uneven_stages() -> None:
     # Three equal layers on two stages, two and one; four micro-batches.
     trained = case("linear_stack/pipeline", model={"layers": 3, "width": 64}, accumulate=4)
@@ -137,42 +88,12 @@ def test_a_pipeline_has_bubbles_and_uneven_stages() -> None:
     assert found[:3] == pytest.approx((6 * MS, 2 * MS, 2 * MS))
 
 
-def test_every_pass_has_its_cost_and_the_update_is_made_once() -> None:
-    trained = case("two_linear/fsdp@accumulate", strategy="single", devices=1)  # three micro-batches
-    compute = Compute(5 * MS, 2 * MS, 0)
-    for side in ("torch", "keras"):
-        assert duration(trained, describe(trained), side, Machine(compute, LINK)).total == pytest.approx(11 * MS)
-
-
 def test_stages_share_the_update_and_replicas_each_make_it() -> None:
     # Three equal layers: on two stages two and one, each with its parameters.
     for strategy, seconds in (("ddp", 6 * MS), ("fsdp", 6 * MS), ("send_recv", 4 * MS)):
         trained = case(f"linear_stack/{strategy}", model={"layers": 3, "width": 64})
         found = duration(trained, describe(trained), "torch", Machine(Compute(6 * MS, 0, 0), LINK))
         assert found.compute + found.imbalance == pytest.approx(seconds)
-
-
-def test_three_trainings_tell_what_a_step_and_a_pass_cost() -> None:
-    # 10 ms, of which 5 ms grow with the samples and 2 ms with the passes.
-    assert fitted(10 * MS, 5 * MS, 2 * MS, 100.0) == pytest.approx(Compute(3 * MS, 2 * MS, 5e-5))
-    assert fitted(10 * MS, -1 * MS, -1 * MS, 100.0) == Compute(10 * MS, 0, 0)  # times that only vary
-    assert fitted(10 * MS, 12 * MS, 9 * MS, 100.0) == pytest.approx(Compute(0, 0, 1e-4))
-
-
-@pytest.mark.parametrize(("batch", "parts"), [(8, 4), (6, 3), (7, 1)])
-def test_single_is_measured_whole_with_fewer_samples_and_in_parts(
-    monkeypatch: pytest.MonkeyPatch, batch: int, parts: int
-) -> None:
-    trained = cases.resolve("two_linear/single", {"data": {"batch": batch}})
-
-    def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
-        return [Step((3 + 2 * each.accumulate + each.data.batch) * MS, 0) for each in trainings]
-
-    monkeypatch.setattr(measure, "steps", steps)
-    found = measure.single(trained, describe(trained), "torch", HERE).compute
-    grown = batch * MS
-    assert found.flop * describe(trained).cost.flops * batch == pytest.approx(grown)
-    assert (found.update, found.fixed) == pytest.approx((3 * MS, 2 * MS) if parts > 1 else (0, 5 * MS))
 
 
 def test_what_micro_batches_add_to_a_process_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,41 +123,11 @@ def test_the_link_is_what_messages_and_reductions_take_longer(monkeypatch: pytes
     assert (found.latency, found.collective, found.bandwidth) == pytest.approx((100, 300, 1))
 
 
-def test_a_collective_costs_more_than_its_messages() -> None:
-    trained = case("two_linear/all_reduce")
-    slower = Link(bandwidth=1.0, latency=100.0, source="a test", collective=50.0)
-    compute = Compute(0, 0, 0)
-    found = [
-        duration(trained, describe(trained), "torch", Machine(compute, link)).communication for link in (LINK, slower)
-    ]
-    assert found[1] - found[0] == pytest.approx(4 * 50e-6)
-
-
-def test_micro_batches_divide_the_samples_of_every_replica() -> None:
-    found = {each.strategy: each for each in candidates(case("transformer/single"), 4)}
-    assert found["pipeline"].case.accumulate == 10  # of 20 samples, at most 16
-    assert found["hybrid"].case.accumulate == 5  # of 10 samples, at most 8
-
-
 def test_what_cannot_be_trained_has_a_reason() -> None:
     found = {each.strategy: each.why_not for each in candidates(case("two_linear/single", clip_norm=1.0), 3)}
     assert "cannot split the model TwoLinear" in found["branch_parallel"]
     assert "even number of devices" in found["hybrid"] or "clip_norm" in found["hybrid"]
     assert not found["ddp"]
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("8xH2000", "did you mean 'H200'"),
-        ("8xToaster", "expected one of"),
-        ("cpu:0", "expected cpu:N"),
-        ("x", "e.g. 8xH200"),
-    ],
-)
-def test_devices_that_nobody_knows(text: str, complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
-        devices.parse(text, devices.table())
 
 
 OWN = """
@@ -273,20 +164,6 @@ def test_a_table_with_nonsense_is_refused_in_one_line(old: str, new: str, compla
     with pytest.raises(UsageError) as raised:
         devices.table(path)
     assert complaint in str(raised.value) and "\n" not in str(raised.value) and "own.toml" in str(raised.value)
-
-
-def test_a_table_of_ones_own_is_added(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text(OWN)
-    found = devices.table(path)
-    assert devices.parse("3xMine", found) == Group(3, "Mine")
-    assert {"H200", "Mine"} <= set(found.device) and {"nvlink", "wire"} <= set(found.link)
-
-
-def test_every_row_of_the_table_has_a_source_and_a_link() -> None:
-    known = devices.table()
-    assert all(row.source for row in (*known.device.values(), *known.link.values()))
-    assert {row.link for row in known.device.values()} <= set(known.link)
 
 
 @pytest.mark.parametrize(
@@ -335,15 +212,6 @@ def test_what_does_not_fit_is_not_chosen(tmp_path: Path, measured: None, capsys:
     assert "torch: nothing fits" in capsys.readouterr().out
 
 
-def test_what_would_change_the_choice_is_said(measured: None) -> None:
-    trained = case("linear_stack/single")
-    adviser = Adviser(trained, describe(trained), HERE)
-    fast = Link(bandwidth=1000, latency=0.1, source="a test")
-    found = advice.advise(adviser, aim("4xH200", links=(fast, fast), rates=None, row=None), check=False)
-    assert found.best["torch"] != "single"
-    assert any(line.startswith("torch: with devices that compute") or "link" in line for line in found.would_change)
-
-
 def test_other_devices_compute_at_their_rate_and_precision(measured: None) -> None:
     # Of 10 ms 8 grow with the samples. A device that is 100 times as fast leaves 0.08 of them; with ten times its flops
     # in bfloat16 its memory becomes the limit, unless that is fast as well.
@@ -356,21 +224,6 @@ def test_other_devices_compute_at_their_rate_and_precision(measured: None) -> No
     assert grown("float32", 1e3) == pytest.approx(0.08 * MS)
     assert 0.008 * MS < grown("bfloat16", 1e3) < 0.08 * MS
     assert grown("bfloat16", 1e6) == pytest.approx(0.008 * MS)
-
-
-def test_a_slower_link_changes_the_choice(measured: None) -> None:
-    trained = case("linear_stack/single")
-    adviser = Adviser(trained, describe(trained), HERE)
-    slow = Link(bandwidth=1e-4, latency=1e4, source="a test")
-    found = advice.advise(adviser, aim("4xH200", links=(slow, slow), rates=None, row=None), check=False)
-    assert found.best == {"torch": "single", "keras": "single"}
-
-
-def test_more_devices_than_samples_have_a_reason_and_the_plot_goes_on(measured: None) -> None:
-    trained = case("two_linear/single", data={"batch": 8})
-    found = advice.advise(Adviser(trained, describe(trained), HERE), aim("16xH200"), check=False)
-    assert [number for number, *_ in found.scaling["torch"]] == list(advice.COUNTS)
-    assert any("leaves one of 16 replicas" in each.why_not for each in found.choices)
 
 
 def test_predictions_are_held_against_what_is_measured(
@@ -399,17 +252,6 @@ def test_a_framework_that_fails_leaves_the_json(
     assert json.loads(path.read_text())["error"] == "torch: crashed"
 
 
-@pytest.mark.parametrize("flags", [pytest.param(["--devices=8xH200"], marks=pytest.mark.slow), ["--devices=cpu:4"]])
-def test_the_tables_fit_80_columns(
-    flags: list[str], measured: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(report, "PIPE_WIDTH", 80)
-    command.main(["--case=transformer/single", *flags])
-    rows = [line for line in capsys.readouterr().out.splitlines() if " yes " in line or " no " in line]
-    assert len(rows) >= 15 and max(map(len, rows)) <= 80
-    assert not any("…" in line for line in rows)
-
-
 def test_more_even_stages_are_proposed_where_they_are_faster(
     tmp_path: Path, measured: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -422,8 +264,3 @@ def test_more_even_stages_are_proposed_where_they_are_faster(
     assert {choice["strategy"] for choice in found["choices"] if choice["balanced"]} == {"pipeline"}
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("torch pipeline, with 3, 1")]
     assert line.endswith("a step --set strategy=pipeline --set accumulate=5 --set stage_blocks=[3,1]")
-
-
-def test_stages_that_are_even_are_left(tmp_path: Path, measured: None) -> None:
-    found = advised(tmp_path, "--case=linear_stack/single", "--devices=3xH200")
-    assert not any(choice["balanced"] for choice in found["choices"])

@@ -1,15 +1,10 @@
 """Causes in modules: each is named, with both sides' values, where one side follows another convention; else none."""
 
-import math
-from collections.abc import Callable
-
 import calls
 import numpy as np
 import pytest
 from attention_examples import attention, batch_first, dropout, dropped_attention
 from calls import Array, Example, call, normal, with_output
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from layer_examples import (
     activations,
     batch_norm,
@@ -33,8 +28,6 @@ from parity.diagnose.layers import LAYERS
 from parity.diagnose.layers.call import Call
 from parity.diagnose.layers.rounding import at_run_precision
 
-SIZES = st.integers(1, 9)
-EPSILONS = st.sampled_from([1e-5, 1e-3, 0.0, 1e-12, 0.0025])
 FAINT = 2.0**-30  # relative: below what 20 bits of evidence at float32 take
 
 
@@ -105,116 +98,6 @@ def test_every_kind_has_an_example() -> None:
     assert {each.reference.kind for each in EVERY} == set(LAYERS)
 
 
-def test_dropout_by_other_masks_in_evaluation() -> None:
-    x = normal(12, 20)
-    reference = call("dropout", x, x, case=calls.transformer(dropout=0.1), training=False)
-    dropped = with_output(reference, x * (np.random.default_rng(1).random(x.shape) > 0.1) / 0.9)
-    assert [each.cause for each in changes(reference, dropped)] == ["dropout.active"]  # it has no masks to compare
-
-
-def test_a_dropout_at_rate_0_draws_masks_by_no_generator() -> None:
-    x = normal(40, 50)
-    reference = call("dropout", x, x, case=calls.transformer(dropout=0.0), training=True)
-    dropped = with_output(reference, x * (np.random.default_rng(1).random(x.shape) > 0.1) / 0.9)
-    assert [each.cause for each in changes(reference, dropped)] == ["dropout.rate"]
-    assert [each.cause for each in changes(dropped, reference)] == ["dropout.active"]
-
-
-@settings(max_examples=40)
-@given(rows=st.integers(2, 9), features=st.integers(4, 40), power=st.floats(-7.0, -1.0), scale=st.floats(0.1, 10.0))
-def test_any_epsilon_is_solved_for(rows: int, features: int, power: float, scale: float) -> None:
-    epsilon = 10.0**power
-    assume(abs(epsilon / 1e-5 - 1) > 0.1)
-    x, parameters = scale * normal(rows, features), {"weight": normal(features), "bias": normal(features, seed=1)}
-
-    def observed(epsilon: float) -> Call:
-        made = calls.standardised(x, (1,), epsilon) * parameters["weight"] + parameters["bias"]
-        return call("layer_norm", x, made, parameters)
-
-    (found,) = changes(observed(1e-5), observed(epsilon))
-    assert (found.cause, found.reference) == ("layer_norm.epsilon", 1e-5)
-    assert found.candidate == pytest.approx(epsilon, rel=1e-3)
-
-
-def agree(build: Callable[[int], Call]) -> None:
-    """No cause between calls of one convention: the same one rounded otherwise, and one of other data."""
-    one, other = build(0), build(1)
-    output = one.seen["output"].value
-    rounded = with_output(one, output + np.spacing(np.abs(output).max()) * np.sign(normal(*output.shape)))
-    for candidate in (rounded, other):
-        assert explain.compare(LAYERS[one.kind].formula, one, candidate).same
-
-
-@settings(max_examples=30)
-@given(rows=SIZES, inputs=SIZES, outputs=SIZES)
-def test_linear_layers_that_agree(rows: int, inputs: int, outputs: int) -> None:
-    weight = normal(outputs, inputs)
-    agree(lambda seed: call("linear", x := normal(rows, inputs, seed=seed), x @ weight.T, {"weight": weight}))
-
-
-@pytest.mark.slow
-@settings(max_examples=30)
-@given(
-    rows=SIZES, channels=st.integers(8, 12), size=st.integers(2, 5), epsilon=EPSILONS, momentum=st.floats(0.001, 0.999)
-)
-def test_batch_norms_that_agree(rows: int, channels: int, size: int, epsilon: float, momentum: float) -> None:
-    def build(seed: int) -> Call:
-        x, old = normal(rows, channels, size, size, seed=seed), np.ones(channels)
-        output = calls.standardised(x, (0, 2, 3), epsilon)
-        after = {
-            "running_mean": (1 - momentum) * old + momentum * x.mean((0, 2, 3)),
-            "running_var": (1 - momentum) * old + momentum * x.var((0, 2, 3), ddof=1),
-        }
-        return call("batch_norm", x, output, {}, after, buffers={"running_mean": old, "running_var": old})
-
-    agree(build)
-
-
-def test_a_batch_norm_may_be_called_with_images_of_several_sizes() -> None:
-    large, small, old = normal(4, 3, 6, 6), normal(4, 3, 2, 2), np.ones(3)
-
-    def observed(momentum: float) -> Call:
-        mean, variance = old, old
-        for x in (large, small):
-            mean = mean + momentum * (x.mean((0, 2, 3)) - mean)
-            variance = variance + momentum * (x.var((0, 2, 3), ddof=1) - variance)
-        after, buffers = ({"running_mean": m, "running_var": v} for m, v in ((mean, variance), (old, old)))
-        output = calls.standardised(large, (0, 2, 3))
-        return call("batch_norm", large, output, {}, after, buffers=buffers, calls=((large,), (small,)))
-
-    (found,) = changes(observed(0.1), observed(0.01))
-    assert (found.cause, found.reference, found.candidate) == ("batch_norm.momentum", 0.1, 0.01)
-
-
-@settings(max_examples=30)
-@given(size=st.integers(4, 9), kernel=st.integers(1, 4), stride=st.integers(1, 3), same=st.booleans())
-def test_convolutions_that_agree(size: int, kernel: int, stride: int, same: bool) -> None:
-    weight, bias = normal(3, 2, kernel, kernel), normal(3)
-    missing = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
-    before, after = (missing // 2, missing - missing // 2) if same else (kernel // 2, kernel // 2)
-
-    def build(seed: int) -> Call:
-        x = normal(2, 2, size, size, seed=seed)
-        output = calls.conv2d(x, weight, bias, stride, (before, after, before, after))
-        return call("conv2d", x, output, {"weight": weight, "bias": bias})
-
-    agree(build)
-
-
-@settings(max_examples=20)
-@given(queries=SIZES, keys=SIZES, samples=SIZES, heads=st.sampled_from([1, 2, 4]), size=st.integers(1, 4))
-def test_attentions_that_agree(queries: int, keys: int, samples: int, heads: int, size: int) -> None:
-    d = heads * size
-    parameters, case = calls.attention_parameters(d), calls.transformer(d, heads)
-
-    def build(seed: int) -> Call:
-        memory = normal(keys, samples, d, seed=seed)
-        inputs = (normal(queries, samples, d, seed=seed), memory, memory)
-        return call("attention", inputs, calls.attention(inputs, parameters, heads), parameters, case=case)
-
-    agree(build)
-
-
 def run_low(high: Call, output: Array) -> Call:
     """The float32 run beside a float64 one, with this output."""
     single = {name: value.astype(np.float32) for name, value in high.parameters.items()}
@@ -236,22 +119,6 @@ NORM = call("layer_norm", X, calls.standardised(X, (1,)))
 RELU = call("relu", X, np.maximum(X, 0))
 
 
-@pytest.mark.parametrize("to", ["bfloat16", "tf32"])
-def test_rounded_factors_are_named(to: str) -> None:
-    low = run_low(LINEAR, rounded(X, to) @ rounded(WEIGHT, to).T + BIAS)
-    found = at_run_precision(LAYERS["linear"].formula, LINEAR, low)
-    assert found and (found.cause, found.reference, found.candidate) == (f"precision.{to}", "float32", to)
-
-
-@pytest.mark.parametrize("to", ["bfloat16", "float16"])
-def test_rounded_results_are_named(to: str) -> None:
-    product = rounded(rounded(X, to) @ rounded(WEIGHT, to).T, to)
-    outputs = ((LINEAR, product + BIAS), (LINEAR, rounded(output_of(LINEAR), to)), (NORM, rounded(output_of(NORM), to)))
-    for high, output in outputs:
-        found = at_run_precision(LAYERS[high.kind].formula, high, run_low(high, output))
-        assert found and found.cause == f"precision.{to}"
-
-
 @pytest.mark.parametrize("to", ["bfloat16", "float16"])
 def test_rounded_heads_are_named(to: str) -> None:
     x, parameters = normal(5, 3, 8).astype(np.float32).astype(np.float64), calls.attention_parameters(8)
@@ -262,13 +129,6 @@ def test_rounded_heads_are_named(to: str) -> None:
     low = run_low(high, heads @ parameters["out_proj.weight"].T + parameters["out_proj.bias"])
     found = at_run_precision(LAYERS["attention"].formula, high, low)
     assert found and found.cause == f"precision.{to}"
-
-
-def test_another_convention_at_the_run_precision_is_named() -> None:
-    coarse = calls.standardised(X, (1,), epsilon=1e-3)
-    for high, output, cause in ((RELU, X, "relu.dropped"), (NORM, coarse, "layer_norm.epsilon")):
-        found = at_run_precision(LAYERS[high.kind].formula, high, run_low(high, output))
-        assert found and found.cause == cause
 
 
 def test_honest_rounding_and_noise_have_no_cause() -> None:
@@ -290,13 +150,6 @@ def of_a_pair(drawn: int) -> Call:
     )
     kept = random.keep(case.seed, random.mask_name(x.size), 0, 0, drawn, x.shape, 0.25)
     return call("dropout", x, x * kept / 0.75, case=case)
-
-
-def test_masks_of_a_pair_are_told_by_their_number() -> None:
-    (change,) = changes(of_a_pair(1), of_a_pair(2))
-    assert change.cause == "dropout.order"
-    assert (change.reference, change.candidate) == tuple(f"mask {n} of the step for 320 elements" for n in (2, 3))
-    assert changes(of_a_pair(1), of_a_pair(1)) == ()
 
 
 def test_a_mask_of_ones_own_in_a_pair_is_no_other_number() -> None:

@@ -7,17 +7,13 @@ import itertools
 from typing import Any
 
 import numpy as np
-import observations
 import pytest
 from calls import Example
-from data_examples import dealt, of_inputs, of_plan, of_samples, of_start, of_starts
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from loss_examples import chosen, norm, of_cross_entropies, of_gradients, of_losses, of_reductions
-from observations import Array, adam, blurred, case, normal, sgd
+from data_examples import of_inputs, of_samples, of_start, of_starts
+from loss_examples import of_cross_entropies, of_gradients, of_losses, of_reductions
+from observations import Array, blurred, normal
 from optimizer_examples import of_adam, of_optimizers, of_sgd
 
-from parity.config import weights
 from parity.diagnose import explain, gradients, initial_parameters, inputs, losses, optimizers, reductions, samples
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import NEEDED, Formula
@@ -124,83 +120,6 @@ def test_two_constants_at_once():
         ("adam.learning_rate", pytest.approx(0.0003)),
         ("adam.epsilon", pytest.approx(1e-7)),
     ]
-
-
-rates, parts = st.floats(1e-4, 0.1), st.floats(0.0, 0.99)
-
-
-@given(
-    rate=rates, momentum=parts, decay=st.sampled_from([0.0, 0.01, 0.3]), nesterov=st.booleans(), seed=st.integers(0, 99)
-)
-@settings(max_examples=30)
-def test_sgd_alike_has_no_cause(rate: float, momentum: float, decay: float, nesterov: bool, seed: int):
-    constants = {"momentum": momentum, "nesterov": nesterov and momentum > 0, "weight_decay": decay}
-    own = case(optimizer={"kind": "sgd", "learning_rate": rate, **constants})
-    rule = sgd(rate, momentum, decay, constants["nesterov"])
-    both = (observations.updates(own, rule, rate, seed=seed + i, size=2.0 ** (seed % 20 - 10)) for i in range(2))
-    assert explain.compare(optimizers.formula(own), *both).same
-
-
-@given(
-    rate=rates,
-    betas=st.tuples(parts, parts),
-    decay=st.sampled_from([0.0, 0.1]),
-    adamw=st.booleans(),
-    seed=st.integers(0, 99),
-)
-@settings(max_examples=30)
-def test_adam_alike_has_no_cause(rate: float, betas: tuple[float, float], decay: float, adamw: bool, seed: int):
-    beta1, beta2 = betas
-    constants = {"beta1": beta1, "beta2": beta2, "weight_decay": decay, "learning_rate": rate}
-    own = case(optimizer={"kind": "adamw" if adamw else "adam", **constants})
-    rule = adam(rate, beta1, beta2, decay=decay, decoupled=adamw)
-    both = (observations.updates(own, rule, rate, seed=seed + i, size=2.0 ** (seed % 20 - 10)) for i in range(2))
-    assert explain.compare(optimizers.formula(own), *both).same
-
-
-@given(st.integers(1, 20), st.integers(2, 6), st.sampled_from(["mean", "sum"]), st.floats(1e-3, 1e3))
-@settings(max_examples=30)
-def test_losses_alike_have_no_cause(batch: int, size: int, reduction: str, scale: float):
-    reduce = {"mean": np.mean, "sum": np.sum}[reduction]
-    outputs, target = scale * normal(2, batch, size), normal(batch, size)
-    ids = np.arange(batch) % size
-    for kind in ("mse", "cross_entropy"):
-        own = case("two_linear/single", loss={"kind": kind, "reduction": reduction})
-        both = []
-        for each in outputs:
-            logs = each - each.max(-1, keepdims=True)
-            logs = logs - np.log(np.exp(logs).sum(-1, keepdims=True))
-            value = reduce((each - target) ** 2) if kind == "mse" else reduce(-chosen(logs, ids))
-            both.append(observations.loss(own, each, target if kind == "mse" else ids, float(value)))
-        assert explain.compare(losses.FORMULAS[own.loss.kind], *both).same
-
-
-@given(st.integers(1, 4), st.sampled_from([None, 1e-3, 0.5, 100.0]), st.integers(0, 99))
-@settings(max_examples=30)
-def test_reductions_alike_have_no_cause(replicas: int, limit: float | None, seed: int):
-    own = case("two_linear/ddp", devices=max(replicas, 2), clip_norm=limit)
-    both = []
-    for number in (seed, seed + 100):
-        local = {name: tuple(normal(4, 3, seed=number + i) for i in range(replicas)) for name in "ab"}
-        whole = {name: sum(parts) for name, parts in local.items()}
-        scale = min(1.0, limit / (norm(*whole.values()) + 1e-6)) if limit else 1.0
-        both.append(observations.reduction(own, local, (4,) * replicas, whole["a"] * scale))
-    assert explain.compare(reductions.FORMULA, *both).same
-
-
-@pytest.mark.parametrize("name", ["simple_block/single", "residual_block/single"])
-def test_parameters_as_drawn_have_no_cause(name: str):
-    for parameter, drawn in weights.initial(case(name)).items():
-        both = [observations.start(case(name), parameter, drawn, drawn)] * 2
-        assert explain.compare(initial_parameters.FORMULA, *both).same
-
-
-@given(st.integers(0, 99), st.sampled_from(["single", "ddp", "data_parallel", "hybrid"]), st.integers(5, 300))
-@settings(max_examples=30)
-def test_samples_as_dealt_have_no_cause(seed: int, strategy: str, batch: int):
-    own = case(f"two_linear/{strategy}", devices=4, seed=seed, data={"batch": batch}, steps=4)
-    both = [of_plan(dealt(own), own)] * 2
-    assert explain.compare(samples.FORMULA, *both).same
 
 
 def test_what_was_drawn_and_noise_added_to_it_is_no_initialisation():

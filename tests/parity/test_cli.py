@@ -13,12 +13,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import msgspec
 import numpy as np
 import pytest
+from processes import Ended
 from synthetic import Seen, by_hand, record, small_case, whole
 
 from parity import cli
@@ -33,12 +34,6 @@ UNSET = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name not in UNSET}, "PYTHONPATH": str(ROOT)}
 LIMIT = 30.0  # seconds
 COLOUR = re.compile(r"\x1b\[[\d;]*3\d")
-
-
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 def program(name: str, *args: object) -> Ended:

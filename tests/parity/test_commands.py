@@ -6,21 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 from unittest import mock
 
 import pytest
+from processes import Ended
 from slow import WAIT
 
 from parity.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-
-
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 def process(*arguments: str) -> Ended:

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from parity.config import cases, devices, schema, strategies
+from parity.config import cases, devices, schema
 from parity.config.devices import Devices, obstacle
 from parity.core.errors import MissingError, UsageError
 from parity.runtime.resources import available, missing
@@ -33,39 +33,6 @@ def test_other_devices_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as error:
         devices.parse(text)
     assert f"--devices={text}: expected auto, cpu:N or gpu:N" in str(error.value)
-
-
-IN_ONE_PROCESS = ("single", "round_robin", "data_parallel", "branch_parallel")
-A_RANK_PER_DEVICE = ("ddp", "all_reduce", "send_recv", "pipeline", "hybrid", "tensor_parallel", "fsdp")
-
-
-@pytest.mark.parametrize("strategy", get_args(strategies.Name))
-def test_torch_runs_a_rank_per_device_where_its_strategy_is_one_of_processes(strategy: str) -> None:
-    chosen = case("transformer/single", strategy=strategy, devices=4)
-    assert (strategy in IN_ONE_PROCESS) != (strategy in A_RANK_PER_DEVICE)
-    assert chosen.distribution.processes("torch") == (4 if strategy in A_RANK_PER_DEVICE else 1)
-    assert chosen.distribution.processes("keras") == 1
-
-
-def test_keras_runs_a_process_per_worker_where_the_case_says_so() -> None:
-    chosen = case(strategy="ddp", devices=3, workers=True)
-    assert (chosen.distribution.processes("keras"), chosen.distribution.processes("torch")) == (3, 3)
-
-
-@pytest.mark.parametrize(
-    ("model", "count"),
-    [
-        (schema.LinearStack(), 6),
-        (schema.LinearStack(layers=1), 1),
-        (schema.SimpleBlock(), 3),
-        (schema.TwoLinear(), 2),
-        (schema.ResidualBlock(), 2),
-        (schema.Transformer(), 4),
-        (schema.Transformer(encoder_layers=1, decoder_layers=4), 5),
-    ],
-)
-def test_the_blocks_of_a_model(model: schema.Model, count: int) -> None:
-    assert model.blocks == count
 
 
 EVEN = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not {}"

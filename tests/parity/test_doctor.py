@@ -9,12 +9,12 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
 from unittest import mock
 
 import msgspec
 import pytest
 from doctor_evidence import finding
+from processes import Ended
 
 from parity import cli
 from parity.core.clock import Time
@@ -31,12 +31,6 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ["--torch=my_model:build", "--input=x=float32[8,16]"]
 READ = "loss is read as a Python number, once a step."
 FINDING = finding("warning", "sync.item", "train.py:7", READ, "total += loss.detach()")
-
-
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 def program(*args: str, found: list[Finding] | Exception | None = None) -> Ended:
@@ -152,17 +146,6 @@ def test_beside_the_times_of_a_gpu_stand_those_of_the_cpu(monkeypatch):
     monkeypatch.setattr(examine, "_examine", examined)
     _, (seen,) = examine.examine(ExaminedProgram("torch", "", DoctorJob(virtual=False)), 60.0)
     assert [time.device for time in seen.times] == ["NVIDIA H200", "CPU"]
-
-
-@pytest.mark.parametrize(("flag", "asked"), [([], False), (["--devices=cpu:2"], True), (["--devices=gpu:1"], True)])
-def test_devices_that_nobody_asked_for_are_known_as_such(flag, asked, monkeypatch):
-    monkeypatch.setattr("parity.runtime.resources.shutil.which", lambda tool: None)  # as where there is no GPU
-    with mock.patch.object(command, "examine", return_value=([], [])) as examined:
-        command.main([*PROGRAM, *flag, "--quiet"])
-    ((patient, _),) = [call.args for call in examined.call_args_list]
-    assert patient.job.asked == asked
-    assert patient.job.virtual
-    assert Path(patient.job.folder) == Path()
 
 
 @pytest.mark.parametrize(("shape", "told"), [([5, 4], True), ([8, 4], False)])

@@ -12,11 +12,10 @@ import pytest
 from doctor_device_rows import DEVICE_ROWS
 from doctor_evidence import Row, copied, evidence, place, source, step, tensor
 from doctor_training_rows import TRAINING_ROWS
-from doctor_value_rows import VALUE_ROWS, looked_up
+from doctor_value_rows import VALUE_ROWS
 
 from parity.doctor import rules
 from parity.doctor.evidence import Evidence
-from parity.doctor.rules import words
 
 LISTS = ("copies", "losses", "broadcasts", "cuts", "soft")
 COUNTED = [
@@ -75,28 +74,6 @@ def test_each_of_them_is_tested() -> None:
     assert {row[1] for row in ROWS} == set(COUNTED)
 
 
-def test_a_cut_in_a_loop() -> None:
-    rows = [row for row in VALUE_ROWS if row[1] == "learning.no_gradient" and any(s.cuts for s in row[0].steps)]
-    assert rows
-    for row in rows:
-        assert message(looped(row[0], entries), row[1]).endswith(" This happens 3 times a step.")
-        assert "This happens" not in message(row[0], row[1])
-
-
-def test_a_lookup_in_a_loop() -> None:
-    seen = looked_up("float32", ends=False)
-    calls = [call for call in seen.steps[0].calls if call.module == "table"]
-    seen.steps[0].calls.extend(calls * 2)
-    assert message(seen, "type.float_ids").endswith(" This happens 3 times a step.")
-
-
-def test_ops_on_several_devices_that_are_not_there_are_one_finding() -> None:
-    (row,) = [row for row in DEVICE_ROWS if row[1] == "placement.soft" and row[0].steps[0].soft[0].asked == "GPU:4"]
-    (soft,) = row[0].steps[0].soft
-    row[0].steps[0].soft.append(msgspec.structs.replace(soft, asked="GPU:5"))
-    assert "4 ops of this line (MatMul first) ran on GPU:0 and not on GPU:4 and GPU:5" in message(row[0], row[1])
-
-
 def test_reads_of_several_devices_at_one_line_are_one_finding() -> None:
     reads = [
         copied("item", tensor([], device, origin=f"output of {name}"), "cpu", place("", "train.py:9"), count=2)
@@ -115,10 +92,3 @@ def test_two_inputs_at_one_line_are_both_told() -> None:
     said = message(evidence(steps=[step(copies=copies)]), "input.copied_again")
     assert "The input src is copied to cuda:0 twice a step" in said
     assert "The input mask is copied to cuda:0 twice a step" in said
-
-
-def test_words_for_how_often() -> None:
-    assert [words.often(number) for number in (1, 2, 7)] == ["once a step", "twice a step", "7 times a step"]
-    assert [words.repeated(number) for number in (1, 2, 7)] == [
-        "", " This happens twice a step.", " This happens 7 times a step."
-    ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 from doctor_evidence import evidence, step
 
 from parity.doctor import rules
@@ -59,102 +58,12 @@ def one(ranks: list[Evidence], *calls: Collective) -> tuple[str, str, str, str]:
     return found.id, found.severity, found.where, found.source
 
 
-def test_gradients_that_differ_are_named_at_the_update():
-    assert one(pair(gradient=-1.0)) == ("replicas.parted", "warning", "encoder", "train.py:9")
-    assert "gradients that this line applies differ" in told(pair(gradient=-1.0))[0].message
-
-
-def test_the_fix_names_the_parameters_that_parted():
-    assert (
-        told(norms(weight=1.0))[0].fix == "for p in [model.encoder.bias]: dist.all_reduce(p.grad)  # before this line"
-    )
-    whole = pair(gradient=-1.0)
-    for each in whole:
-        each.weights = [weight for weight in each.weights if weight.name == WEIGHT]
-    assert told(whole)[0].fix.startswith("for p in model.parameters(): dist.all_reduce(p.grad)")
-
-
-def test_under_ddp_no_call_of_the_program_is_needed():
-    ranks = pair(gradient=-1.0, distributed="ddp")
-    (found,) = rules.findings(ranks, [[], []])
-    assert (found.severity, found.source) == ("error", "train.py:9")
-    assert "DistributedDataParallel has not averaged" in found.message
-
-
-def test_a_write_into_the_same_gradients_is_named():
-    ranks = pair(gradient=0.2)
-    ranks[0].steps[0].comparable.changes.insert(0, written(WEIGHT, 1.0, 1.0))
-    ranks[1].steps[0].comparable.changes.insert(0, written(WEIGHT, 1.0, 0.2))
-    assert one(ranks)[1:] == ("error", "encoder", "train.py:8")
-
-
-def test_a_write_of_one_rank_alone_is_named():
-    ranks = pair(gradient=0.0)
-    ranks[1].steps[0].comparable.changes.insert(0, written(WEIGHT, 1.0, 0.0))
-    assert one(ranks)[1:] == ("error", "encoder", "train.py:8")
-
-
-def test_an_update_that_differs_is_named():
-    assert one(pair()) == ("replicas.parted", "error", "encoder", "train.py:9")
-    assert "though the gradients are the same" in told(pair())[0].message
-
-
-def test_a_change_without_an_update_is_told():
-    ranks = pair()
-    for each in ranks:
-        each.steps[0].comparable.changes.clear()
-    assert "no optimizer has changed them" in told(ranks)[0].message
-
-
 def test_the_same_gradients_for_other_values_are_told():
     assert one(pair(second=0.2, start=0.3))[:3] == ("replicas.start", "error", "encoder")
 
 
-def test_shards_have_values_and_gradients_of_their_own():
-    assert told(pair(second=0.2, start=0.3, gradient=2.0)) == []
-
-
-def test_what_stays_the_same_is_no_finding():
-    assert told(pair(second=0.4)) == []
-
-
-def test_rounding_is_no_finding():
-    assert told(pair(second=0.4 + 1e-8)) == []
-    assert told(pair(second=0.4 + 1e-3)) != []
-
-
-def test_numbers_that_explode_on_all_ranks_are_no_finding():
-    for second in (float("nan"), float("inf")):
-        ranks = pair(second=second)
-        ranks[0].steps[1].comparable.used[WEIGHT].mark = second
-        assert told(ranks) == []
-
-
-def test_ranks_are_compared_within_the_groups_that_communicate():
-    ranks = [each for _ in range(2) for each in pair(gradient=-1.0)]
-    for number, each in enumerate(ranks):
-        each.rank, each.ranks = number, 4
-    across, within = (
-        [msgspec.structs.replace(REDUCED, group=group) for group in groups]
-        for groups in ([[0, 2], [1, 3]], [[0, 1], [2, 3]])
-    )
-    assert told(ranks, *across) == []
-    assert "the same on ranks 0, 1 in the first step" in told(ranks, *within)[0].message
-    assert len(told(ranks, *within)) == 1
-
-
 def test_stages_of_a_pipeline_are_not_compared():
     assert told(pair(), REDUCED, SENT) == []
-
-
-def test_ranks_that_do_not_communicate_are_not_compared():
-    assert rules.findings(pair(), [[], []]) == []
-
-
-def test_a_step_that_failed_is_not_compared():
-    ranks = pair()
-    ranks[1].steps.pop()
-    assert told(ranks) == []
 
 
 def norms(weight: float, gradient: float = 2.0) -> list[Evidence]:
@@ -171,24 +80,8 @@ def norms(weight: float, gradient: float = 2.0) -> list[Evidence]:
     return ranks
 
 
-def test_zeros_are_no_replicas_beside_a_shard():
-    assert told(norms(weight=2.0)) == []
-
-
-def test_zeros_are_replicas_beside_a_replica():
-    assert one(norms(weight=1.0))[2:] == ("encoder", "train.py:9")
-    assert told(norms(weight=1.0))[0].message.startswith("encoder.bias was")
-
-
 def test_zeros_with_the_same_gradient_are_replicas():
     assert one(norms(weight=2.0, gradient=1.0))[2:] == ("encoder", "train.py:9")
-
-
-def test_constants_alone_say_nothing():
-    ranks = pair(gradient=-1.0)
-    for each in ranks:
-        each.steps[0].comparable.used[WEIGHT].constant = True
-    assert told(ranks) == []
 
 
 def sharded_optimizer(value: float) -> list[Evidence]:
@@ -202,15 +95,3 @@ def sharded_optimizer(value: float) -> list[Evidence]:
                 shared = ("decoder.weight", "decoder.bias", BIAS)
                 used.update({name: numbers(0.5) for name in shared})
     return ranks
-
-
-def test_another_rank_may_make_the_update():
-    found = rules.findings(sharded_optimizer(0.5), [[REDUCED]] * 2)
-    assert "learning.no_optimizer" not in [each.id for each in found]
-    alone = rules.findings(sharded_optimizer(0.5)[:1], [[REDUCED]])
-    assert "learning.no_optimizer" in [each.id for each in alone]
-
-
-def test_another_rank_s_own_part_of_that_name_is_no_such_update():
-    found = rules.findings(sharded_optimizer(0.3), [[REDUCED]] * 2)
-    assert "learning.no_optimizer" in [each.id for each in found]

@@ -70,23 +70,6 @@ def test_the_look_at_80_columns() -> None:
     assert shown([INPUT, HANGS], virtual(times=[TIME])) == GOLDEN
 
 
-def test_nothing_found() -> None:
-    assert shown([], virtual()) == "torch, 2 steps observed on cuda:0, cuda:1: CPU (virtual)\nno findings\n"
-
-
-def test_ranks_share_a_headline_and_have_their_own_times() -> None:
-    ranks = [virtual(ranks=2, rank=rank, times=[Time(device="cpu", steps=5, step=2e-5)]) for rank in range(2)]
-    text = shown([], *ranks)
-    assert text.count("torch, 2 ranks, 2 steps observed on") == 1
-    assert "torch rank 1: step 20 µs on cpu, median of 5\n" in text
-
-
-def test_both_sides_and_a_profile() -> None:
-    text = shown([], virtual(profile="out/trace.json"), evidence("keras", steps=[]))
-    assert "torch: profile: out/trace.json\n" in text
-    assert "keras, 0 steps observed on GPU:0\n" in text
-
-
 def test_the_document_is_json_with_all_fields() -> None:
     document = json.loads(msgspec.json.encode(report.document([INPUT], [virtual(times=[TIME], profile="p")])))
     assert list(document) == ["schema", "findings", "times", "environment"]

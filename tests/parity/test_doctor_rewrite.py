@@ -77,14 +77,3 @@ def test_the_line_is_changed_where_it_ran(
 def test_what_is_longer_than_a_line_is_left_alone(tmp_path: Path) -> None:
     assert rewrite.code(spots(tmp_path)[3], Expression.unwrapped) is None
     assert rewrite.statement(spots(tmp_path)[3]) is None
-
-
-def test_the_statement_of_a_line(tmp_path: Path) -> None:
-    statement = rewrite.statement(spots(tmp_path)[0])
-    assert statement is not None and statement.text() == "a = x.half()"
-
-
-def test_without_a_source_nothing_is_said() -> None:
-    frame: Any = eval("__import__('sys')._getframe()")
-    assert rewrite.expression(rewrite.spot(frame)) is None
-    assert rewrite.expression(None) is None

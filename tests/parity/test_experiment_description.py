@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from causes_made import changed, made
 from msgspec.structs import replace
 
@@ -61,20 +60,3 @@ def test_only_unknown_causes_get_a_description() -> None:
     told = with_descriptions([unknown, known], {"act": Description("words")})
     assert told == [made("unknown", "act", evidence="words"), known]
     assert with_descriptions([unknown], {"act": Description("")}) == with_descriptions([unknown], {}) == [unknown]
-
-
-@pytest.mark.parametrize(("error", "side"), [(1e-8, "keras"), (1e-3, "")])
-def test_an_op_that_computes_in_float32_is_the_cause_if_that_is_all(error: float, side: str, tmp_path: Path) -> None:
-    """Nothing but rounding: a larger difference is no rounding."""
-    recorders = Recorder(id, np.array), Recorder(id, np.array)
-    outputs = X**2, (X**2 * (1 + error)).astype(np.float32).astype(np.float64)
-    for recorder, name, folder, y in zip(recorders, ("mul", "Resize"), ("torch", "keras"), outputs, strict=True):
-        recorder.add(name, "model.py:7", [recorder.number(X)], [y])
-        ops.write(recorder.recording([y]), tmp_path / folder)
-    told = description(tmp_path / "torch", tmp_path / "keras", ())
-    assert told.rounds == side and "keras's computes in float32" in told.words
-    unknown = made("unknown", "up", torch=None, keras=None, evidence="?")
-    (cause,) = with_descriptions([unknown], {"up": told})
-    assert (cause.id, cause.torch, cause.keras) == (
-        ("op.precision", "float64", "float32") if side else ("unknown", None, None)
-    )

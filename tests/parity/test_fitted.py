@@ -43,20 +43,11 @@ def test_other_weights_or_outputs_are_a_difference(fitted, cause, place):
     assert (result.first_divergence.kind, result.first_divergence.name) == place
 
 
-def test_a_divergence_of_the_steps_stays_first():
-    result = judged(Fitted(state=[], weight="dense/kernel", apart=0.5), "diverged")
-    assert result.first_divergence is None and [each.id for each in result.causes] == ["fit.graph"]
-
-
 @pytest.mark.parametrize("verdict", ["match", "subprecision"])
 def test_a_fit_that_fails_leaves_nothing_to_match(verdict):
     result = judged(Fitted(state=["count"], error="fit fails: ValueError"), verdict)
     assert result.verdict == "inconclusive" and "keras_step" in result.reason
     assert result.not_compared == ["keras's steps change count in Python, and fit fails: fit fails: ValueError"]
-
-
-def test_a_difference_stays_one_where_fit_fails():
-    assert judged(Fitted(state=[], error="fit fails: ValueError"), "diverged").verdict == "diverged"
 
 
 def test_an_own_fit_that_trains_otherwise_decides_nothing():

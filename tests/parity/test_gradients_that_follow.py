@@ -35,13 +35,6 @@ def test_a_missing_gradient_is_not_told_behind_a_named_difference_of_the_forward
     assert left == ([MISSING, other] if is_told else [other])
 
 
-@pytest.mark.parametrize(("rate", "is_told"), [(None, False), (0.1, True)])
-def test_masks_of_other_numbers_are_not_told_behind_a_dropout_that_is_left_out(rate: float | None, is_told: bool):
-    dropout = Cause(id="dropout.rate", where="encoder", torch=0.2, keras=rate)
-    order = cause("dropout.order", "encoder.attention")
-    assert without_followers([order, dropout], UNEQUAL, []) == [*([order] if is_told else []), dropout]
-
-
 def test_a_missing_gradient_is_told_behind_an_accepted_difference():
     accepted = cause("attention.mask", "encoder.attention")
     both = [MISSING, accepted]

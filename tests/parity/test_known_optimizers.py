@@ -8,7 +8,7 @@ import observations
 import pytest
 from observations import Array, case
 
-from parity.diagnose import explain, optimizer_steps, optimizers
+from parity.diagnose import optimizer_steps, optimizers
 from parity.diagnose.updates import Updates
 
 STEPS = 5
@@ -25,7 +25,6 @@ USUAL = {
     "epsilon_placement": "outside the root",
     "weight_decay": 0.0,
 }
-FALLING = {"rates": tuple(0.01 * 0.5**t for t in range(STEPS + 1))}
 OTHER = {
     "rmsprop.rho": ("rho", 0.99),
     "rmsprop.momentum": ("momentum", 0.25),
@@ -79,42 +78,7 @@ def test_a_setting_that_differs_is_named(cause: str):
         assert causes(trained(), theirs) == [(cause, USUAL[name], value)]
 
 
-def test_the_form_of_the_momentum_is_named_under_a_schedule_alone():
-    inside = {"momentum_form": "rate inside"}
-    assert causes(trained(), trained(**inside)) == []
-    assert causes(trained(**FALLING), trained(**FALLING, **inside)) == [
-        ("sgd.momentum_form", "rate outside", "rate inside")
-    ]
-
-
-def test_another_kind_is_named_by_itself():
-    sgd = observations.updates(CASE, observations.sgd(0.01, 0.5), 0.01)
-    theirs = sgd._replace(settings={**USUAL, "kind": "sgd"})
-    assert causes(trained(), theirs) == [("optimizer.kind", "rmsprop", "sgd")]
-
-
-def test_a_derived_class_may_do_what_the_reference_does_whatever_it_states():
-    theirs = trained(rho=0.95)
-    stated = theirs.settings | {"epsilon_placement": "inside the root", "momentum_form": "rate inside"}
-    assert causes(trained(), theirs._replace(settings=stated)) == [("rmsprop.rho", 0.9, 0.95)]
-
-
-def test_settings_that_do_not_explain_the_updates_tell_nothing():
-    """As where a step of the user's own does more than its optimizer."""
-    theirs = trained(rho=0.99)
-    wrong = theirs._replace(settings={**theirs.settings, "rho": 0.95})
-    assert optimizer_steps.explained_by_settings(FORMULA, trained(), wrong) is None
-    assert optimizer_steps.explained_by_settings(FORMULA, trained(), theirs._replace(settings=None)) is None
-
-
 def test_every_cause_of_the_formula_is_tried():
     tried = set(OTHER) | {"sgd.momentum_form", "optimizer.kind"}
     shared = {trait.cause for trait in optimizers.SHARED}
     assert {trait.cause for trait in FORMULA.traits} - shared - tried == set()
-
-
-def test_settings_of_another_version_cost_no_verdict():
-    """Traces may have been recorded by a program that names settings otherwise."""
-    theirs = trained()._replace(settings={**USUAL, "unheard_of": 1.0})
-    answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(FORMULA, trained(), theirs))
-    assert isinstance(answer.error, TypeError) and not answer.known

@@ -9,31 +9,13 @@ from msgspec.structs import replace
 from synthetic import small_case
 
 from parity.diagnose.entries import layout_causes
-from parity.layout.compare import compare_layouts, differences
-from parity.layout.declared import DECLARED, Sides
+from parity.layout.compare import differences
+from parity.layout.declared import DECLARED
 from parity.results import LayoutCheck
-from parity.trace.layout import Held, Layout, merge, shards, total
-from parity.trace.mapping import Mapping
+from parity.trace.layout import Held, Layout, merge, shards
 from parity.verdict.traces import compare
 
 # One layout
-
-
-def test_transfers_of_one_kind_and_way_are_added_up_in_order() -> None:
-    seen = [
-        copied("gradient", 1, 0, 8),
-        copied("activation", 0, 1, 4),
-        copied("gradient", 0, 1, 1),
-        copied("activation", 0, 1, 6),
-        copied("activation", 0, 2, 5),
-    ]
-    assert total(seen) == [
-        copied("activation", 0, 1, 10),
-        copied("activation", 0, 2, 5),
-        copied("gradient", 0, 1, 1),
-        copied("gradient", 1, 0, 8),
-    ]
-    assert total([]) == []
 
 
 def test_the_parts_of_the_ranks_make_one_layout() -> None:
@@ -101,12 +83,6 @@ def test_the_stages_of_a_replica_give_a_part_each_into_collectives(
 def test_one_process_that_holds_every_stage_has_seen_all(replicas: int) -> None:
     one = Layout(devices=["CPU"] * 4, parameters={"w": [0, 2]}, collectives={"all_reduce": 8}, replicas=replicas)
     assert merge([one], staged=True) == merge([one]) == one
-
-
-@pytest.mark.parametrize("staged", [False, True])
-def test_what_a_device_gives_to_itself_is_no_collective(staged: bool) -> None:
-    one = Layout(devices=["CPU"], parameters={"w": [0]}, collectives={"all_reduce": 8, "broadcast": 2})
-    assert merge([one], staged) == replace(one, collectives={})
 
 
 def test_what_no_device_holds_whole_is_a_shard() -> None:
@@ -197,35 +173,6 @@ def test_all_differences_are_named() -> None:
     ]  # fmt: skip
 
 
-def test_a_module_without_parameters_must_not_be_seen_by_both() -> None:
-    """A compiled graph may have no op of it; where both saw it, both must have seen it in one place."""
-    here, there = moved(compute={"dropout": [1]}), moved(compute={"dropout": [0]})
-    assert differences(SIDES, small_case(), here, WHOLE) == differences(SIDES, small_case(), WHOLE, here) == []
-    assert differences(SIDES, small_case(), here, there) == ["compute: dropout: torch on 1, keras on 0"]
-
-
-def test_a_container_is_where_its_modules_are() -> None:
-    names = {"block": [0, 1], "block.linear": [0], "linear1": None, "linear2": None}
-    parameters = {"block.linear.weight": [0], "linear1.weight": None, "linear2.weight": None}
-    here = moved(compute=names, parameters=parameters)
-    for there in ({"block.linear": [0]}, {"block": [0], "block.linear": [0]}):
-        assert differences(SIDES, small_case(), here, replace(here, compute=there)) == []
-    assert differences(SIDES, small_case(), here, replace(here, compute={"block": [0, 1]})) == [
-        "compute: block.linear: torch on 0, keras nowhere"
-    ]
-
-
-@pytest.mark.parametrize("aspect", ["compute", "backward"])
-def test_a_module_with_parameters_that_no_side_saw_is_named(aspect: str) -> None:
-    """Two sides that saw nothing agree in nothing."""
-    unseen = moved(**{aspect: {"linear2": None}})
-    spread, alone = small_case(strategy="round_robin"), small_case()
-    assert differences(SIDES, spread, unseen, unseen) == [f"{aspect}: linear2: not observed on either side"]
-    assert differences(SIDES, alone, unseen, unseen) == []  # where all is on one device anyway
-    assert differences(SIDES, spread, unseen, WHOLE) == [f"{aspect}: linear2: torch nowhere, keras on 1"]
-    assert differences(SIDES, spread, WHOLE, unseen) == [f"{aspect}: linear2: torch on 1, keras nowhere"]
-
-
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
@@ -254,23 +201,6 @@ def test_what_no_side_saw_fails_the_case(tmp_path: Path) -> None:
     assert check(tmp_path, unseen, unseen).verdict == "match"  # on a single device
 
 
-def test_differences_are_told_as_they_were_seen() -> None:
-    """Compared is what is left of the layouts without what is declared."""
-    case = small_case(strategy="round_robin")
-    here = moved(parameters={"linear1.weight": [0, 1]}, compute={"linear1": [0, 1]})
-    there = moved(parameters={"linear1.weight": [1]}, compute={"linear1": [1]})
-    assert differences(SIDES, case, WHOLE, WHOLE, Sides(here, there)) == []
-    changed = moved(parameters={"linear1.weight": [1]}, compute={"linear2": [0]})
-    assert differences(SIDES, case, WHOLE, changed, Sides(here, there)) == [
-        "parameters: linear1.weight: torch on 0, 1, keras on 1",
-        "compute: linear2: torch on 1, keras on 1",
-    ]
-
-
-def test_the_names_of_the_devices_are_shown_and_not_compared() -> None:
-    assert differences(SIDES, small_case(), WHOLE, moved(devices=["CPU (logical)"] * 2)) == []
-
-
 # Whole traces
 
 
@@ -289,14 +219,6 @@ def test_another_layout_fails_the_case(tmp_path: Path) -> None:
     assert found.differences == ["compute: linear2: torch on 1, keras on 0", "replicas: torch 1, keras 2"]
     assert more.reason == found.differences[0]  # the others are in the check
     assert (right.verdict, right.checks["layout"].verdict) == ("match", "match")
-
-
-@pytest.mark.parametrize(("ignored", "verdict"), [(["unused.weight"], "match"), ([], "diverged")])
-def test_a_weight_that_is_ignored_need_not_be_anywhere(ignored: list[str], verdict: str, tmp_path: Path) -> None:
-    held = moved(parameters={"unused.weight": [0]}, optimizer_state={"unused.weight.momentum": [0]})
-    torch, keras = (trace(tmp_path / name, name, layout) for name, layout in zip(SIDES, (held, WHOLE), strict=True))
-    keras.manifest = replace(keras.manifest, mapping=Mapping(entries=[], ignored=ignored))
-    assert compare_layouts(SIDES, torch, keras).verdict == verdict
 
 
 def test_every_declaration_has_a_reason_and_a_source() -> None:

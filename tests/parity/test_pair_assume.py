@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pair_halves import Array, Half, normal
 
-from parity.pairs.weights.assume import MOST_RUNS, assume
+from parity.pairs.weights.assume import assume
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import resolve
@@ -57,17 +57,6 @@ class Models:
         return told.mapping
 
 
-SAID = "one, two of torch were taken to be a, b of keras (by order of execution); the other way round {}"
-
-
-@pytest.mark.parametrize("even", [False, True])
-def test_the_other_way_is_tried(even: bool) -> None:
-    models = Models([""], even)
-    mapping = models.assumed([ambiguity()], [])
-    assert mapping.assumptions == [SAID.format("matches too" if even else "differs")]
-    assert models.runs == 3 and not mapping.contradicted
-
-
 @pytest.mark.parametrize("counted", [False, True])
 def test_against_the_order(counted: bool) -> None:
     """What the models return decides; only where both sides created what nobody names in another order is it told."""
@@ -77,28 +66,9 @@ def test_against_the_order(counted: bool) -> None:
     assert mapping.contradicted == ([said] if counted else [])
 
 
-def test_layers_alike_are_exchanged_together() -> None:
-    blocks = [f"b{number}_" for number in range(9)]
-    models = Models(blocks, False)
-    (said,) = models.assumed([ambiguity(block) for block in blocks], []).assumptions
-    assert ", and 8 alike (" in said and models.runs == 3
-
-
-def test_no_more_runs_than_allowed() -> None:
-    blocks = [f"{letter}_" for letter in "abcdefghij"]
-    models = Models(blocks, False)
-    said = models.assumed([ambiguity(block) for block in blocks], []).assumptions
-    assert [sentence.endswith("the other way round differs") for sentence in said] == [True] * MOST_RUNS + [False] * 4
-
-
 def test_names_decide_and_an_exchange_is_named() -> None:
     models = Models([""], False, exchanged=True)
     mapping = models.assumed([], [ambiguity()])
     assert mapping.exchanged == {"one": "one, two of torch were taken to be b, a of keras"}
     assert [entry.keras for entry in mapping.entries] == [["a/w"], ["b/w"]]  # names decide all the same
     assert Models([""], False).assumed([], [ambiguity()]).exchanged == {}
-
-
-def test_without_a_doubt_nothing_runs_again() -> None:
-    models = Models([""], False)
-    assert models.assumed([], [ambiguity()]).assumptions == [] and models.runs == 1

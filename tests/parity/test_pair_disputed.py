@@ -14,17 +14,16 @@ from parity.pairs.causes.pair_causes import name_pair_causes
 from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built
 from parity.pairs.untrained.disputed import KEPT, LOADED, Disputed, Found
-from parity.pairs.untrained.random_tables import DISTRIBUTION, Draw, Draws, RandomTable, Sides
+from parity.pairs.untrained.random_tables import DISTRIBUTION, Draw, Draws, Sides
 from parity.pairs.weights.propose import Proposal, propose
 from parity.pairs.weights.runs import Resolved, Values
 from parity.results import CaseResult, Cause, Verdict
-from parity.runtime.survey import Frame, Made, Module, Rehearsal, Seen, Survey, Weight
+from parity.runtime.survey import Frame, Made, Module, Seen, Survey, Weight
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Entry, Mapping, Unlike
 
 ANGLES = np.arange(64.0)[:, None] / 10000 ** (np.arange(8) / 8)
 TABLE, OTHER = np.sin(ANGLES), np.sin(ANGLES * 1.001)
-ROUNDED = np.sin(ANGLES.astype(np.float32))
 ENTRY = Entry(torch=["t"], keras=["k"])
 
 
@@ -41,70 +40,6 @@ def survey(side: str, *weights: Weight, **more: Any) -> Survey:
     modules = [Module(path=path, kind="Net") for path in dict.fromkeys(one.module for one in weights)]
     outputs = [Seen(key="(model)", module="", shape=(4,))]
     return Survey(side=side, modules=modules, weights=list(weights), called=[], outputs=outputs, **more)
-
-
-@pytest.mark.parametrize(
-    ("torch", "keras", "is_same"),
-    [
-        (TABLE, TABLE, True),
-        (TABLE, TABLE.astype(np.float32), True),
-        (TABLE, TABLE + 1e-6 * np.eye(64, 8), False),
-        (TABLE, OTHER, False),
-        (np.array(0.07), np.array(0.7), False),
-        (np.arange(9), np.arange(9), True),
-        (np.arange(9)[::-1], np.arange(9), False),
-        (np.array([True, False]), np.array([1.0, 0.0]), True),
-        (np.array([-np.inf, 0.0]), np.array([-np.inf, 0.0]), True),
-        (np.array([-np.inf, 0.0]), np.array([-1e9, 0.0]), False),
-        (np.array([np.finfo(np.float64).min, 0.0]), np.array([np.finfo(np.float32).min, 0.0]), True),
-        (np.array([-1e9, 5.0]), np.array([-1e9, 5.001]), False),
-    ],
-)
-def test_values_are_the_same_to_float32s_rounding_of_each_element(torch: Array, keras: Array, is_same: bool) -> None:
-    assert (built(torch, keras).unlike(ENTRY) is None) == is_same
-
-
-def test_what_the_run_precision_loses_in_the_same_table_is_rounding() -> None:
-    assert built(TABLE, ROUNDED).unlike(ENTRY) is not None
-    assert built(TABLE, ROUNDED, rounded=ROUNDED).unlike(ENTRY) is None
-    assert built(TABLE, OTHER, rounded=ROUNDED).unlike(ENTRY) is not None
-
-
-def test_what_is_drawn_anew_at_each_precision_is_not_rounding() -> None:
-    drawn = np.random.default_rng(0).random((2, 64, 8))
-    assert built(drawn[0], TABLE, rounded=drawn[1]).unlike(ENTRY) is not None
-
-
-def test_the_difference_is_told_where_it_is_largest() -> None:
-    how = built(np.array([1.0, 2.0, 3.0]), np.array([1.0, 5.0, 3.0])).unlike(ENTRY)
-    assert how is not None
-    assert (how.torch, how.keras) == ("min 1, max 3, at [1] 2", "min 1, max 5, at [1] 5")
-    assert how.said == (
-        "t of torch (min 1, max 3, at [1] 2) and k of keras (min 1, max 5, at [1] 5) differ as their builders make "
-        "them, by up to 3"
-    )
-
-
-def test_values_stand_as_the_mapping_moves_them() -> None:
-    moved_axes = Entry(torch=["t"], keras=["k"], rearrange="a b -> b a")
-    assert built(TABLE, TABLE.T).unlike(moved_axes) is None
-    assert built(TABLE, OTHER.T).unlike(moved_axes) is not None
-
-
-def test_what_is_random_is_left_out() -> None:
-    random = np.zeros(TABLE.shape, bool)
-    random[0] = True
-    keras = np.where(random, 3.0, TABLE)
-    assert built(TABLE, keras).unlike(ENTRY) and not built(TABLE, keras).unlike(ENTRY, [random])
-    keras[2, 3] += 1
-    assert "at [19]" in built(TABLE, keras).unlike(ENTRY, [random]).torch
-    (mask,) = built(TABLE, keras).differing(ENTRY, [random])
-    assert np.argwhere(mask).tolist() == [[2, 3]]
-
-
-def test_a_mask_that_is_drawn_is_not_rounding() -> None:
-    mask = np.where(np.random.default_rng(0).random((3, 64)) < 0.5, -np.inf, 0.0)
-    assert built(mask[0], mask[1], rounded=mask[2]).unlike(ENTRY) is not None
 
 
 # What is disputed. Every row: torch's weight, Keras's, the values of Keras, what of it is drawn, what follows.
@@ -199,53 +134,6 @@ def test_a_table_that_is_random_in_part(
     assert [each.partial is not None for each in found.disputed] == [is_partial] * bool(cause)
 
 
-def test_torchs_values_are_loaded_where_both_are_random_or_equal() -> None:
-    keras = TABLE.copy()
-    keras[0], keras[5, 2] = 7, 8
-    draws = drawing(TABLE, keras, t0=1, k0=1)(31, [])
-    partial = RandomTable(ENTRY, draws).partial(built(TABLE, keras))
-    assert partial.runs == {"k": [(0, 42), (43, 512)]}
-
-
-@pytest.mark.parametrize(("calls", "is_compared"), [(True, True), (False, False)])
-def test_of_frozen_layers_those_are_compared_that_the_users_own_code_fills(calls: bool, is_compared: bool) -> None:
-    there = survey("keras", CHOSEN)
-    made = BY_THE_USER if calls else replace(BY_THE_USER, calls=[])
-    there = replace(there, modules=[replace(each, made=made) for each in there.modules])
-    draw = drawing(TABLE, OTHER, **everywhere({"t"}), **{f"k{row}": 3.0 for row in range(64)})
-    found = disputed.find(Mapping(entries=[ENTRY]), Sides(survey("torch", FROZEN), there), built(TABLE, OTHER), draw)
-    assert [each.unlike.cause for each in found.disputed] == [DISTRIBUTION] * is_compared
-    assert [sentence.endswith("and not compared") for sentence in found.assumptions] == [True] * (not is_compared)
-
-
-def test_a_layer_that_draws_anything_has_initial_values() -> None:
-    kernel, bias = weight("layer/kernel", "keras"), weight("layer/bias", "keras", chosen=True)
-    sides = Sides(survey("torch", FROZEN), survey("keras", kernel, bias))
-    entry, values = Entry(torch=["t"], keras=["layer/bias"]), Built({"t": TABLE}, {"t": TABLE}, {"layer/bias": OTHER})
-    for moved in (0, 1):
-        builds = [{"layer/bias": OTHER, "layer/kernel": OTHER + number * moved} for number in range(3)]
-        found = disputed.find(
-            Mapping(entries=[entry]), sides, values, lambda *_, builds=builds: Draws([{"t": TABLE}] * 3, builds)
-        )
-        assert bool(found.disputed) == (not moved)
-
-
-def test_what_training_changes_is_loaded_and_told() -> None:
-    sides = Sides(survey("torch", BUFFER, rehearsal=Rehearsal(changing=["t"])), survey("keras", MADE))
-    found = disputed.find(Mapping(entries=[ENTRY]), sides, built(TABLE, OTHER), drawing(TABLE, OTHER))
-    assert not found.disputed and found.assumptions[0].endswith("training changes it, and torch's values were loaded")
-
-
-def test_nobody_is_asked_what_is_drawn_where_values_are_the_same_or_a_rule_gives_them() -> None:
-    def never(further: int, names: Sequence[str]) -> Draws:
-        raise AssertionError("asked")
-
-    sides = Sides(survey("torch", BUFFER), survey("keras", MADE))
-    assert disputed.find(Mapping(entries=[ENTRY]), sides, built(TABLE, TABLE), never) == Found([], [])
-    rule = replace(ENTRY, by="rule")
-    assert disputed.find(Mapping(entries=[rule]), sides, built(TABLE, OTHER), never) == Found([], [])
-
-
 # What running says. The models return the same with torch's values in the variables named, and no others.
 
 
@@ -279,34 +167,9 @@ class Runs:
         return disputed.resolved(proposal, lambda _: found, sides, self.torch, self.solve, self.run).mapping
 
 
-def test_a_table_that_only_torchs_values_make_equal_is_wrong() -> None:
-    mapping = Runs({"k0"}).resolved(False)
-    assert (mapping.entries, list(mapping.unlike), mapping.constants) == ([], ["t0"], ["t0", "k0"])
-
-
-def test_each_of_several_is_asked() -> None:
-    mapping = Runs({"k1"}, free={"k0"}).resolved(False, False)
-    assert (mapping.entries, list(mapping.unlike)) == ([], ["t1"])
-    assert [sentence.endswith(KEPT) for sentence in mapping.assumptions] == [True]
-
-
 def test_many_are_asked_together() -> None:
     mapping = Runs({f"k{number}" for number in range(9)}).resolved(*[False] * 9)
     assert len(mapping.unlike) == 9 and not mapping.entries
-
-
-def test_what_is_left_at_0_or_1_holds_torchs_values_and_is_told() -> None:
-    mapping = Runs({"k0"}).resolved(True)
-    assert (len(mapping.entries), list(mapping.unfilled), mapping.unlike) == (1, ["t0"], {})
-    assert [sentence.endswith(LOADED) for sentence in mapping.assumptions] == [True]
-
-
-@pytest.mark.parametrize("unfilled", [False, True])
-def test_what_is_equal_with_kerass_own_values_is_not_overwritten(unfilled: bool) -> None:
-    for runs in (Runs(set()), Runs(set(), free={"k0"})):
-        mapping = runs.resolved(unfilled)
-        assert (mapping.entries, mapping.unlike, mapping.unfilled) == ([], {}, {})
-        assert [sentence.endswith(KEPT) for sentence in mapping.assumptions] == [True]
 
 
 def test_a_table_that_is_not_drawn_alike_is_held_against_the_port_where_it_matters() -> None:
@@ -323,15 +186,6 @@ def test_models_that_are_never_equal_keep_what_each_computes() -> None:
     assert [entry.keras for entry in mapping.entries] == [["k1"]] and not mapping.unlike
     assert mapping.unfilled == {}  # it makes no difference
     assert [sentence.rpartition(": ")[2] for sentence in mapping.assumptions] == [KEPT, LOADED]
-
-
-def test_of_models_that_are_never_equal_only_a_table_that_matters_is_held_against_the_port() -> None:
-    runs = Runs({"nothing"})
-    runs.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0})  # whatever it holds
-    mapping = runs.resolved(True)
-    assert mapping.unfilled == {} and [sentence.endswith(LOADED) for sentence in mapping.assumptions] == [True]
-    runs.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0 + len(mapping.entries)})
-    assert list(runs.resolved(True).unfilled) == ["t0"]
 
 
 @pytest.mark.parametrize("verdict", ["diverged", "match"])
@@ -355,34 +209,3 @@ def test_equal_values_say_which_variable_is_a_buffers_counterpart() -> None:
     values = Built(torch, torch, {"m/other": TABLE, "m/mine": OTHER})
     pairs = {entry.torch[0]: entry.keras[0] for entry in propose(here, there, PAIR, values).mapping.entries}
     assert pairs == {"m.table": "m/other", "m.other": "m/mine"}
-
-
-def test_values_that_are_equal_but_for_a_random_row_say_it_too() -> None:
-    here = survey("torch", weight("m.table", "torch", constant=True), weight("m.other", "torch", constant=True))
-    there = survey("keras", weight("m/a", "keras", fixed=True), weight("m/b", "keras", fixed=True))
-    random = np.random.default_rng(0)
-    torch, keras = {"m.table": TABLE, "m.other": OTHER}, {"m/a": OTHER, "m/b": TABLE}
-    ours, theirs = (
-        {name: np.concatenate([random.random((1, 8)), values[1:]]) for name, values in side.items()}
-        for side in (torch, keras)
-    )
-    mapping = propose(here, there, PAIR, Built(ours, ours, theirs)).mapping
-    assert {entry.torch[0]: entry.keras[0] for entry in mapping.entries} == {"m.table": "m/b", "m.other": "m/a"}
-
-
-@pytest.mark.parametrize(("equal", "is_same"), [(40, True), (20, False)])
-def test_what_most_elements_are_is_no_evidence(equal: int, is_same: bool) -> None:
-    torch, keras = np.zeros(300), np.zeros(300)
-    torch[:64], keras[:equal] = np.arange(1, 65), np.arange(1, equal + 1)
-    assert built(torch, keras).same(ENTRY, 0.5) == is_same
-
-
-def test_of_equal_values_names_say_it_and_one_number_everywhere_is_no_evidence() -> None:
-    names = ("alpha", "beta")
-    here = survey("torch", *(weight(f"m.{name}", "torch", constant=True) for name in names))
-    there = survey("keras", *(weight(f"m/{name}", "keras", fixed=True) for name in reversed(names)))
-    torch = {"m.alpha": TABLE, "m.beta": TABLE}
-    values = Built(torch, torch, {"m/alpha": TABLE, "m/beta": TABLE})
-    pairs = {entry.torch[0]: entry.keras[0] for entry in propose(here, there, PAIR, values).mapping.entries}
-    assert pairs == {"m.alpha": "m/alpha", "m.beta": "m/beta"}
-    assert not built(np.ones(3), np.ones(3)).same(ENTRY) and built(TABLE, TABLE).same(ENTRY)

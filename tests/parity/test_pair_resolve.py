@@ -99,25 +99,6 @@ def chain(layers: int, transposed: set[int], fault: float = 1.0, epsilon_at: int
     return Models({f"l{layer}.w": normal(layer + 1, 8, 8) for layer in range(layers)}, torch, keras)
 
 
-def test_a_right_default_takes_one_run() -> None:
-    models = chain(6, set())
-    resolved = models.resolve(proposal(*(turned_or_not(f"l{layer}") for layer in range(6))))
-    assert resolved.runs == 1 and not turned(resolved) and not resolved.undecided and by(resolved) == {"run"}
-
-
-def test_without_doubts_the_model_runs_once() -> None:
-    models = chain(1, set())
-    resolved = models.resolve(Proposal(mapping=Mapping(entries=[entry("l0.w", "l0/w")]), ambiguities=[]))
-    assert resolved.runs == 1 and by(resolved) == {"order"}
-
-
-def test_layers_alike_are_decided_together() -> None:
-    models = chain(36, set(range(36)))
-    resolved = models.resolve(proposal(*(turned_or_not(f"l{layer}") for layer in range(36))))
-    assert len(turned(resolved)) == 36 and not resolved.undecided
-    assert resolved.runs == 3  # the default, the other choice of the first layer, that choice everywhere
-
-
 def test_layers_alike_may_still_differ() -> None:
     models = chain(9, {1, 2, 5})
     resolved = models.resolve(proposal(*(turned_or_not(f"l{layer}") for layer in range(9))))
@@ -129,14 +110,6 @@ def test_a_fault_before_the_doubt_does_not_hide_the_answer(fault: float) -> None
     models = chain(4, {2}, fault, epsilon_at=0)
     resolved = models.resolve(proposal(*(turned_or_not(f"l{layer}") for layer in range(4))))
     assert turned(resolved) == ["l2/w"] and not resolved.undecided and by(resolved) == {"run"}
-
-
-def test_what_neither_choice_reproduces_stays_in_doubt() -> None:
-    models = chain(3, {1}, -1.0, epsilon_at=0)
-    models.weights["l1.w"] = np.ones((8, 8))
-    resolved = models.resolve(proposal(turned_or_not("l1"), more=(entry("l0.w", "l0/w"), entry("l2.w", "l2/w"))))
-    assert resolved.undecided == ["l1"] and not turned(resolved)
-    assert by(resolved) == {"order"}  # nothing was told by running
 
 
 def test_two_matrices_of_one_module() -> None:
@@ -152,75 +125,6 @@ def test_two_matrices_of_one_module() -> None:
     assert turned(resolved) == ["m/u", "m/w"] and not resolved.undecided
 
 
-def gated(half: Half, weights: Weights, layers: int, flat: bool = False) -> None:
-    """Gate and up have one shape: only what is behind them tells which is which."""
-    dot = "." if half.side == "torch" else "/"
-    names = ("gate", "up") if half.side == "torch" else ("dense", "dense_1")
-    x = normal(0, 5, 8)
-    for layer in range(layers):
-        block = f"b{layer}{'_' if flat else dot}"
-        gate, up = (x @ weights[f"{block}{name}{dot}w"] for name in names)
-        half.returns(block + names[1], "linear", up)
-        half.returns(block + names[0], "linear", gate)
-        x = x + half.returns(
-            f"{block}down", "linear", (gate / (1 + np.exp(-gate)) * up) @ weights[f"{block}down{dot}w"]
-        )
-        if not flat:
-            half.returns(f"b{layer}", "Block", x)
-    half.ends(x)
-
-
-@pytest.mark.parametrize("flat", [False, True])
-@pytest.mark.parametrize("swapped", [False, True])
-def test_siblings_of_one_shape(flat: bool, swapped: bool) -> None:
-    layers = 8
-    weights = {
-        f"b{layer}{'_' if flat else '.'}{name}.w": normal(10 * layer + number, 8, 8) / 3
-        for layer in range(layers)
-        for number, name in enumerate(("gate", "up", "down"))
-    }
-    models = Models(weights, lambda h, w: gated(h, w, layers, flat), lambda h, w: gated(h, w, layers, flat))
-    ambiguities, rest = [], []
-    for layer in range(layers):
-        ours, theirs = f"b{layer}{'_' if flat else '.'}", f"b{layer}{'_' if flat else '/'}"
-        ways = [
-            [entry(f"{ours}{one}.w", f"{theirs}dense/w"), entry(f"{ours}{other}.w", f"{theirs}dense_1/w")]
-            for one, other in (("gate", "up"), ("up", "gate"))
-        ]
-        ambiguities.append(Ambiguity(place=f"{ours}gate", choices=ways[::-1] if swapped else ways))
-        rest.append(entry(f"{ours}down.w", f"{theirs}down/w"))
-    resolved = models.resolve(proposal(*ambiguities, more=tuple(rest)))
-    found = {one.torch[0]: one.keras[0] for one in resolved.mapping.entries}
-    assert all(
-        found[name].replace("/", ".") == name.replace("gate", "dense").replace("up", "dense_1") for name in found
-    )
-    assert resolved.runs == (3 if swapped else 1) and not resolved.undecided
-
-
-def test_a_doubt_in_a_module_that_says_nothing() -> None:
-    """Only the block around it returns something."""
-
-    def model(half: Half, weights: Weights) -> None:
-        dot = "." if half.side == "torch" else "/"
-        x = normal(0, 5, 8)
-        for layer in range(4):
-            w = weights[f"b{layer}{dot}attn{dot}out{dot}w"]
-            x = half.returns(f"b{layer}", "Block", x + np.tanh(x @ (w if half.side == "torch" else w.T) / 3))
-        half.ends(x)
-
-    models = Models({f"b{layer}.attn.out.w": normal(layer + 1, 8, 8) for layer in range(4)}, model, model)
-    resolved = models.resolve(proposal(*(turned_or_not(f"b{layer}.attn.out") for layer in range(4))))
-    assert len(turned(resolved)) == 4 and not resolved.undecided and resolved.runs == 3
-
-
-def test_a_doubt_that_only_a_faulty_model_has() -> None:
-    """The model is wrong at its end: the first layers are decided all the same, and no run is wasted on them."""
-    models = chain(12, set(range(12)), -2.0, epsilon_at=11)
-    resolved = models.resolve(proposal(*(turned_or_not(f"l{layer}") for layer in range(12))))
-    assert turned(resolved)[:11] == [f"l{layer}/w" for layer in range(11)]
-    assert resolved.undecided in ([], ["l11"])
-
-
 def test_no_more_runs_than_allowed() -> None:
     """Nothing is reproduced from the start, and every layer asks."""
     models = chain(40, {3}, -7.0, epsilon_at=0)
@@ -228,18 +132,6 @@ def test_no_more_runs_than_allowed() -> None:
         models.weights[name] = np.ones((8, 8))
     resolved = models.resolve(proposal(*(turned_or_not(f"l{layer}") for layer in range(40))))
     assert len(resolved.undecided) == 40
-
-
-def test_constants_and_nan_decide_nothing() -> None:
-    def model(half: Half, weights: Weights) -> None:
-        dot = "." if half.side == "torch" else "/"
-        half.returns("m", "Custom", np.zeros((4, 4)))
-        half.returns("n", "Custom", np.full((4, 4), np.nan))
-        half.ends(normal(0, 4) * (1 if half.side == "torch" else 2) + 0 * weights[f"m{dot}w"][0])
-
-    models = Models({"m.w": normal(1, 4, 4)}, model, model)
-    resolved = resolve(proposal(turned_or_not("m")), models.torch.survey(), models.torch.values, models.run)
-    assert resolved.undecided == ["m"] and not turned(resolved)
 
 
 def fused(fault: float = 1.0, behind: float = 1.0) -> Models:
@@ -276,18 +168,7 @@ def gate(resolved: Resolved) -> str:
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_the_outcome_decides_between_layers_of_the_same_input(names: tuple[str, str]) -> None:
-    resolved = fused().resolve(proposal(either(*names)))
-    assert gate(resolved) == "b/w" and not resolved.undecided
-
-
-@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
 def test_what_an_open_layer_itself_returns_proves_nothing(names: tuple[str, str]) -> None:
     """With a fault in the activation, gate's own output is that of the layer without one: its place is not proven."""
     resolved = fused(fault=-30.0).resolve(proposal(either(*names)))
     assert gate(resolved) == f"{names[0]}/w" and resolved.undecided == ["gate"]
-
-
-def test_behind_a_fault_the_activation_tells_which_is_the_gate() -> None:
-    resolved = fused(behind=1.5).resolve(proposal(either("a", "b")))
-    assert gate(resolved) == "b/w" and not resolved.undecided

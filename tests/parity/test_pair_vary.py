@@ -122,31 +122,12 @@ def reached(observer: Observer) -> dict[str, bool]:
     return {one.branch: one.reached for one in observer.branches()}
 
 
-@pytest.mark.parametrize(
-    ("values", "lower", "inside", "upper"),
-    [([1.0], False, True, False), ([-1.0, 7.0], True, False, True), ([6.0, 0.0], False, True, False)],
-)
-def test_kinks(values: list[float], lower: bool, inside: bool, upper: bool) -> None:
-    observer = Observer()
-    observer.kinks("relu6", "act", np.array(values), 0.0, 6.0)
-    assert reached(observer) == {"relu6.lower": lower, "relu6.inside": inside, "relu6.upper": upper}
-
-
 def test_a_module_that_is_called_twice_has_its_branches_once() -> None:
     observer = Observer()
     for x in (-1.0, 1.0):
         observer.kinks("relu", "act", np.array([x]), 0.0)
     assert reached(observer) == {"relu.lower": True, "relu.inside": True}
     assert observer.branches() == []  # they were forgotten
-
-
-def test_embeddings_and_masks() -> None:
-    observer = Observer()
-    observer.ids("embed", np.array([[3, 3], [4, 5]]), 40, 0)
-    observer.mask("inputs.keep", np.array([1, 1]))
-    found = {one.branch: one for one in observer.branches()}
-    assert found["embedding.ids"].seen == "3 of 40 drawn" and not found["embedding.padding"].reached
-    assert found["mask.true"].reached and not found["mask.false"].reached
 
 
 def test_coverage_names_what_reached_a_branch_first() -> None:

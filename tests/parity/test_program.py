@@ -33,12 +33,6 @@ def test_modules_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
     assert [load("--torch", "twin_pkg.model:build", search=search)() for search in (one, other, one)] == [1, 2, 1]
 
 
-def test_a_module_is_imported_once_for_all_functions_of_a_program(tmp_path: Path) -> None:
-    search = program(tmp_path, 1)
-    build = load("--torch", "twin_pkg.model:build", search=search)
-    assert load("--torch", "twin_pkg.model:build", search=search) is build
-
-
 def test_an_earlier_program_s_folder_is_not_looked_in(tmp_path: Path) -> None:
     load("--torch", "twin_pkg.model:build", search=program(tmp_path / "one", 1))
     (tmp_path / "none").mkdir()

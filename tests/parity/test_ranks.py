@@ -78,15 +78,6 @@ def test_keras_is_told_of_its_devices_before_it_starts(stage: Stage) -> None:
         assert (len(stage.running()), len(stage.started())) == (1, 2)
 
 
-def test_another_number_of_devices_ends_the_groups_before(stage: Stage) -> None:
-    backend = stage.backend(ANSWERS)
-    with running([backend]):
-        assert backend.do(job(stage.folder, devices=2)).status == "done"
-        assert backend.do(job(stage.folder, devices=3)).status == "done"
-        assert len(stage.running()) == 3
-        assert len(stage.started()) == 5
-
-
 def test_each_rank_is_told_its_place_and_the_devices(stage: Stage) -> None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "PARITY_DEVICES", "PARITY_RENDEZVOUS", "MASTER_PORT")
     code = (
@@ -120,13 +111,6 @@ def test_tensorflow_s_workers_import_for_themselves(name: str, shares: list[str]
     single, *ranks = (line.split(",") for line in told.read_text().splitlines())
     assert [single[0], *{rank[0] for rank in ranks}] == shares
     assert (single[1] == ranks[0][1]) == (shares[0] == shares[1])
-
-
-def test_a_closed_backend_starts_no_group(stage: Stage) -> None:
-    backend = stage.backend(ANSWERS)
-    backend.close()
-    assert backend.do(job(stage.folder)).message == "torch: the job was not run because the program is ending"
-    assert stage.started() == []
 
 
 # The variables

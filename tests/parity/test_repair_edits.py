@@ -6,14 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from causes_made import changed as a_change
 from causes_made import made
-from msgspec.structs import replace
 
-from parity.diagnose.arguments import ARGUMENTS, TANH, Setting, changed, code, settings
+from parity.diagnose.arguments import ARGUMENTS, TANH, settings
 from parity.repair.decision import decide
-from parity.repair.edit import copy_folder, diff_of, edit, spliced, with_argument
-from parity.repair.origins import Place
+from parity.repair.edit import copy_folder, diff_of, spliced, with_argument
 from parity.repair.source import Span
 from parity.results import CaseResult, Cause, Variation
 
@@ -43,21 +40,6 @@ def test_a_cause_s_values_in_keras_s_terms(cause: Cause, expected: list[tuple[An
 
 
 @pytest.mark.parametrize(
-    ("kind", "after", "new"),
-    [("attribute", 0.01, 0.01), ("callable", "tanh", "tanh"), ("callable", "gelu_tanh", TANH)],
-)
-def test_what_an_experiment_has_changed(kind: str, after: Any, new: Any) -> None:
-    change = a_change(name="activation", kind=kind, before=0.3, after=after)
-    assert changed(change) == Setting(("activation",), 0.3, new)
-
-
-def test_values_as_code() -> None:
-    assert [code(value) for value in (1e-5, 1e-12, 0.1, 3, True, None, "same", [2, 2], TANH)] == [
-        "1e-5", "1e-12", "0.1", "3", "True", "None", "'same'", "(2, 2)", str(TANH),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
     ("more", "expected"),
     [
         ("keras_kwargs = { a = 1, epsilon = 1e-3 }\n", "keras_kwargs = { a = 1, epsilon = 1e-5 }\n"),
@@ -75,19 +57,6 @@ def test_an_argument_in_the_pair_s_file(more: str, expected: str) -> None:
 
 def test_an_argument_that_the_file_does_not_give_is_not_added() -> None:
     assert with_argument(TOML.format(more=""), "epsilon", 1e-5) is None
-
-
-def test_a_function_brings_its_import(tmp_path: Path) -> None:
-    path = tmp_path / "port.py"
-    path.write_text('"""Port."""\n\nfrom keras import layers\n\nlayer = layers.Activation("gelu")\n')
-    start = path.read_text().index('"gelu"')
-    change = edit(Place(path, Span(start, start + 6)), TANH, tmp_path)
-    assert change is not None and change.line == 5
-    text = spliced(path.read_bytes(), change.splices).decode()
-    assert text == (
-        '"""Port."""\n\nimport keras\nfrom keras import layers\n\n'
-        "layer = layers.Activation(lambda x: keras.activations.gelu(x, approximate=True))\n"
-    )
 
 
 def test_edits_that_overlap_are_refused() -> None:
@@ -137,12 +106,6 @@ A, B, UNKNOWN = ("layer_norm.epsilon", "a"), ("relu.slope", "b"), ("unknown", "c
 def test_judgements(after: CaseResult, outcome: str, why: str) -> None:
     found = decide(result(A, B), after, {A})
     assert found.outcome == outcome and why in found.why
-
-
-def test_a_cause_found_by_experiment_may_have_been_hidden() -> None:
-    after = result(("leaky_relu.slope", "d"))
-    after.causes[0] = replace(after.causes[0], changes=[a_change()])
-    assert decide(result(A), after, {A}).outcome == "uncertain"
 
 
 def test_a_variation_that_passed_must_go_on_passing() -> None:

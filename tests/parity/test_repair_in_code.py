@@ -68,12 +68,3 @@ def test_a_constant_that_is_computed_may_stand_on_either_side(tmp_path: Path) ->
     places = list(in_code(made("code.constant"), constant, Source(path)))
     texts = [LINES.encode()[place.span.start : place.span.end].decode() for place, _ in places]
     assert texts == ["math.sqrt(8)", "z"] and {new for _, new in places} == {"3.0"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [change("operator", "*", "-", line=4), change("function", "mean", "sum", line=4), change("constant", "2", "3")],
-)
-def test_what_does_not_stand_there_is_left(change: Changed, tmp_path: Path) -> None:
-    (tmp_path / "port.py").write_text(LINES)
-    assert not list(in_code(made("code.constant"), change, Source(tmp_path / "port.py")))

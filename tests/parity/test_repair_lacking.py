@@ -42,34 +42,6 @@ def test_a_function_is_put_around_each_value_on_the_line(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("torch", "expected"),
-    [
-        ("exp", ["keras.activations.exponential(x)"]),
-        ("log1p", ["keras.ops.log1p(x)"]),
-        ("gelu", ["keras.activations.gelu(x)", "keras.activations.gelu(x, approximate=True)"]),
-    ],
-)
-def test_it_has_keras_s_name_and_all_its_forms(torch: str, expected: list[str], tmp_path: Path) -> None:
-    changed = lines(cause("activation.kind", torch, "identity"), 5, tmp_path)
-    assert changed == [f"residual = {text}" for text in expected]
-
-
-def test_a_factor_is_put_before_each_value(tmp_path: Path) -> None:
-    expected = ["return 0.5 * (x + 1.0)", "return 0.5 * x + 1.0"]
-    assert lines(cause("module.scale", 0.5, 1.0), 7, tmp_path) == expected
-
-
-def test_an_operand_is_one_of_the_values_of_the_function(tmp_path: Path) -> None:
-    value = "self.first(ops.square(residual))"
-    changed = lines(cause("module.wiring", "+", "the second alone"), 6, tmp_path)
-    assert changed[:2] == [f"x = residual + {value}", "x = self.first(residual + ops.square(residual))"]
-    others = [text for text in changed if text.endswith(value) and "residual +" not in text]
-    assert others == [f"x = {name} + {value}" for name in ("x", "mask")]
-    changed = lines(cause("module.wiring", "*", "the first alone"), 6, tmp_path)
-    assert changed[0] == f"x = {value} * residual"
-
-
 def test_an_operand_may_be_lacking_where_a_value_was_assigned_before(tmp_path: Path) -> None:
     path = tmp_path / "port.py"
     path.write_text(LINES)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from parity.pairs.file import from_flags
 from parity.repair import candidates
@@ -64,16 +63,6 @@ def accepted(repair: Any) -> list[int]:
     return [edit.line for edit in repair.edits if edit.accepted]
 
 
-def test_edits_for_several_causes_are_tried_together_first(scripted) -> None:
-    it, repair = scripted({A.id: [change(1)], B.id: [change(2)]}, {(1, 2): GOOD})
-    assert it.order == [(1, 2)] and accepted(repair) == [1, 2] and repair.verdict == "match"
-
-
-def test_an_edit_for_several_causes_is_tried_once(scripted) -> None:
-    it, repair = scripted({A.id: [change(1)], B.id: [change(1)]}, {(1,): GOOD})
-    assert it.order == [(1,)] and repair.edits[0].where == "1 and 1 more"
-
-
 def test_a_bad_edit_does_not_spoil_a_good_one(scripted) -> None:
     ends = {(1, 2): BAD, (1,): BAD, (2,): GOOD}
     it, repair = scripted({A.id: [change(1)], B.id: [change(2)]}, ends)
@@ -93,11 +82,6 @@ def test_an_uncertain_edit_is_accepted_if_no_other_is_better(second: Decision, b
     assert accepted(repair) == [best] and repair.verdict == "match"
 
 
-def test_the_only_edit_is_accepted_at_once_even_if_uncertain(scripted) -> None:
-    it, repair = scripted({A.id: [change(1)]}, {(1,): OPEN})
-    assert it.order == [(1,)] and accepted(repair) == [1]
-
-
 def test_the_search_ends(scripted) -> None:
     edits = [change(number) for number in range(1, MOST_TRIALS + 5)]
     it, repair = scripted({A.id: edits}, {(number,): BAD for number in range(1, MOST_TRIALS + 5)})
@@ -106,13 +90,6 @@ def test_the_search_ends(scripted) -> None:
 
 def judged(verdict: Any, *causes: dict[str, Any], **more: Any) -> CaseResult:
     return CaseResult(case="pair/b", verdict=verdict, causes=list(causes), **more)
-
-
-def test_what_float32_hides_may_show_behind_a_repaired_cause() -> None:
-    hidden = replace(A, id="constant.precision")
-    assert decide(judged("diverged", A), judged("subprecision", hidden), {key(A)}) == GOOD
-    assert decide(judged("diverged", A), judged("diverged", hidden), {key(A)}).outcome == "refused"
-    assert decide(judged("subprecision", A), judged("subprecision", hidden), {key(A)}).outcome == "refused"
 
 
 def test_an_edit_that_harms_a_variation_is_refused() -> None:

@@ -9,7 +9,6 @@ from report_samples import print_report
 from rich.console import Console
 
 from parity.config import cases
-from parity.layout.compare import differences
 from parity.report import terminal
 from parity.report.console import progress
 from parity.results import (
@@ -27,7 +26,6 @@ from parity.results import (
 from parity.trace.layout import Layout, Transfer
 
 NARROW, WIDE = 80, 140
-VIRTUAL = ["CPU (virtual)"] * 2
 
 
 def shown(*results: CaseResult, width: int = WIDE, monkeypatch: pytest.MonkeyPatch | None = None, **facts: Any) -> str:
@@ -54,21 +52,6 @@ def cells(text: str, name: str) -> list[str]:
 
 
 # Devices
-
-
-def test_the_devices_are_named_and_virtual_ones_are_called_so() -> None:
-    kinds = {"torch": VIRTUAL, "keras": ["CPU (logical)"] * 2}
-    processes = {"torch": ["CPU (process)"] * 2, "keras": ["CPU (logical)"] * 2}
-    text = shown(
-        case("a/round_robin", devices=kinds), case("a/ddp", devices=processes), case("b/ddp", devices=processes)
-    )
-    assert "torch: torch 2.13; CPU (virtual) in 1, CPU (process) in 2\n" in text
-    assert "keras: keras 3.15; CPU (logical) in 3\n" in text
-    assert "virtual" not in shown(case(devices=processes))
-
-
-def test_a_side_without_devices_says_so() -> None:
-    assert "torch: torch 2.13; no case\n" in shown(case(verdict="error", reason="it crashed", checks={}))
 
 
 # Marks in the table
@@ -107,46 +90,6 @@ def test_the_bits_against_a_single_device(against: dict[str, Against], mark: str
 # What is told below the table
 
 
-def test_a_skipped_case_says_why() -> None:
-    reason = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not 2"
-    skipped = CaseResult(case="simple_block/hybrid", verdict="skipped", reason=reason)
-    text = shown(case(), skipped)
-    assert f"\nsimple_block/hybrid: skipped\n  {reason}\n" in text
-    assert cells(text, "simple_block/hybrid")[1:] == ["skipped", *"---------"]
-    assert "2 cases: 1 match, 1 skipped\n" in text
-
-
-def test_a_report_in_which_nothing_was_compared_ends_with_2() -> None:
-    """Without a case, or with skipped ones alone; beside one that was compared a skipped one changes nothing."""
-    report = Report()
-    assert (report.status(strict=False), report.status(strict=True)) == (2, 2)
-    report.add(CaseResult(case="a/hybrid", verdict="skipped", reason="too few devices"))
-    assert (report.status(strict=False), report.status(strict=True)) == (2, 2)
-    report.add(case())
-    assert (report.status(strict=False), report.status(strict=True)) == (0, 0)
-    report.add(case(verdict="diverged"))
-    assert report.status(strict=False) == 1
-    report.add(case(verdict="error"))
-    assert report.status(strict=False) == 3
-
-
-@pytest.mark.parametrize("verdict", ["error", "skipped", "diverged", "subprecision"])
-def test_the_reason_is_told_where_nothing_else_tells_it(verdict: str) -> None:
-    """Once, whether it is the place's, the layouts', that of the training on a single device, or the case's own."""
-    reason = "for a reason"
-    place = Divergence(step=0, kind="loss", name="loss", replica=0, bits=1.0, reason=reason)
-    places: list[dict[str, Any]] = [
-        {"checks": {}},
-        {"first_divergence": place},
-        {"checks": {"layout": LayoutCheck(verdict="diverged", differences=[reason])}},
-        {"against_single": {"torch": Against(verdict="diverged", reason=reason)}},
-    ]
-    for where in places:
-        text = shown(case(verdict=verdict, reason=reason, **where))
-        assert text.count(reason) == 1
-        assert f"\nsimple_block/ddp: {verdict}\n" in text
-
-
 def test_the_differences_of_the_layouts_are_told() -> None:
     lines = [f"compute: layer{i}: torch on 0, keras on 1" for i in range(terminal.MOST_LINES)]
     check = LayoutCheck(verdict="diverged", differences=lines)
@@ -158,26 +101,7 @@ def test_the_differences_of_the_layouts_are_told() -> None:
     assert "\n  and 2 more\n" in text and "very last" not in text
 
 
-def test_the_differences_of_the_layouts_are_told_beside_a_tensor_s() -> None:
-    place = Divergence(step=0, kind="gradient", name="a", replica=1, bits=3.0, reason="0.1 apart")
-    check = LayoutCheck(verdict="diverged", differences=["compute: x: torch on 0, keras on 1"])
-    text = shown(case(verdict="diverged", first_divergence=place, checks={"layout": check}))
-    assert "\n  step 0: gradient of parameter `a`, replica 1\n  0.1 apart\n" in text
-    assert "\n  compute: x: torch on 0, keras on 1\n" in text
-    place.replica = 0
-    assert "replica" not in shown(case(verdict="diverged", first_divergence=place))
-
-
 BITS = "6.7e-03 apart in float64, 2.1e-03 of the largest value: 0.0 bits, 20 needed"
-
-
-def test_what_bits_mean_is_told_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Divergence(step=0, kind="activation", name="1", replica=0, bits=0.0, reason=BITS, module="LayerNorm")
-    text = shown(case(verdict="diverged", reason=BITS, first_divergence=place), width=NARROW, monkeypatch=monkeypatch)
-    head = "\n  step 0: output of module `1` (LayerNorm)\n"
-    assert f"{head}  {BITS}\n  (n bits: 2^n times smaller than what rounding makes)\n" in text
-    place.reason = "only torch has this tensor"
-    assert "n bits" not in shown(case(verdict="diverged", reason=place.reason, first_divergence=place))
 
 
 def test_one_divergence_is_told_once() -> None:
@@ -246,19 +170,6 @@ def test_both_layouts_are_printed_side_by_side() -> None:
     ]
 
 
-def test_a_difference_is_told_by_the_name_of_its_row() -> None:
-    found = differences(("torch", "keras"), cases.resolve("simple_block/round_robin"), ONE, OTHER)
-    text = shown(case(checks={"layout": LayoutCheck(sides={"torch": ONE, "keras": OTHER})}))
-    rows = " ".join(text.partition("device layouts\n")[2].split())
-    labels = [line.partition(": torch ")[0] for line in found if ": torch " in line]
-    assert len(labels) == 8
-    assert [label for label in labels if f" {label} " not in rows] == []
-
-
-def test_layouts_are_not_printed_where_they_were_not_asked_for() -> None:
-    assert "simple_block/ddp: device layouts" not in shown(case())
-
-
 # A narrow console
 
 
@@ -272,36 +183,6 @@ def test_the_table_fits_80_columns_with_every_number(verdict: str, monkeypatch: 
     assert heading.split() == ["case", "verdict", *terminal.KINDS.values(), "lay", "sgl", "s"]
     rows = [line.split()[1:] for line in text.splitlines() if "10+14" in line]
     assert rows == [[verdict, *["27"] * 7, "=", "22", "10+14"]] * len(results)
-
-
-def test_every_name_is_there_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folded, if need be."""
-    results = [case(name, "subprecision") for name in cases.names()]
-    text = shown(*results, width=NARROW, monkeypatch=monkeypatch)
-    table = text[text.index("case ") : text.index("\n\n")].splitlines()[1:]
-    folded = "".join(("\n" if "10+14" in line else "") + line.split()[0] for line in table)
-    assert folded.split() == cases.names()
-
-
-def test_what_is_told_fits_80_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "transformer.decoder.layers.0.multihead_attn.in_proj_weight"
-    long = f"parameters: {name}: torch on 0, 1, 2, 3, 4, 5, 6, 7, keras on 0"
-    check = LayoutCheck(verdict="diverged", differences=[long], sides={"torch": ONE, "keras": OTHER})
-    finding = Finding(id="precision.noise", side="keras", where=f"activation/{name}", message="9.0 bits noisier")
-    results = case(verdict="diverged", checks={"layout": check}, devices={"torch": VIRTUAL}, findings=[finding])
-    text = shown(results, width=NARROW, monkeypatch=monkeypatch)
-    assert max(map(len, text.splitlines())) <= NARROW
-    assert long.replace(" ", "") in text.replace("\n", "").replace(" ", "")
-
-
-def test_layouts_in_80_columns_leave_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "transformer.decoder.layers.0.multihead_attn.in_proj_weight.momentum_buffer"
-    layout = Layout(devices=["NVIDIA H200 (shared)"] * 8, parameters={name: list(range(8))})
-    result = case(checks={"layout": LayoutCheck(sides={"torch": layout, "keras": layout})})
-    text = shown(result, width=NARROW, monkeypatch=monkeypatch).partition("device layouts")[2]
-    assert max(map(len, text.splitlines())) <= NARROW
-    assert "…" not in text.partition("1 case")[0]
-    assert text.count("7 = NVIDIA H200") == 2
 
 
 def test_the_name_of_a_tensor_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,18 +267,3 @@ def test_a_terminal_shows_what_runs() -> None:
         advance()
     assert "a row" in out.getvalue() and "1/3 cases" in out.getvalue()
     assert "torch: a/single" in out.getvalue() and "keras" not in out.getvalue()
-
-
-@pytest.mark.parametrize("is_forced", [False, True])
-def test_a_file_gets_no_progress(is_forced: bool, capsys: pytest.CaptureFixture) -> None:
-    """Not even where colours are forced, as in the logs of a CI."""
-    out = io.StringIO()
-    with progress("comparing", 3, "cases", dict, Console(file=out, force_terminal=is_forced)):
-        pass
-    assert out.getvalue() == capsys.readouterr().err == ""
-
-
-def test_nothing_was_compared_is_said_where_that_is_so() -> None:
-    wrong = CaseResult(case="pair/wrong", verdict="error", error="usage", reason="no such file")
-    assert "1 case: 1 error; nothing was compared\n" in shown(wrong)
-    assert "2 cases: 1 match, 1 error\n" in shown(case(), wrong)

@@ -188,15 +188,6 @@ def test_a_process_has_the_imports_and_no_more_of_others(interpreter, job, tmp_p
     assert first[5] == second[5] and len(first[5]) == 1
 
 
-def test_an_exception_ends_its_case_only(interpreter, job, tmp_path):
-    code = SERVE + "serve(lambda: lambda job: 1 / 0)"
-    backend = Backend("torch", interpreter(code), tmp_path)
-    with running([backend]):
-        first, second = backend.do(job), backend.do(job)
-    assert first.status == second.status == "error"
-    assert first.message == "ZeroDivisionError: division by zero"
-
-
 @pytest.mark.parametrize(
     ("name", "processes"), [("simple_block/single", 1), pytest.param("simple_block/ddp", 2, marks=pytest.mark.slow)]
 )

@@ -8,10 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from processes import Ended
 from slow import WAIT, sampled
 from synthetic import by_hand, whole
 
@@ -19,12 +19,6 @@ from parity.trace.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")
-
-
-class Ended(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="module")

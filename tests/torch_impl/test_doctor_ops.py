@@ -4,7 +4,6 @@ import pytest
 import torch
 from observed import line, observe, step
 from torch import nn
-from torch.nn import functional
 
 from parity.trace.keys import MODEL
 from torch_impl.instruments.pretended import pretend
@@ -20,14 +19,6 @@ def gpus():
 
 def constant(x):
     return x.to("cuda:0") + torch.ones(3).to("cuda:0")
-
-
-def from_list(x):
-    return x.to("cuda:0") + torch.tensor([1.0, 2.0, 3.0], device="cuda:0")
-
-
-def to_host(x):
-    return x.to("cuda:0").cpu()
 
 
 def twice(x):
@@ -71,18 +62,6 @@ def test_indexing_by_numbers_does_not_wait(read):
     assert [copy.what for copy in step(lambda x: read(x.to("cuda:0")), x=X).copies] == ["to"]
 
 
-@pytest.mark.parametrize(
-    ("function", "what"),
-    [(constant, "constant"), (from_list, "constant"), (to_host, "cpu")],
-    ids=lambda each: str(each),
-)
-def test_copies_of_constants_and_to_the_host(function, what):
-    batch, copy = step(function, x=X).copies
-    assert (batch.what, batch.tensor.origin, batch.source, batch.target) == ("to", "input x", "cpu", "cuda:0")
-    assert (copy.what, copy.tensor.device, copy.again) == (what, copy.source, 0)
-    assert copy.bytes == (12 if what == "constant" else 48)
-
-
 @pytest.mark.parametrize(("function", "again"), [(twice, 1), (parts, 0)])
 def test_what_is_copied_again(function, again):
     (copy,) = step(function, x=X).copies
@@ -93,13 +72,6 @@ def test_a_tensor_of_the_programs_own_is_copied_again_in_the_next_step():
     mine = torch.ones(3)
     (copy,) = step(lambda x: mine.to("cuda:0"), x=X).copies
     assert (copy.again, copy.tensor.origin) == (1, "")
-
-
-def test_how_a_batch_is_copied():
-    (copy,) = step(lambda x: x.T.to("cuda:0"), x=X).copies
-    assert (copy.pinned, copy.contiguous, copy.tensor.origin) == (False, False, "input x")
-    (copy,) = step(lambda x: x.pin_memory().to("cuda:0"), x=X).copies
-    assert (copy.pinned, copy.contiguous) == (True, True)
 
 
 def test_what_a_library_waits_for_is_not_the_programs():
@@ -120,15 +92,6 @@ def test_a_module_that_is_moved_in_the_step():
     assert copies == [(name, device, 1) for device in ("cuda:0", "cuda:1") for name in names]
 
 
-def test_casts_are_remembered():
-    def cast(x):
-        wide = x.double()
-        return functional.mse_loss(wide.to("cuda:0"), wide.to("cuda:0"))
-
-    (loss,) = step(cast, x=X).losses
-    assert (loss.input.origin, loss.input.made, loss.input.dtype) == ("input x", line(cast, "double"), "float64")
-
-
 @pytest.mark.parametrize(
     ("make", "origin"),
     [
@@ -141,34 +104,6 @@ def test_casts_are_remembered():
 def test_origins(make, origin):
     (copy,) = step(lambda x: make(x).to("cuda:0"), x=X).copies
     assert copy.tensor.origin == origin
-
-
-def test_broadcasts():
-    def broadcast(x):
-        functional.layer_norm(x, (3,))
-        return (x - x[:, :1]) + 2.0 + torch.ones(()) + x
-
-    (seen,) = step(broadcast, x=X).broadcasts
-    assert (seen.operation, seen.left.shape, seen.right.shape) == ("sub", [4, 3], [4, 1])
-    assert seen.place.source == line(broadcast, "return")
-
-
-@pytest.mark.parametrize(
-    ("shape", "straight"),
-    [
-        (lambda y: y, True),
-        (lambda y: y.view(2, 2, 3).flatten(0, 1), True),
-        (lambda y: y.T.contiguous().T, False),
-        (lambda y: y.relu(), False),
-    ],
-)
-def test_losses(shape, straight):
-    def train(net, batch):
-        nn.CrossEntropyLoss()(shape(net(batch["x"])), torch.tensor([0, 1, 2, 0]))
-
-    (loss,) = observe(lambda: nn.Linear(3, 3), train, x=X).steps[0].losses
-    assert (loss.function, loss.straight, loss.target.origin) == ("cross_entropy", straight, "constant")
-    assert (loss.place.module, loss.place.phase, loss.place.source) == ("", "loss", line(train, "CrossEntropyLoss"))
 
 
 def without_graph(net, x):
@@ -203,31 +138,6 @@ def test_a_checkpoint_is_no_cut():
     assert len(seen.backwards) == 1
 
 
-class InPlace(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.norm = nn.BatchNorm1d(3)
-
-    def forward(self, x):
-        x = torch.relu(self.norm(self.linear(x)))
-        x += 1.0
-        return x
-
-
-def test_changes_in_place_and_the_failure_of_their_backward_pass():
-    def train(net, batch):
-        net(batch["x"]).sum().backward()
-
-    (seen,) = observe(InPlace, train, x=X).steps
-    (change,) = seen.in_places
-    assert (change.operation, change.made_by, change.shape) == ("add_", "relu", [4, 3])
-    assert (change.place.module, change.place.source) == (MODEL, line(InPlace, "x += 1.0"))
-    assert "modified by an inplace operation" in seen.failure.message
-    assert (seen.failure.operation, seen.failure.place.phase) == ("backward", "backward")
-    assert seen.failure.place.source == line(train, "backward")
-
-
 class Deep(nn.Module):
     def __init__(self, inside=lambda x: x):
         super().__init__()
@@ -239,18 +149,6 @@ class Deep(nn.Module):
         return self.second(self.inside(self.first(x)))
 
 
-def test_the_op_that_fails():
-    seen = observe(lambda: Deep().to("cuda:0"), lambda net, batch: net(batch["x"]), x=X).steps[0].failure
-    assert (seen.exception, seen.operation, seen.place.module) == ("RuntimeError", "linear", "first.0")
-    assert (seen.place.phase, seen.place.source) == ("forward", line(Deep, "self.second(self"))
-    assert [(tensor.device, tensor.origin) for tensor in seen.tensors] == [
-        ("cpu", "input x"),
-        ("cuda:0", "parameter first.0.weight"),
-        ("cuda:0", "parameter first.0.bias"),
-    ]
-    assert "cuda:0 and cpu" in seen.message or "cpu and cuda:0" in seen.message
-
-
 def test_a_failure_that_is_no_ops():
     def inside(x):
         raise KeyError("nothing")
@@ -258,50 +156,6 @@ def test_a_failure_that_is_no_ops():
     seen = observe(lambda: Deep(inside), lambda net, batch: net(batch["x"]), x=X).steps[0].failure
     assert (seen.exception, seen.operation, seen.place.module) == ("KeyError", "", MODEL)
     assert seen.place.source == line(inside, "raise")
-
-
-def log(x):
-    return torch.log(x * 0.0)
-
-
-def forgiven(x):
-    return torch.where(x > -1.0, x, torch.log(x * 0.0))
-
-
-def root(x):
-    return torch.sqrt(x * 0.0)
-
-
-def masked(x):
-    return x.masked_fill(torch.ones(3, dtype=torch.bool), -torch.inf).softmax(-1)
-
-
-def overflown(x):
-    return (x + 1000.0).exp() / (x + 1000.0).exp()
-
-
-@pytest.mark.parametrize(
-    ("inside", "operation", "became", "phase"),
-    [
-        (log, "log", "inf", "forward"),
-        (masked, "_softmax", "nan", "forward"),
-        (overflown, "exp", "inf", "forward"),
-        (forgiven, "log", "nan", "backward"),
-        (root, "sqrt", "inf", "backward"),
-    ],
-)
-def test_the_op_that_makes_what_is_not_finite(inside, operation, became, phase):
-    def build():
-        net = Deep(inside)
-        for parameter in net.first.parameters():
-            parameter.data.fill_(1.0)  # so that the ReLU lets everything through
-        return net
-
-    (seen,) = observe(build, lambda net, batch: net(batch["x"]).sum().backward(), x=X).steps
-    found = seen.not_finite
-    assert (found.operation, found.became, found.place.phase) == (operation, became, phase)
-    assert found.place.module == MODEL
-    assert found.smallest is not None and found.largest is not None
 
 
 def test_infinities_on_purpose_are_none():

@@ -6,7 +6,6 @@ from observed import GPUS, line, observe
 from torch import nn
 from torch.optim import optimizer as optimizers
 
-from parity.trace.keys import MODEL
 from torch_impl.doctor.observer import Observer
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.pretended import pretend
@@ -30,61 +29,6 @@ def states(step) -> dict[str, str]:
     return {gradient.parameter: gradient.state for gradient in step.gradients}
 
 
-def cleared_first(net, batch):
-    net.optimizer.zero_grad()
-    net(batch["x"]).mean().backward()
-    net.optimizer.step()
-
-
-def cleared_last(net, batch):
-    net(batch["x"]).mean().backward()
-    net.optimizer.step()
-    net.zero_grad(set_to_none=False)
-
-
-def never_cleared(net, batch):
-    net(batch["x"]).mean().backward()
-    net.optimizer.step()
-
-
-@pytest.mark.parametrize(
-    ("train", "kept"), [(cleared_first, []), (cleared_last, []), (never_cleared, ["weight", "bias"])]
-)
-def test_gradients_are_seen_before_they_are_cleared(train, kept):
-    seen = observe(build, train, 2, x=X)
-    assert [states(step) for step in seen.steps] == [{"weight": "finite", "bias": "finite"}] * 2
-    assert [step.backwards[0].kept for step in seen.steps] == [[], kept]
-    assert seen.steps[0].backwards[0].source == line(train, "backward()")
-
-
-@pytest.mark.parametrize(
-    ("loss", "state"),
-    [(lambda y: y.mean() * 0.0, "zero"), (lambda y: y.mean() * torch.inf, "not_finite"), (torch.Tensor.detach, "none")],
-)
-def test_states_of_gradients(loss, state):
-    def train(net, batch):
-        value = loss(net(batch["x"])).sum()
-        if value.requires_grad:
-            value.backward()
-
-    assert set(states(observe(build, train, x=X).steps[0]).values()) == {state}
-
-
-@pytest.mark.parametrize(
-    ("divide", "scaled"), [(lambda loss: loss, False), (lambda loss: loss / 2, True), (lambda loss: 0.5 * loss, True)]
-)
-def test_losses_that_are_scaled(divide, scaled):
-    def train(net, batch):
-        for part in batch["x"].split(2):
-            divide(net(part).mean()).backward()
-
-    (step,) = observe(build, train, x=X).steps
-    assert [(backward.scaled, backward.kept) for backward in step.backwards] == [
-        (scaled, []),
-        (scaled, ["weight", "bias"]),
-    ]
-
-
 def test_gradients_that_a_backward_pass_leaves_alone_are_not_kept_by_it():
     def train(net, batch):
         net[0](batch["x"]).mean().backward()
@@ -100,14 +44,6 @@ def test_gradients_of_autograd_grad():
 
     (step,) = observe(build, train, x=X).steps
     assert step.backwards[0].source == line(train, "autograd.grad")
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
-def test_an_optimizer_is_known_by_the_line_that_made_it(kind):
-    (step,) = observe(lambda: build(kind, lr=0.1), cleared_first, x=X).steps
-    (optimizer,) = step.optimizers
-    assert (optimizer.kind, optimizer.parameters, optimizer.stepped) == (kind.__name__, ["weight", "bias"], True)
-    assert optimizer.source == line(build, "# made")
 
 
 def test_an_optimizer_made_in_the_step():
@@ -148,39 +84,6 @@ def test_an_optimizer_that_computes_the_gradients_itself():
     assert [backward.kept for backward in step.backwards] == [[]]
 
 
-def test_an_optimizer_that_does_not_step():
-    (step,) = observe(build, lambda net, batch: net(batch["x"]).mean().backward(), x=X).steps
-    assert [optimizer.stepped for optimizer in step.optimizers] == [False]
-
-
-def autocast(net, batch):
-    with torch.autocast("cuda", torch.float16):
-        return net(batch["x"].to("cuda:0")).float().mean()
-
-
-def unscaled(net, batch):
-    autocast(net, batch).backward()
-    net.optimizer.step()
-
-
-def scaled(net, batch):
-    scaler = torch.amp.GradScaler("cuda")
-    scaler.scale(autocast(net, batch)).backward()
-    scaler.step(net.optimizer)
-    scaler.update()
-
-
-@pytest.mark.parametrize(("train", "is_scaled"), [(unscaled, False), (scaled, True)])
-def test_half_precision(train, is_scaled):
-    (step,) = observe(lambda: build().to("cuda:0"), train, x=X).steps
-    assert (step.half, step.loss_scaled) == (line(autocast, "torch.autocast"), is_scaled)
-    assert step.failure is None
-    assert step.copies[0].what == "to"
-    assert len(step.copies) == 1
-    assert not step.backwards[0].scaled
-    assert step.optimizers[0].stepped
-
-
 def test_a_scale_that_is_too_large_is_no_fault():
     def train(net, batch):
         scaler = torch.amp.GradScaler("cuda", init_scale=2.0**60)
@@ -201,58 +104,6 @@ def test_half_parameters(dtype):
 
     (step,) = observe(halved, lambda net, batch: net(batch["x"].to(dtype)).sum().backward(), x=X).steps
     assert step.half == (line(halved, "# made half") if dtype == torch.float16 else "")
-
-
-def test_data_parallel_is_known_by_its_modules_names():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(3, 1)
-
-        def forward(self, x):
-            return self.linear(x)
-
-    def train(net, batch):
-        net(batch["x"]).sum().backward()
-
-    (step,) = observe(lambda: nn.DataParallel(Net().to("cuda:0")), train, x=X).steps
-    assert step.distributed == "data_parallel"
-    assert [(call.module, call.inputs[0].device) for call in step.calls] == [
-        (MODEL, "cuda:0"),
-        ("linear", "cuda:0"),
-        (MODEL, "cuda:1"),
-        ("linear", "cuda:1"),
-    ]
-    assert states(step) == {"linear.weight": "finite", "linear.bias": "finite"}
-    assert step.copies == []
-
-
-def test_the_calls_of_a_step():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear, self.plain = nn.Linear(3, 3), [nn.Linear(3, 1)]
-
-        def forward(self, x, shift):
-            return self.plain[0](self.linear(x) + shift)
-
-    def train(net, batch):
-        net.eval()
-        net(batch["x"], shift=batch["x"])
-        net.train()
-
-    seen = observe(Net, train, x=X)
-    outer, linear, plain = seen.steps[0].calls
-    assert (outer.module, outer.source) == (MODEL, line(train, "net(batch"))
-    assert [tensor.origin for tensor in outer.inputs] == ["input x", "input x"]
-    assert outer.outputs[0].origin == "output of plain[0]"
-    assert (linear.module, linear.inputs[0].origin, linear.outputs[0].origin) == (
-        "linear",
-        "input x",
-        "output of linear",
-    )
-    assert (plain.module, plain.source) == ("plain[0]", line(Net, "self.plain[0](self"))
-    assert {module.name: module.training for module in seen.building.modules(seen.model)}[MODEL] is False
 
 
 def program(steps: list) -> list[torch.Tensor]:

@@ -30,43 +30,6 @@ def convolution() -> torch.Tensor:
     return functional.conv2d(X, KERNEL, BIAS, stride=2, padding=1)
 
 
-def transposed() -> torch.Tensor:
-    return functional.conv_transpose2d(X[:, :, :4, :4].repeat(1, 2, 1, 1)[:, :4], KERNEL, BIAS[:3], 2, 1, 1)
-
-
-def test_same_pads_what_is_odd_at_the_end() -> None:
-    (knob,) = found(convolution)
-    assert (knob.name, knob.of, knob.value, knob.path) == ("padding", "conv2d", "1", "place")
-    at_end = functional.conv2d(functional.pad(X, (0, 1, 0, 1)), KERNEL, BIAS, stride=2)
-    assert torch.equal(under(convolution, knob, "same"), at_end)
-    assert torch.equal(under(convolution, knob, "(0, 1)"), at_end)
-    at_start = functional.conv2d(functional.pad(X, (1, 0, 1, 0)), KERNEL, BIAS, stride=2)
-    assert torch.equal(under(convolution, knob, "same, the odd one first"), at_start)
-    assert torch.equal(under(convolution, knob, "valid"), functional.conv2d(X, KERNEL, BIAS, stride=2))
-    assert not torch.equal(convolution(), at_end)  # put back
-
-
-def test_a_transposed_convolution_is_cropped_elsewhere_bias_included() -> None:
-    (knob,) = found(transposed)
-    x = X[:, :, :4, :4].repeat(1, 2, 1, 1)[:, :4]
-    whole = functional.conv_transpose2d(x, KERNEL, BIAS[:3], stride=2)
-    assert torch.allclose(under(transposed, knob, "same"), whole[..., :8, :8])
-    assert knob.value == "(1, 0)"
-    assert torch.allclose(transposed(), whole[..., 1:, 1:])
-
-
-def test_zeros_can_count_in_a_maximum() -> None:
-    def pool() -> torch.Tensor:
-        return functional.max_pool2d(X - 2.0, 3, 2, 1)
-
-    knob, without = found(pool)
-    assert torch.equal(under(pool, without, "left out"), X - 2.0)
-    assert torch.equal(
-        under(pool, knob, "1, of zeros that count"), functional.max_pool2d(functional.pad(X - 2.0, [1] * 4), 3, 2)
-    )
-    assert (under(pool, knob, "same") < 0).all()
-
-
 def test_an_average_at_the_edge_counts_what_is_in_the_image() -> None:
     def pool() -> torch.Tensor:
         return functional.avg_pool1d(torch.ones(1, 1, 8, dtype=torch.float64), 3, 2, 1)

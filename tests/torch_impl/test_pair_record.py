@@ -6,7 +6,6 @@ import numpy as np
 import pair_helpers
 import pytest
 import torch
-from pair_models import MLP
 from pair_runs import case, recorded, surveyed
 from torch import nn
 
@@ -18,126 +17,14 @@ X6 = {"x": {"shape": [4, 6]}}
 IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
 
 
-def loaded(weights: dict[str, np.ndarray], model: nn.Module) -> nn.Module:
-    """A model by itself in float64, with the values of a survey."""
-    model = model.double()
-    state = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
-    model.load_state_dict({**model.state_dict(), **state})
-    return model
-
-
 def drawn(name: str, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.from_numpy(random.representable(random.normal(0, name, shape), "float32"))
-
-
-def test_a_pass_in_inference(tmp_path):
-    """Values, gradients and their names are those of the user's model by itself."""
-    weights = surveyed(case("MLP"), tmp_path).weights
-    trace = recorded(case("MLP"), tmp_path)
-    model, x = loaded(weights, MLP()).eval(), drawn("input/x/0", (5, 3)).requires_grad_()
-    output = model(x)
-    loss = (output * drawn("probe/0", (5, 4))).mean()
-    loss.backward()
-    step = trace.step(0)
-    assert np.array_equal(step["input/input"], x.detach())
-    assert np.array_equal(step["activation/(model)"], output.detach())
-    assert step["loss/loss"] == loss.item()
-    assert np.array_equal(step["gradient/(input).x"], x.grad)
-    gradients = {key.removeprefix("gradient/") for key in step if key.startswith("gradient/")}
-    none = {"unused.weight", "unused.bias"}
-    assert gradients == {"first.weight", "first.bias", "norm.weight", "norm.bias", "(input).x"} | none
-    assert not any(step[f"gradient/{name}"].any() for name in none)  # None is zero
-    assert np.array_equal(step["gradient/first.weight"], model.first.weight.grad)
-    keys = list(step)
-    assert keys.index("gradient/norm.weight") < keys.index("gradient/first.weight")  # in the order of the backward pass
 
 
 def test_what_a_run_has_built_is_freed(tmp_path):
     recorded(case("MLP"), tmp_path)
     gc.collect()
     assert not [each for each in gc.get_objects() if type(each).__name__ == "MLP"]
-
-
-def test_the_state_before_the_first_step(tmp_path):
-    trace = recorded(case("MLP"), tmp_path)
-    start = trace.step(None)
-    names = [f"parameter/{m}.{r}" for m in ("first", "norm", "frozen", "unused") for r in ("weight", "bias")]
-    assert list(start) == [
-        *names,
-        "buffer/norm.running_mean",
-        "buffer/norm.running_var",
-        "buffer/table",
-        "buffer/order",
-    ]
-    table = start.pop("buffer/table")  # a constant of the model's own, in each run as exact as it can be
-    low = trace.step(None, "low")
-    assert np.array_equal(low["buffer/table"], table.astype(np.float32))
-    assert all(np.array_equal(low[key], start[key]) for key in start)
-    assert start["parameter/first.weight"].dtype == np.float64
-    assert trace.step(None, "low")["parameter/first.weight"].dtype == np.float32
-
-
-def test_modules_and_their_inputs(tmp_path):
-    """In place, called twice, and given what was recorded already."""
-    trace = recorded(case("MLP"), tmp_path)
-    step = trace.step(0)
-    assert {"activation/act", "activation/act#1", "activation/frozen"} <= step.keys()
-    assert (step["activation/act"] >= 0).all()
-    assert (step["activation/norm"] < 0).any()  # as it was, before act changed it
-    assert trace.accounts[0].modules == {"first": "linear", "norm": "batch_norm", "act": "relu", "frozen": "linear"}
-    classes = {
-        "": "MLP",
-        "first": "Linear",
-        "norm": "BatchNorm1d",
-        "act": "ReLU",
-        "frozen": "Linear",
-        "unused": "Linear",
-    }
-    assert trace.trace.manifest.classes == classes
-    aliases = trace.trace.manifest.aliases["high/rank-0/step-000000"]
-    assert aliases["input/first"] == "input/input"
-    assert aliases["input/norm"] == "activation/first"
-    assert aliases["input/frozen"] == "activation/act"
-
-
-def test_the_witness_starts_an_ulp_away(tmp_path):
-    trace = recorded(case("MLP"), tmp_path, ("high", "witness"))
-    high, witness = trace.step(None), trace.step(None, "witness")
-    one = high["parameter/first.weight"]
-    moved = abs(witness["parameter/first.weight"] - one)
-    assert np.array_equal(moved, np.spacing(abs(one))) or ((moved <= np.spacing(abs(one))).all() and (moved > 0).all())
-
-
-def test_training(tmp_path):
-    """Steps in training mode, statistics moved, the state after each, an evaluation of the first inputs."""
-    made = case("MLP", train={"optimizer": "adam"})
-    weights = surveyed(made, tmp_path).weights
-    trace = recorded(made, tmp_path)
-    model = loaded(weights, MLP()).train()
-    optimizer = torch.optim.Adam(one for one in model.parameters() if one.requires_grad)
-    for number in range(2):
-        x, target = drawn(f"input/x/{number}", (5, 3)), drawn(f"target/{number}", (5, 4))
-        loss = nn.functional.mse_loss(model(x), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        step = trace.step(number)
-        assert np.array_equal(step["input/target"], target)
-        assert step["loss/loss"] == loss.item()
-        assert np.array_equal(step["gradient/first.bias"], model.first.bias.grad)
-        assert np.array_equal(step["parameter/first.weight"], model.first.weight.detach())
-        assert np.array_equal(step["buffer/norm.running_var"], model.norm.running_var)
-        assert np.array_equal(
-            step["optimizer_state/first.weight.exp_avg_sq"], optimizer.state[model.first.weight]["exp_avg_sq"]
-        )
-        assert step["optimizer_state/learning_rate"] == 0.001
-        assert "gradient/frozen.weight" not in step
-        assert not any("num_batches_tracked" in key or ".step" in key for key in step)
-    with torch.no_grad():
-        expected = model.eval()(drawn("input/x/0", (5, 3)))
-    evaluation = trace.step(2)
-    assert np.array_equal(evaluation["activation/(model)"], expected)
-    assert not any(key.startswith(("gradient/", "loss/")) for key in evaluation)
 
 
 def test_cross_entropy_has_the_classes_last_where_keras_has_them(tmp_path):
@@ -309,15 +196,6 @@ def test_an_evaluation_takes_no_other_path(tmp_path):
     assert low.keys() == high.keys()
     assert "activation/layers.0.linear1" in low
     assert np.allclose(low["activation/(model)"], high["activation/(model)"], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_where_it_happened(tmp_path):
-    layout = recorded(case("MLP"), tmp_path).accounts[0].layout
-    assert len(layout.devices) == 1
-    assert layout.parameters == {name: [0] for name in layout.parameters}
-    assert "frozen.weight" not in layout.parameters
-    assert "first.weight" in layout.parameters
 
 
 def test_another_model_than_the_surveys_is_refused(tmp_path):

@@ -15,50 +15,7 @@ from parity.core.errors import BackendError
 from parity.runtime import survey
 from torch_impl.record import draws, tree
 
-IDS = {"ids": {"shape": [2, 5], "dtype": "int64", "range": [0, 10]}}
 X4 = {"x": {"shape": [2, 5, 4]}}
-
-
-def test_modules_weights_and_calls(tmp_path):
-    told, activations, weights = surveyed(case("MLP"), tmp_path)
-    assert [(one.path, one.kind) for one in told.modules] == [
-        ("", "MLP"),
-        ("first", "linear"),
-        ("norm", "batch_norm"),
-        ("act", "relu"),
-        ("frozen", "linear"),
-        ("unused", "linear"),
-    ]
-    assert told.called == ["", "first", "norm", "act", "frozen"]
-    assert told.arguments["first"] == [(5, 3)]
-    assert [one.key for one in told.outputs] == ["first", "norm", "act", "frozen", "act#1", "(model)"]
-    assert {one.key: one.shape for one in told.outputs}.items() == {k: v.shape for k, v in activations.items()}.items()
-    assert told.tied == {"again.weight": "first.weight", "again.bias": "first.bias"}
-    by_name = {one.name: one for one in told.weights}
-    assert list(by_name) == [
-        *(f"{module}.{role}" for module in ("first", "norm", "frozen", "unused") for role in ("weight", "bias")),
-        "table",
-        "order",
-        "norm.running_mean",
-        "norm.running_var",
-    ]
-    assert (by_name["norm.weight"].module, by_name["norm.weight"].role) == ("norm", "weight")
-    assert [name for name, one in by_name.items() if not one.trainable] == [
-        "frozen.weight", "frozen.bias", "table", "order", "norm.running_mean", "norm.running_var"
-    ]  # fmt: skip
-    assert [name for name, one in by_name.items() if one.statistic] == ["norm.running_mean", "norm.running_var"]
-    assert weights.keys() == by_name.keys()
-
-
-def test_what_is_returned_is_that_of_float64_with_the_weights_told(tmp_path):
-    _, activations, weights = surveyed(case("MLP"), tmp_path)
-    model = MLP().double().eval()
-    state = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
-    model.load_state_dict({**model.state_dict(), **state})
-    x = torch.from_numpy(random.representable(random.normal(0, "input/x/0", (5, 3)), "float32"))
-    with torch.no_grad():
-        assert np.array_equal(activations["(model)"], model(x).numpy())
-    assert all(array.dtype == np.float64 for array in activations.values())
 
 
 def test_the_values_are_the_models_own_and_constants_are_shaken(tmp_path):
@@ -126,21 +83,6 @@ def test_large_parameters_are_drawn_in_part_where_they_are_replaced():
     assert not torch.equal(frozen.reshape(-1)[: -draws.PART], frozen.reshape(-1)[draws.PART :])  # no parameter
     whole = nn.Linear(512, 256).weight.detach().reshape(-1)
     assert not torch.equal(whole[: -draws.PART], whole[draws.PART :])
-
-
-def test_tied_weights_have_one_name(tmp_path):
-    told = surveyed(case("Tied", IDS), tmp_path).told
-    assert [one.name for one in told.weights] == ["embed.weight"]
-    assert told.tied == {"head.weight": "embed.weight"}
-
-
-def test_an_attention_called_by_keyword(tmp_path):
-    told, activations, _ = surveyed(case("Words", X4), tmp_path)
-    assert told.called == ["", "attention", "norm"]
-    assert told.arguments == {"attention": [(2, 5, 4)] * 3, "norm": [(2, 5, 4)]}
-    assert list(activations) == ["attention", "attention#1", "norm", "(model)", "(model)#1"]
-    assert next(one for one in told.modules if one.path == "attention").facts == {"heads": 2}
-    assert activations["attention#1"].shape == (2, 5, 5)
 
 
 def test_a_transformer_layer_is_not_called_whole(tmp_path):
