@@ -11,7 +11,7 @@ runs have the same ones, whatever was drawn for them. What a loss takes beside t
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
@@ -63,7 +63,7 @@ class Script(script.Script):
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
-        self._resume()
+        self._resume(float32_draws())
         if self._model is None:
             raise UsageError(
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
@@ -120,7 +120,7 @@ class Script(script.Script):
             if number and self._run.dead:
                 return
             self._begin_step(None)
-            self._resume()
+            self._resume(float32_draws())
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
@@ -149,8 +149,11 @@ class Script(script.Script):
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
 
-    def _resume(self) -> None:
-        """Run the script until it is suspended, or to its end; what it raises is raised here."""
+    def _resume(self, further: Iterable[AbstractContextManager[Any]] = ()) -> None:
+        """Run the script until it is suspended, or to its end, under further patches; what it raises is raised here.
+
+        What it draws in a recorded step is shared with Keras; what it draws before is drawn as in a float32 run.
+        """
         if self._run.dead:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         patches: list[AbstractContextManager[Any]] = [
@@ -158,7 +161,7 @@ class Script(script.Script):
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),
             self._tape,
-            *float32_draws(),
+            *further,
         ]
         self._outside.close()
         is_differentiated = torch.is_grad_enabled()
