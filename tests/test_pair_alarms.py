@@ -63,6 +63,13 @@ def test_slots_in_another_form(judge):
     assert result.verdict == "diverged" and result.assumptions == []
 
 
+def test_momentum_has_one_form_also_where_something_else_differs(judge):
+    own = '[train]\ntorch_optimizer = "alarms_torch:momentum"\nkeras_optimizer = "alarms_keras:momentum"\n'
+    result = judge("Leaky", VECTORS, own)
+    assert result.verdict == "subprecision" and set(dict(causes(result))) == {"constant.precision"}
+    assert result.checks["optimizer_state"].compared > 4 and not result.assumptions
+
+
 @pytest.mark.usefixtures("verdicts_only")
 def test_a_slot_of_which_no_update_was_made_may_be_wrong(judge):
     result = judge("Plain", VECTORS, OWN.format("Adaptive", 1))

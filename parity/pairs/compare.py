@@ -35,6 +35,7 @@ from parity.pairs.extent import (
     unused,
 )
 from parity.pairs.file import PairFile
+from parity.pairs.momentum import in_torchs_form
 from parity.pairs.prepare import Prepared, place, prepare
 from parity.pairs.recording import are_done, recorded_both
 from parity.pairs.scripts import completed, tell
@@ -168,7 +169,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
     mapping = with_changing_buffers(mapping, reference)
-    candidate = candidate.replaced(mapping=mapping)
+    candidate = in_torchs_form(candidate.replaced(mapping=mapping))
     traces = hidden.without_one_sided(reference, candidate, pair)
     examination = examined(traces.reference, traces.candidate)
     if _is_loss_scaled(examination, reference, candidate):

@@ -146,6 +146,15 @@ class Adaptive(keras.optimizers.Optimizer):
         variable.assign_sub(learning_rate * 0.1 * first / (ops.sqrt(0.01 * second) + 1e-3))
 
 
+class Leaky(Plain):
+    def call(self, x):
+        return self.b(ops.leaky_relu(self.a(x), 0.2))
+
+
+def momentum():
+    return keras.optimizers.SGD(0.1, momentum=0.9)
+
+
 def slower():
     return Adaptive(beta=0.98)
 

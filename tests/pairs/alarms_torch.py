@@ -126,6 +126,17 @@ class Plain(nn.Module):
         return self.b(torch.tanh(self.a(x)))
 
 
+class Leaky(Plain):
+    """Of a function whose constant TensorFlow holds in float32."""
+
+    def forward(self, x):
+        return self.b(nn.functional.leaky_relu(self.a(x), 0.2))
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
 class Adaptive(torch.optim.Optimizer):
     """In no catalogue; its second moments are flat."""
 
