@@ -6,8 +6,9 @@ ROOT = Path(__file__).parents[2]
 # Of all source; the goal is 48,000 lines in 330 files of at most 300. Of these, 1,600 lines in nine files are the sides
 # of a pair's file: twelve switches, their recording in both frameworks, and what is joined of micro-batches and ranks;
 # and 1,000 in six files are summaries of large tensors, and certificates, for which recording a pair has its own file;
-# and 1,430 in twelve files are training scripts, which are run as they stand.
-LINES, FILES, LONGEST = 69_560, 485, 312
+# and 1,430 in twelve files are training scripts, which are run as they stand; and 570 in four are random numbers that
+# both frameworks draw alike, models without a call of their own, and the optimizers that a step makes by itself.
+LINES, FILES, LONGEST = 70_130, 489, 317
 
 
 def sizes(*packages: str) -> dict[str, int]:
