@@ -105,7 +105,7 @@ ROWS = {
     "schedule": Row(
         optimizers("momentum", "falling_momentum"), "schedule.rate", 0.01, 0.005, "learning_rate of step 1"
     ),
-    "late": Row(optimizers("warmed_up", "warmed_up_late"), "schedule.rate", 1.0, 0.0, "0 times as far as torch"),
+    "late": Row(optimizers("warmed_up", "warmed_up_late"), "sgd.learning_rate", 0.0625, 0.0, "learning_rate = 0.0"),
     "decayed biases": Row(optimizers("decayed_matrices", "decayed_sgd"), "weight_decay.value", 0.0, 0.1),
     "not given": Row(
         optimizers("without_first", "sgd"), "update.frozen", "parameter and optimizer state", "no", "to 0 bits"
