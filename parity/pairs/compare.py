@@ -19,7 +19,14 @@ from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, 
 from parity.pairs.activations.matching import summary
 from parity.pairs.causes import later
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.pair_causes import explain_mode, name_layout, name_pair_causes, name_seeds, question_unfilled
+from parity.pairs.causes.pair_causes import (
+    SEED,
+    explain_mode,
+    name_layout,
+    name_pair_causes,
+    name_seeds,
+    question_unfilled,
+)
 from parity.pairs.causes.sources import add_sources
 from parity.pairs.causes.training import name_fitted, with_changing_buffers
 from parity.pairs.decay import as_decayed
@@ -201,6 +208,8 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     name_seeds(result, reference, candidate)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
+    if any(cause.id == SEED for cause in result.causes):
+        experiment = None  # what is called again draws other numbers than these
     if experiment and not permuted:
         _ask(experiment, examination)
     if left := _left_over(examination, pair, evidence):

@@ -13,7 +13,7 @@ from parity.diagnose.layers import dropout
 from parity.results import CaseResult, Cause
 from parity.runtime.survey import Survey
 from parity.trace import keys
-from parity.trace.keys import MODEL, plain
+from parity.trace.keys import plain
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
@@ -127,26 +127,28 @@ def _drop_flattening(result: CaseResult, mapping: Mapping, reference: Trace) -> 
 
 
 def name_seeds(result: CaseResult, *traces: Trace) -> None:
-    """Name the seed as the cause of a mask that was drawn before, where the draws of one side alone repeat.
+    """Name the seed as the cause of numbers that were drawn before, where the draws of one side alone repeat.
 
-    If no mask is found to be one, but something differs, the seed is named where the draws repeat.
+    If no mask is found to be one, but something differs, the seed is named where the last draw repeats.
     """
     repeated = {trace.backend: trace.manifest.training.repeated for trace in traces}
     sides = [side for side, places in repeated.items() if places]
-    if len(sides) != 1:
+    if len(sides) != 1 or not result.causes:
         return
     evidence = f"{sides[0]}: a seed in the code draws earlier numbers again at {', '.join(repeated[sides[0]])}"
     values = {side: "repeats earlier numbers" if side in sides else "draws anew" for side in repeated}
-    result.causes = [
-        replace(cause, id=SEED, **values, evidence=evidence) if _is_repeated(cause, sides[0]) else cause
-        for cause in result.causes
+    matching = next((trace.manifest.matching for trace in traces if trace.manifest.matching), None)
+    names = {match.keras: match.torch for match in matching.matches} if matching and sides == ["keras"] else {}
+    places = {names.get(place, place) for place in repeated[sides[0]]}
+    is_named = [
+        _is_repeated(cause, sides[0]) or (cause.id == UNKNOWN and cause.where in places) for cause in result.causes
     ]
-    if result.verdict == "diverged" and all(cause.id != SEED for cause in result.causes):
-        matching = next((trace.manifest.matching for trace in traces if trace.manifest.matching), None)
-        names = {match.keras: match.torch for match in matching.matches} if matching else {}
-        place = repeated[sides[0]][-1]
-        where = place if sides[0] == "torch" else names.get(place, MODEL)
-        result.causes.append(replace(Cause(id=SEED, where=where, evidence=evidence), **values))
+    if not any(is_named):
+        is_named[0] = result.causes[0].id == UNKNOWN
+    result.causes = [
+        replace(cause, id=SEED, **values, evidence=evidence) if named else cause
+        for cause, named in zip(result.causes, is_named, strict=True)
+    ]
 
 
 def _is_repeated(cause: Cause, side: str) -> bool:
