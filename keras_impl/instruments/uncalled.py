@@ -57,5 +57,11 @@ def _called(model: keras.Model, inputs: Any) -> list[tf.Tensor]:
 
     stops = [around(tf.GradientTape, "gradient", leave), around(BaseOptimizer, "apply", leave)]
     with applied([around(keras.Layer, "__call__", on_call), *stops]), contextlib.suppress(_Left):
-        model.train_step(inputs)
+        try:
+            model.train_step(inputs)
+        except Exception as error:
+            name = type(model).__name__
+            raise NotImplementedError(
+                f"{name} has no call(), and its train_step fails with the inputs alone ({error}); give it a call()"
+            ) from error
     return returned

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ def _filled_bernoulli(of: torch.Tensor, x: torch.Tensor, p: Any = 0.5) -> torch.
 
 
 def _whole(of: torch.Tensor, *args: Any, low: int = 0, high: int | None = None) -> torch.Tensor:
-    limits = [each for each in args if isinstance(each, int)] + ([] if high is None else [high])
+    limits = [each for each in args if isinstance(each, Integral)] + ([] if high is None else [high])
     lower, upper = limits if len(limits) == 2 else (low, *limits)
     return torch.floor(of * (upper - lower)) + lower
 
