@@ -179,9 +179,11 @@ class Train(Frozen, frozen=True):
     steps: Positive = 3
 
     def __post_init__(self) -> None:
-        for what in ("loss", "optimizer"):
-            if bool(getattr(self, f"torch_{what}")) != bool(getattr(self, f"keras_{what}")):
-                raise ValueError(f"received only one of torch_{what} and keras_{what}; give both or neither")
+        has_loss, has_optimizer = (bool(getattr(self, f"torch_{what}")) for what in ("loss", "optimizer"))
+        if self.keras_loss and not has_loss:  # a train_step of Keras's may compute its loss by itself
+            raise ValueError("received only one of torch_loss and keras_loss; give both or neither")
+        if has_optimizer != bool(self.keras_optimizer):
+            raise ValueError("received only one of torch_optimizer and keras_optimizer; give both or neither")
         if self.class_weight and self.loss != "cross_entropy":
             raise ValueError(f"class_weight weighs the classes of loss = 'cross_entropy', received {self.loss!r}")
 

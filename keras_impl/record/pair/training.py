@@ -23,6 +23,7 @@ from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
 from keras_impl.record.pair.sides import Setup
 from parity.config.pair import TARGET
 from parity.config.schema import Case
+from parity.core.errors import UsageError
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime.survey import Survey
@@ -107,6 +108,8 @@ class Training:
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
         self._fit = fits.get(model)
+        if self.pair.train.torch_loss and not (self.pair.train.keras_loss or self.is_own):
+            raise UsageError("train.torch_loss is given, and keras_loss is not; give both, or a model with a train_step")
         self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
         self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
         self._steps = self._setup.compile(self._traced)
