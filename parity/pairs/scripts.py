@@ -187,7 +187,8 @@ def _counterparts(pair: Pair, torch: Sequence[str], keras: Sequence[str]) -> dic
     if len(torch) != len(keras):
         raise UsageError(
             f"{name_of(pair.torch)} gives its model {count(len(torch), 'tensor')} ({', '.join(torch)}), "
-            f"{name_of(pair.keras)} {len(keras)} ({', '.join(keras)}); expected the same inputs"
+            f"{name_of(pair.keras)} {len(keras)} ({', '.join(keras)}); expected the same inputs; where one makes its "
+            "inputs in the training step, give a file with torch_step and keras_step"
         )
     named = {name: name for name in torch if name in keras}
     rest: Iterable[str] = (name for name in keras if name not in named)

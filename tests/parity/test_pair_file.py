@@ -100,6 +100,7 @@ def test_flags_change_what_the_file_says(tmp_path: Path) -> None:
         (HEAD + INPUT + "[[weights]]\ntorch = 'a'", "missing required field `keras` - at `$.weights[0]`"),
         (HEAD + INPUT + "[trian]\nsteps = 1", "unknown field `trian` - at `$` (did you mean 'train'?)"),
         (HEAD + INPUT + "[train]\nsteps = 0", "at `$.train.steps`"),
+        (HEAD + INPUT + "[inputs.'target.a']\nshape = [2]", "a loss takes one target, called 'target'"),
         (HEAD + INPUT + "[train]\nkeras_loss = 'a:b'", "received only one of torch_loss and keras_loss"),
         (HEAD + "weights = 'keras'" + INPUT, "[pair] weights is 'keras', expected \"torch\", or a section [[weights]]"),
         (HEAD + "[pair.inputs.x]\nshape = [1]", "[pair.inputs] stands inside [pair], expected [inputs]"),

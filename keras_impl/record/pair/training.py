@@ -109,7 +109,9 @@ class Training:
         self._setup = setup or Setup(case)
         self._fit = fits.get(model)
         if self.pair.train.torch_loss and not (self.pair.train.keras_loss or self.is_own):
-            raise UsageError("train.torch_loss is given, and keras_loss is not; give both, or a model with a train_step")
+            raise UsageError(
+                "train.torch_loss is given, and keras_loss is not; give both, or a model with a train_step"
+            )
         self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
         self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
         self._steps = self._setup.compile(self._traced)

@@ -67,7 +67,7 @@ class Script(script.Script):
         if self._model is None:
             raise UsageError(
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
-                "torch.optim.Optimizer made before; give a script that trains one model"
+                "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
         return self._model
 
