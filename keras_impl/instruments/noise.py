@@ -24,8 +24,7 @@ def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
     """Yield patches of TensorFlow's random functions, which then take their numbers from a source."""
     for owner, functions in ((tf.random, FUNCTIONS), (tf.random.Generator, METHODS)):
         for name, (kind, values) in functions.items():
-            signature = inspect.signature(getattr(owner, name))
-            yield around(owner, name, partial(_on_draw, source, kind, values, signature))
+            yield around(owner, name, partial(_on_draw, source, kind, values))
     yield around(tf.random, "shuffle", partial(_on_shuffle, source))
 
 
@@ -46,13 +45,12 @@ def _on_draw(
     source: Source,
     kind: str,
     values: Callable[..., tf.Tensor],
-    signature: inspect.Signature,
     draw: Callable[..., tf.Tensor],
     *args: Any,
     **kwargs: Any,
 ) -> tf.Tensor:
     """Draw, and return in place of what was drawn the values that the source's numbers give."""
-    drawn, bound = draw(*args, **kwargs), signature.bind(*args, **kwargs)
+    drawn, bound = draw(*args, **kwargs), inspect.signature(draw).bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
     has_all_bits = drawn.dtype.is_integer and given["maxval"] is None
