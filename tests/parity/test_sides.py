@@ -114,7 +114,7 @@ def test_the_rows_of_a_call() -> None:
     assert rows_of([batch], [batch]) is None
     assert rows_of([batch[:3] + 1], [batch]) is None
     assert Rows(5, 3, 8).within(12, "dropout") == (20, 32)
-    with pytest.raises(UsageError, match="dropout: a dropout mask of 10 elements has no 3 rows"):
+    with pytest.raises(UsageError, match="dropout: 10 random numbers, such as a dropout's mask, are no 3 rows"):
         Rows(5, 3, 8).within(10, "dropout")
 
 
