@@ -203,10 +203,10 @@ def _outputs(torch: Mapping[str | int, list[int]], keras: Mapping[str | int, lis
     """
     chosen: dict[str, PairOutput] = {}
     for ours, shape in torch.items():
-        here = [key for key, other in torch.items() if other == shape]
-        there = [key for key, other in keras.items() if axes(shape, other) is not None]
-        if len(here) <= len(there):
-            theirs = there[here.index(ours)]
+        alike = [key for key in torch if torch[key] == shape]
+        counterparts = [key for key in keras if axes(shape, keras[key]) is not None]
+        if len(alike) <= len(counterparts):
+            theirs = counterparts[alike.index(ours)]
             layout = axes(shape, keras[theirs]) or ""
             chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
     return chosen
