@@ -230,8 +230,9 @@ def test_the_printed_lines_make_a_right_port_match(text, judge, tmp_path):
     [
         (BATCHNORM, {"epsilon": 1e-3}, "batch_norm.epsilon"),
         (LSTM, {"gates": "hard_sigmoid"}, "lstm.recurrent_activation"),
+        (LSTM, {"stateful": True}, "state.carried"),  # from the second step on
     ],
-    ids=["batch norm", "lstm"],
+    ids=["batch norm", "lstm", "later"],
 )
 def test_no_other_fault_passes_with_them(text, fault, cause, judge):
     result = judge(pasted(text, judge(text)), **fault)

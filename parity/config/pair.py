@@ -5,6 +5,7 @@ receive it, and each builds its own model of the two.
 """
 
 import re
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -16,6 +17,7 @@ FLOATS = ("float16", "float32", "float64")
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
 LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
 Text = Annotated[str, Meta(min_length=1)]
+SUM = "weights.sum"  # the id of a cause: Keras holds a torch weight only as part of a sum
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
 UNNAMED = (UNKNOWN, INTERNAL_ERROR)
@@ -142,19 +144,17 @@ class Expect(Frozen, frozen=True):
     def __post_init__(self) -> None:
         if self.largest_difference == float("inf") or self.at_most_bits == float("inf"):
             raise ValueError("an infinite size accepts any difference; expected a finite number")
-        if self.names_cause:
+        if self.names_cause and self.cause != SUM:
             return
-        if not self.has_size:
+        if not (self.names_cause or self.has_size):
             what = f"whose cause is {self.cause!r}" if self.cause else "without a cause"
             raise ValueError(
                 f"an expectation {what} accepts any difference; "
                 "expected the name of a cause, or largest_difference or at_most_bits with where"
             )
         if not NAMED.search(OPEN.sub("", self.where)):
-            raise ValueError(
-                f"where is {self.where!r}, which matches everything; "
-                "without a cause, name the module or tensor that differs"
-            )
+            what = "name the weight that Keras holds in a sum" if self.cause else "without a cause, name what differs"
+            raise ValueError(f"where is {self.where!r}, which matches everything; {what}")
 
 
 class Train(Frozen, frozen=True):
@@ -221,6 +221,13 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     @property
     def trains(self) -> bool:
         return self.train is not None
+
+    def holds(self, weight: str) -> bool:
+        """Return whether torch's runs hold this weight at 0, since Keras's layer has it only in a sum with another.
+
+        So what is accepted as SUM leaves two trainings that are the same computation.
+        """
+        return any(each.cause == SUM and fnmatchcase(weight, each.where) for each in self.expect)
 
     @property
     def loss_inputs(self) -> set[str]:

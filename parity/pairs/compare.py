@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parity.config.pair import Pair
+from parity.config.pair import Expect, Pair
 from parity.core.errors import BackendError
 from parity.core.wording import count
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
@@ -14,7 +14,7 @@ from parity.diagnose.gradients import without_followers
 from parity.diagnose.place import with_module
 from parity.pairs import hidden
 from parity.pairs.accepting.evidence import Evidence
-from parity.pairs.accepting.expect import apply_expected, left_over
+from parity.pairs.accepting.expect import apply_expected, held_at_zero, left_over
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
 from parity.pairs.causes import later
@@ -206,19 +206,21 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     note_counterparts(result, mapping, matching, reference)
     name_pair_causes(examination, mapping, reference, candidate)
     name_seeds(result, reference, candidate)
+    expected, held = held_at_zero(pair.expect, mapping)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
     if any(cause.id == SEED for cause in result.causes):
         experiment = None  # what is called again draws other numbers than these
     if experiment and not permuted:
         _ask(experiment, examination)
-    if left := _left_over(examination, pair, evidence):
+    if left := _left_over(examination, expected, evidence):
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
         if experiment:
             _ask(experiment, examination)
     result.not_compared += [*gradients(evidence.outputs()), *schedules((reference, candidate))]
     name_fitted(result, candidate, mapping)
-    apply_expected(examination, pair.expect, evidence)
+    apply_expected(examination, expected, evidence)
+    result.expected += held
     if result.verdict == "diverged":
         result.causes = without_followers(result.causes, examination.unequal, result.expected)
         result.causes.sort(key=lambda cause: cause.id in INHERENT)  # the user's own come first
@@ -233,15 +235,15 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     return result
 
 
-def _left_over(examination: Examined, pair: Pair, evidence: Evidence) -> tuple[Verdict, Divergence] | None:
+def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence) -> tuple[Verdict, Divergence] | None:
     """Return what is left once all that is accepted is taken away, and else what is inherent too.
 
     What float32 does not see is none of the latter: the inherent differences make the verdict then.
     """
-    if accepted := left_over(examination, pair.expect, evidence):
+    if accepted := left_over(examination, expected, evidence):
         return accepted
     known = inherent(examination.result.causes)
-    beyond = left_over(examination, [*pair.expect, *known], evidence) if known else None
+    beyond = left_over(examination, [*expected, *known], evidence) if known else None
     return beyond if beyond and beyond[0] == "diverged" else None
 
 

@@ -122,6 +122,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         found: the sets of changes that reproduce the other side.
         tried: how many settings were tried.
         problem: why the module could not be called again as it was, or "".
+        keeps_state: whether the model returns something else when it is called again with the same weights and inputs.
         same: whether the module does what the other side's does when it is given what the other's was given, with the
             changes that the question gives.
     """
@@ -131,6 +132,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     found: list[Found] = []
     tried: int = 0
     problem: str = ""
+    keeps_state: bool = False
     same: bool = False
 
 

@@ -71,15 +71,21 @@ IN_CODE: Final = {
     "precision": PRECISION,
 }
 
+STATE: Final = {False: "returns the same again", True: "keeps state, which is no weight, from call to call"}
+
 
 def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[str, str] = ("", "")) -> list[Cause]:
     """Return the causes at a module: the fewest changes with which a side reproduces the other, told for both sides.
 
-    Returns an empty list if no change was found on either side.
+    State that one side alone carries from call to call is one too. Returns an empty list if nothing was found.
 
     `where` and `kind`: torch's path of the module, and its kind. `paths`: torch's and Keras's path of the module that
     was called again.
     """
+    if torch.keeps_state != keras.keeps_state:
+        mine, theirs = STATE[torch.keeps_state], STATE[keras.keeps_state]
+        evidence = "the same weights and inputs, called again"
+        return [Cause(id="state.carried", where=where, torch=mine, keras=theirs, evidence=evidence)]
     torch, keras = (_of_kind(outcome, path, kind) for outcome, path in zip((torch, keras), paths, strict=True))
     sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
     if not sizes:

@@ -127,6 +127,8 @@ def as_later(cause: Cause, kind: str, words: str) -> Cause:
 
     `words`: how the tensor differs.
     """
+    if not cause.changes:
+        return cause
     change = cause.changes[0]
     id_ = IDS.get(change.name, cause.id) if kind == "loss" else cause.id
     values: dict[str, Any] = {}

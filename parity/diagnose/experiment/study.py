@@ -49,7 +49,11 @@ def study(job: ExperimentJob, open_: Open) -> None:
 
 def _answers(questions: Sequence[Question], live: Live, attempts: Attempts) -> Iterator[Outcome]:
     """Yield a model's answers, to the first question and to those behind it for which it does again what it did."""
-    yield _answer(questions[0], live, attempts)
+    try:
+        first = _answer(questions[0], live, attempts)
+    except ContradictionError:  # where nothing was changed
+        first = Outcome(problem="the model returns something else when it is called again", keeps_state=True)
+    yield first
     for question in questions[1:]:
         if {questions[0].tensor.kind, question.tensor.kind} & set(LATER):
             return

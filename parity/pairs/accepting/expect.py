@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from parity.config.pair import UNKNOWN, Expect
+from parity.config.pair import SUM, UNKNOWN, Expect
 from parity.core.errors import nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -19,6 +19,7 @@ from parity.pairs.accepting.evidence import Evidence
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, Verdict, worst
 from parity.trace import keys
 from parity.trace.keys import in_words, plain
+from parity.trace.mapping import Mapping
 from parity.verdict.traces import Unequal
 
 NOISE = "precision.noise"
@@ -58,7 +59,11 @@ class Accepted:
     def complaint(self, expected: Expect) -> str:
         """Return the message for an expected difference that does not occur, with the nearest name that exists."""
         what = f"{expected.cause} at {expected.where}" if expected.cause else f"at {expected.where}"
-        hint = self._meant(expected)
+        hint = (
+            "; name the weights of torch's that Keras adds to others"
+            if expected.cause == SUM
+            else self._meant(expected)
+        )
         if not any(fnmatchcase(name, expected.where) for name in self.evidence.names):
             hint = f"; no module or tensor is called that{nearest(expected.where, self.evidence.names)}"
         return f"the expected difference {what} does not occur{hint}: take it out of the pair's file, or correct it"
@@ -139,6 +144,25 @@ class Accepted:
         if expected.largest_difference is not None and size.difference > expected.largest_difference:
             return False
         return expected.at_most_bits is None or size.missing <= min(expected.at_most_bits, self.evidence.needed)
+
+
+def held_at_zero(expected: list[Expect], mapping: Mapping) -> tuple[list[Expect], list[Cause]]:
+    """Return the expectations that are left, and what is accepted because torch's runs hold weights at 0 (Pair.holds).
+
+    An expectation that holds anything but further parts of Keras's sums is left: it does not occur.
+    """
+    sums = {part: entry for entry in mapping.entries if entry.combine == "sum" for part in entry.torch[1:]}
+    torch = [name for entry in mapping.entries for name in entry.torch]
+    of_sums: dict[Expect, list[str]] = {
+        each: [name for name in torch if fnmatchcase(name, each.where)] for each in expected if each.cause == SUM
+    }
+    held = {each: names for each, names in of_sums.items() if names and sums.keys() >= set(names)}
+    causes = [
+        Cause(id=SUM, where=name, torch="held at 0", keras=sums[name].keras[0], reason=each.reason)
+        for each, names in held.items()
+        for name in names
+    ]
+    return [each for each in expected if each not in held], causes
 
 
 def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidence) -> None:

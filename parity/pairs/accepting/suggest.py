@@ -34,7 +34,7 @@ INHERENT = {
     "batch_norm.running_variance": "torch's running variance is the unbiased one, Keras's the biased one, and neither "
     "layer has an argument for the other",
     "weights.sum": "torch trains two biases where Keras's layer has one, their sum, and no argument for two: the sum "
-    "moves twice as far in torch, unless one of its biases has requires_grad = False",
+    "moves twice as far in torch; where this is accepted, torch's runs hold the second bias at 0",
     "constant.precision": "TensorFlow holds a constant of this function in float32, and has no argument for it",
     "op.precision": "an op of the framework computes in float32, whatever it is given, and has no argument for it",
     "rmsprop.epsilon_placement": WITHIN,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 from msgspec.structs import replace
 
-from parity.config.pair import UNKNOWN
+from parity.config.pair import SUM, UNKNOWN
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.layers import dropout
 from parity.results import CaseResult, Cause
@@ -17,7 +17,6 @@ from parity.trace.keys import plain
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping
 
-SUM = "weights.sum"  # a torch weight that Keras holds only as part of a sum
 TIED = "weights.tied"  # a torch weight that Keras holds as several
 LAYOUT = "output.layout"  # an output's axes stand in another order
 VALUES = "buffer.values"  # values that both builders compute and that differ
@@ -195,8 +194,8 @@ def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate
             sides = {"torch": " and ".join(entry.torch), "keras": " and ".join(entry.keras)}
             first = result.causes[scaled[0]]
             evidence = f"the norm by which all gradients are clipped counts them so; {first.evidence}"
-            cause = SUM if entry.combine == "sum" else TIED
-            result.causes[scaled[0]] = replace(first, id=cause, where=entry.torch[0], **sides, evidence=evidence)
+            cause, where = (SUM, entry.torch[1]) if entry.combine == "sum" else (TIED, entry.torch[0])
+            result.causes[scaled[0]] = replace(first, id=cause, where=where, **sides, evidence=evidence)
             return
 
 

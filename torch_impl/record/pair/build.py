@@ -66,6 +66,9 @@ def ready(
     torch.manual_seed(case.seed)
     with nullcontext() if surveyed else draws.repeated():
         model = build(case.model, at, search)
+    for name, parameter in model.named_parameters():
+        if case.model.holds(name):
+            parameter.requires_grad_(False).data.zero_()
     promotions.extend(promote_weights(model, at))
     with user_errors(f"torch={case.model.torch} cannot be moved to {device}"):
         return model.to(device)

@@ -82,8 +82,8 @@ def started(model: nn.Module, case: Case) -> Iterator[tuple[str, np.ndarray]]:
     """
     for name, tensor in {**dict(model.named_parameters()), **statistics(model)}.items():
         values = array(tensor)
-        is_kept = case.model.keeps_weights or any(fnmatch.fnmatch(name, glob) for glob in case.model.ignore.torch)
-        if not is_kept:
+        is_ignored = any(fnmatch.fnmatch(name, glob) for glob in case.model.ignore.torch)
+        if not (case.model.keeps_weights or is_ignored or case.model.holds(name)):
             values = random.spread(case.seed, f"start/{name}", values)
         if not case.model.keeps_weights:
             values = values.astype(dtype(case.precision), copy=False)
