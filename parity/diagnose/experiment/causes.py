@@ -83,9 +83,9 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
     was called again.
     """
     if torch.keeps_state != keras.keeps_state:
-        mine, theirs = STATE[torch.keeps_state], STATE[keras.keeps_state]
+        ours, others = STATE[torch.keeps_state], STATE[keras.keeps_state]
         evidence = "the same weights and inputs, called again"
-        return [Cause(id="state.carried", where=where, torch=mine, keras=theirs, evidence=evidence)]
+        return [Cause(id="state.carried", where=where, torch=ours, keras=others, evidence=evidence)]
     torch, keras = (_of_kind(outcome, path, kind) for outcome, path in zip((torch, keras), paths, strict=True))
     sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
     if not sizes:
