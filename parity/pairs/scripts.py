@@ -30,13 +30,15 @@ FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
-    Of PyTorch's the number of steps that were asked for. Of Keras's `fit` also its callbacks, which are not run; or
+    Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
+    the script has not gone back to training mode. Of Keras's `fit` also its callbacks, which are not run; or
     whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index; of
     Keras's only where the model has no `call` (keras_impl/instruments/uncalled.py).
     """
 
     inputs: list[str]
     asked: int = 0
+    in_evaluation: list[int] = []
     callbacks: list[str] = []
     is_loop: bool = False
     outputs: dict[str | int, list[int]] = {}
@@ -47,6 +49,11 @@ def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / VALUES, allow_pickle=False, **arrays)
     (folder / FILE).write_bytes(msgspec.json.encode(trained))
+
+
+def known(search: Sequence[str]) -> Trained | None:
+    """Return what PyTorch's script is known to train on, once it was run."""
+    return next((_trained(Path(folder)) for folder in search if (Path(folder) / FILE).is_file()), None)
 
 
 def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
@@ -150,9 +157,20 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     )
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
-    asked = _trained(folder / FOLDER / "torch").asked
-    if pair.train and asked > pair.train.steps:
-        result.not_compared.append(f"{count(asked, 'step')}, as asked for: {ours} ends after {pair.train.steps}")
+    trained = _trained(folder / FOLDER / "torch")
+    steps = pair.train.steps if pair.train else 0
+    if trained.asked > steps:
+        result.not_compared.append(f"{count(trained.asked, 'step')}, as asked for: {ours} ends after {steps}")
+    else:
+        result.not_compared.append(
+            f"what {ours} and {theirs} do after {count(steps, 'step')}: how long they train, further calls of fit, "
+            "learning rates set between epochs"
+        )
+    if trained.in_evaluation:
+        result.assumptions.append(
+            f"{ours} trains in evaluation mode in {count(len(trained.in_evaluation), 'step')}: it does not call "
+            "model.train() after model.eval()"
+        )
     if callbacks := _trained(folder / FOLDER / "keras").callbacks:
         result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(callbacks)}")
     sizes = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]

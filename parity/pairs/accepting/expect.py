@@ -59,11 +59,7 @@ class Accepted:
     def complaint(self, expected: Expect) -> str:
         """Return the message for an expected difference that does not occur, with the nearest name that exists."""
         what = f"{expected.cause} at {expected.where}" if expected.cause else f"at {expected.where}"
-        hint = (
-            "; name the weights of torch's that Keras adds to others"
-            if expected.cause == SUM
-            else self._meant(expected)
-        )
+        hint = "; name weights that Keras adds to others" if expected.cause == SUM else self._meant(expected)
         if not any(fnmatchcase(name, expected.where) for name in self.evidence.names):
             hint = f"; no module or tensor is called that{nearest(expected.where, self.evidence.names)}"
         return f"the expected difference {what} does not occur{hint}: take it out of the pair's file, or correct it"

@@ -27,4 +27,5 @@ def batches(job: BatchesJob) -> None:
         for number, given in enumerate(run.batches(job.case.steps)):
             arrays |= {f"{name}@{number}": each.detach().cpu().numpy() for name, each in given.items()}
     run.close()
-    write(Path(job.folder), Trained(inputs=[], asked=job.case.steps, outputs=run.outputs), arrays)
+    trained = Trained(inputs=[], asked=job.case.steps, in_evaluation=run.in_evaluation, outputs=run.outputs)
+    write(Path(job.folder), trained, arrays)

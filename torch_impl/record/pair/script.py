@@ -2,8 +2,8 @@
 
 It runs in a greenlet, which is left and resumed. The model is the module that is called in training mode and whose
 parameters an optimizer of the script's holds. A step begins with such a call, and ends before the next one behind its
-backward pass, or before one in evaluation, which is not observed. Where gradients are accumulated, several steps make
-one update.
+backward pass, or before one in evaluation, which is not observed; one in evaluation mode that the script differentiates
+is of a step. Where gradients are accumulated, several steps make one update.
 
 In place of the script's own batches come those of the pair, which the script gave in an earlier run (`batches`): all
 runs have the same ones, whatever was drawn for them. What a loss takes beside the model's outputs is its target.
@@ -27,6 +27,7 @@ from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
+from parity.pairs.scripts import known
 from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.instruments.script_calls import OF_LOSS, announce, options, tensors_of_call
@@ -50,6 +51,10 @@ class Script(script.Script):
         self._accumulates = False  # whether a step has updated nothing
         self._outside = ExitStack()  # takes back, while the script is suspended, what it has entered
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
+        before = known(search)
+        self._differentiated = before and set(before.in_evaluation)
+        self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
+        self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
 
@@ -60,6 +65,7 @@ class Script(script.Script):
         self._tape = LossTape(self._for_loss)
         self._call_arguments: Any = ()  # of the call of the model
         self._passes = self._backwards = 0
+        self._may_evaluate = False  # whether the pass is one in evaluation mode
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -188,7 +194,7 @@ class Script(script.Script):
         if not self._is_trained(own):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self.within(call, module, args, kwargs)
-        is_training = torch.is_grad_enabled() and module.training
+        is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
         if self._backwards or (is_training and not self._model):
             if self._model is None:
                 self._model = own
@@ -200,6 +206,9 @@ class Script(script.Script):
         if own is not self._model:
             names = f"{type(self._model).__name__} and {type(own).__name__}"
             raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
+        if self._may_evaluate:  # the pass before was an evaluation
+            self._called, self._loss_inputs, self._passes = {}, [], 0
+        self._may_evaluate = not module.training
         self._passes += 1
         if self._passes > 1:
             raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
@@ -210,6 +219,11 @@ class Script(script.Script):
         named = parts if isinstance(parts, dict) else {"": parts}
         self.outputs = {key: list(each.shape) for key, each in named.items() if isinstance(each, torch.Tensor)}
         return outputs
+
+    def _is_differentiated(self, module: nn.Module) -> bool:
+        """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
+        self._evaluations += module is self._model
+        return module is self._model and (self._differentiated is None or self._evaluations in self._differentiated)
 
     def _given(self, args: Any, kwargs: Any) -> Any:
         """Return the arguments of the model's call with the batch in the place of the script's own tensors."""
@@ -250,6 +264,8 @@ class Script(script.Script):
         self._tape.end(loss)
         backward(loss, *args, **kwargs)
         self._backwards += 1
+        if self._may_evaluate:
+            self.in_evaluation.append(self._evaluations)
 
     def _is_trained(self, module: nn.Module) -> bool:
         held = set(map(id, _held(self._optimizers)))
