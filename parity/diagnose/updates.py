@@ -68,13 +68,14 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     """Return the settings by which a known optimizer updates a parameter, with the learning rates of its steps.
 
     All groups' rates change as the first one's. A trained parameter in no group is none that the optimizer was given.
+    None where an update applies the gradients of several steps.
     """
     training = side.trace.manifest.training
     settings = next((group.settings for group in training.groups if name in group.parameters), None)
     if training.groups and settings is None and name in side.trace.manifest.layout.parameters:
         settings = {**training.groups[0].settings, "frozen": "parameter and optimizer state"}
     rates = [rate for rate in training.rates if rate is not None]
-    if settings is None or not steps < len(rates) == len(training.rates):
+    if settings is None or training.waiting or not steps < len(rates) == len(training.rates):
         return None
     first, own = rates[0], float(settings["learning_rate"])
     scale = own / first if first else 1.0

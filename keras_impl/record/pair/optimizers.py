@@ -99,8 +99,8 @@ class Joint:
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
     """Return the groups of an optimizer; none if its formula is not known.
 
-    None either if it keeps an average of the weights, or applies the gradients of several steps at once. A class that
-    is derived from a known one may do otherwise than its settings say.
+    None either if it keeps an average of the weights. A class that is derived from a known one may do otherwise than its
+    settings say.
 
     Args:
         optimizer: of keras.optimizers, or the user's own.
@@ -108,7 +108,7 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
     """
     number = rate(optimizer)
     stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)
-    if stated is None or optimizer.use_ema or optimizer.gradient_accumulation_steps or number is None:
+    if stated is None or optimizer.use_ema or number is None:
         return []
     read = {name: value(optimizer) if callable(value) else value for name, value in stated.items()}
     shared = {"learning_rate": number, **read}
