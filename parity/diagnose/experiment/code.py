@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, are_axes
 from parity.diagnose.experiment.executed import Executed, Lookup, lookups_of
-from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, attribute, is_setting
+from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, attribute, is_setting, together
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 
 Replaced = Callable[[types.CodeType, Any], types.CodeType]
@@ -17,9 +17,12 @@ Replaced = Callable[[types.CodeType, Any], types.CodeType]
 def constants(run: Executed) -> Iterator[Knob]:
     """Yield the constants that are written in a function's code, each place of a constant by itself.
 
-    A truth value that a function returns is none: it says which way the code around goes.
+    A number that is added or multiplied at several places, such as one that keeps both terms of a quotient from zero, is
+    then changed at all of them. A truth value that a function returns is no constant: it says which way the code around
+    goes.
     """
     instructions = list(dis.get_instructions(run.function.__code__))
+    repeated: dict[Any, list[Knob]] = {}
     for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
         value, place = instruction.argval, instruction.positions
         is_returned = instruction.opname == "RETURN_CONST" or (following and following.opname == "RETURN_VALUE")
@@ -29,7 +32,13 @@ def constants(run: Executed) -> Iterator[Knob]:
         is_plain = type(value) in (bool, int, float) or is_word or are_axes(value)
         if instruction.opname in ("LOAD_CONST", "RETURN_CONST") and is_plain and place and place.lineno:
             source, change = f"{run.file}:{place.lineno}", _constant(run.function, instruction)
-            yield Knob(repr(value), run.name, source, value, "constant", change)
+            knob = Knob(repr(value), run.name, source, value, "constant", change)
+            if type(value) in (int, float) and following and following.opname == "BINARY_OP":
+                repeated.setdefault(value, []).append(knob)
+            yield knob
+    for alike in repeated.values():
+        if len(alike) > 1:
+            yield alike[0]._replace(owner=f"{run.name} ({len(alike)} of them)", changed=together(alike))
 
 
 def defaults(run: Executed) -> Iterator[Knob]:
@@ -106,6 +115,30 @@ def slices(run: Executed) -> Iterator[Knob]:
             lines.setdefault(text, made.positions.lineno if made.positions else None)
     for text, loads in loads_by_text.items():
         yield Knob(text, run.name, f"{run.file}:{lines[text]}", text, "slice", _ends(run.function, loads))
+
+
+def exchanged(run: Executed) -> Iterator[Knob]:
+    """Yield the exchange of the first two arguments that are given to a function, as of prediction and target."""
+    function, code = run.function, run.function.__code__
+    given = code.co_varnames[: code.co_argcount]
+    given = given[1:] if given[:1] == ("self",) else given
+    if len(given) < 2 or set(given[:2]) & set(code.co_cellvars):
+        return
+    before, after = (f"({one}, {other})" for one, other in (given[:2], given[1::-1]))
+    first = code.co_varnames.index(given[0])
+    change = attribute(function, "__code__", lambda code, _: _with_exchanged(code, first))
+    yield Knob("arguments", run.name, run.source, before, "operation", change, (after,), "function")
+
+
+def _with_exchanged(code: types.CodeType, first: int) -> types.CodeType:
+    """Return the code that takes each of two neighbouring local variables for the other."""
+    other, instructions = {first: first + 1, first + 1: first}, bytearray(code.co_code)
+    for instruction in dis.get_instructions(code):
+        if instruction.arg is not None and "_FAST" in instruction.opname:
+            is_double = instruction.opname.count("_FAST") > 1  # in Python 3.13, of four bits each
+            high, low = divmod(instruction.arg, 16) if is_double else (0, instruction.arg)
+            instructions[instruction.offset + 1] = 16 * other.get(high, high) * is_double + other.get(low, low)
+    return code.replace(co_code=bytes(instructions))
 
 
 def _ends(function: types.FunctionType, loads: Sequence[dis.Instruction]) -> Changed:

@@ -107,7 +107,7 @@ def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
 def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
     """Yield what stands in the code of the model that was run."""
     own = [each for each in run if each.is_models]
-    for find in (code.variables, code.constants, code.functions, code.operators, code.slices):
+    for find in (code.variables, code.constants, code.functions, code.operators, code.slices, code.exchanged):
         for each in own:
             yield from find(each)
 

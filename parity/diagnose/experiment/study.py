@@ -188,7 +188,7 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)
         groups = [own, *([knob for knob in each if knob not in own] for each in groups)]
-        groups.append([knob for knob in live.operations() if FIRST in knob.words])
+        groups.append([knob for knob in live.operations() if {FIRST, LEFT_OUT} & set(knob.words)])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
