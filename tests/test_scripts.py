@@ -46,6 +46,10 @@ def test_a_model_without_a_call_is_run_as_its_train_step_does(backends: list[Bac
         assert result.checks[kind].verdict == "match" and result.checks[kind].compared, kind
 
 
+FIT = "model.fit(images, labels, batch_size=24, epochs=2, callbacks=[keras.callbacks.TerminateOnNaN()], verbose=0)"
+BATCHES = "for _ in range(2):\n  for i in (0, 24):\n    model.train_on_batch(images[i : i + 24], labels[i : i + 24])\n"
+# A rate by a count in Python, which a graph keeps as it was when it was traced.
+BY_COUNT = "        seen.append(0)\n        optimizer.learning_rate.assign(0.05 if len(seen) <= 2 else 0.025)\n"
 FAULTS = {
     "smoothing": ("fit", [("fit.toml", 'train.py"', 'train.py --smoothing=0.1"')], "cross_entropy.label_smoothing"),
     "rate": ("fit", [("train_fit.py", "(0.05,", "(0.04,")], "sgd.learning_rate"),
@@ -58,6 +62,25 @@ FAULTS = {
     "sample": ("vae", [("train_vae.py", "ops.exp(0.5 * deviation) *", "ops.exp(deviation) *")], "module.wiring"),
     "seed": ("vae", [("train_vae.py", "seed=self.seed)", "seed=7)")], "dropout.seed"),
     "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "loss.normalisation"),
+    "traced": (
+        "loop",
+        [
+            ("train_loop.py", "    @tf.function", "    seen = []\n\n    @tf.function"),
+            ("train_loop.py", "        with tf", f"{BY_COUNT}        with tf"),
+            ("train_loop.py", "        optimizer.learning_rate = optimizer.learning_rate * 0.5\n", ""),
+        ],
+        "fit.graph",
+    ),
+    "between": (
+        "fit",
+        [("train_fit.py", FIT, f"{BATCHES}    model.layers[-1].bias.assign_add([1.0] * CLASSES)")],
+        "unknown",
+    ),
+    "evaluation": (
+        "fit",
+        [("train.py", "range(2):\n        model.train()\n", "range(2):\n        model.train(epoch == 0)\n")],
+        "batch_norm.mode",
+    ),
 }
 
 
@@ -66,6 +89,12 @@ FAULTS = {
 def test_a_fault_of_the_training_is_named(name: str, edits: Edits, cause: str, backends: list[Backend], tmp_path: Path):
     result = _compared(name, edits, backends, tmp_path)
     assert result.verdict == "diverged" and cause in [each.id for each in result.causes]
+
+
+def test_what_a_script_does_between_its_batches_is_run(backends: list[Backend], tmp_path: Path):
+    result = _compared("fit", [("train_fit.py", FIT, BATCHES)], backends, tmp_path)
+    assert result.verdict == "match" and result.checks["update"].compared
+    assert not any("TerminateOnNaN" in each for each in result.not_compared)
 
 
 def test_another_batch_size_is_a_finding(backends: list[Backend], tmp_path: Path):

@@ -2,12 +2,14 @@
 
 It need not where Python code of the user's takes part: a graph keeps what that code did while it was traced, such as
 the value of a counter, and `fit` calls methods that the user may have overridden. So where there is such code, new
-instances are trained in both ways, and what they end with is compared.
+instances are trained in both ways, and what they end with is compared. So it is with the tf.functions of a script's
+loop, which is run on its own batches, in float32.
 """
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import keras
 import numpy as np
@@ -19,6 +21,7 @@ from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import flat
+from keras_impl.record.pair.script import Begin, Script
 from keras_impl.record.pair.training import Training
 from keras_impl.record.pair.values import Weights, python_state
 from keras_impl.record.weights import array
@@ -26,6 +29,7 @@ from parity.config.schema import SGD
 from parity.core import program, random
 from parity.core.errors import BackendError, UsageError
 from parity.core.python_state import generators
+from parity.core.script import is_script
 from parity.runtime import survey
 from parity.runtime.drive import Run
 from parity.trace.keys import MODEL
@@ -42,8 +46,20 @@ def state(training: Training) -> dict[str, str]:
     return python_state(training.model, parts).digests | generators()
 
 
+def loop(training: Training) -> Script | None:
+    """Return the script whose loop trains the model, if there is one."""
+    text = training.pair.train.keras_step
+    if not is_script(text):
+        return None
+    run = program.find("train.keras_step", text, training.search).__self__
+    assert isinstance(run, Script)
+    return run
+
+
 def may_differ(training: Training) -> bool:
     """Return whether Python code of the user's takes part in a training, beside what builds the model."""
+    if script := loop(training):
+        return script.begin is not None
     if training.pair.train.keras_step:
         return True
     files = program.modules()
@@ -67,11 +83,12 @@ def compare(run: Run, training: Training, changed: list[str]) -> Fitted | None:
     """
     if not training.is_own:
         run = run._replace(case=replace(run.case, optimizer=SGD(learning_rate=run.case.optimizer.learning_rate)))
+    trained = functools.partial(_trained, run, _Loop.of(loop(training)))
     try:
-        by_step, by_fit = _trained(run), _trained(run, in_graph=True)
+        by_step, by_fit = trained(), trained(in_graph=True)
         apart = {name: each for name, each in _apart(by_step, by_fit).items() if each > ROUNDING}
         if apart:
-            moved = [_apart(by_step, _trained(run, is_nudged=True)), _apart(by_fit, _trained(run, in_graph=True))]
+            moved = [_apart(by_step, trained(is_nudged=True)), _apart(by_fit, trained(in_graph=True))]
             apart = {name: each for name, each in apart.items() if each > MARGIN * max(of[name] for of in moved)}
     except (UsageError, BackendError) as error:
         return Fitted(state=changed, error=str(error))
@@ -82,14 +99,26 @@ def compare(run: Run, training: Training, changed: list[str]) -> Fitted | None:
     return Fitted(state=changed, weight=name, apart=apart[name], overridden=", ".join(overridden))
 
 
-def _trained(run: Run, in_graph: bool = False, is_nudged: bool = False) -> Arrays:
+class _Loop(NamedTuple):
+    """A script's loop in graphs: where it begins to train, and the updates that it has made."""
+
+    begin: Begin
+    updates: int
+
+    @classmethod
+    def of(cls, script: Script | None) -> "_Loop | None":
+        return cls(script.begin, script.updates) if script and script.begin else None
+
+
+def _trained(run: Run, traced: _Loop | None, in_graph: bool = False, is_nudged: bool = False) -> Arrays:
     """Return the variables of a new instance after its training, and under MODEL what it returns in inference then.
 
     `is_nudged`: it begins with float variables that are one ulp away.
     """
     halves = run.pair
     assert halves and halves.mapping
-    model = ready(run.case, run.at, halves.search, run.dataset.step(0))
+    with mock.patch.object(Script, "free", traced and traced.begin._replace(in_graphs=in_graph)):
+        model = ready(run.case, run.at, halves.search, run.dataset.step(0))
     torch = survey.read(Path(halves.survey))
     weights = Weights(model, halves.mapping, torch, run.weights)
     weights.load()
@@ -101,7 +130,9 @@ def _trained(run: Run, in_graph: bool = False, is_nudged: bool = False) -> Array
     training = Training(run.case, model, run.dataset, halves.search, torch, layouts)
     batches = [training.batch(number) for number in range(run.case.steps)]
     with _Expected(run.case.seed, lambda shape: None).drawn(tree.named(model).items()):
-        if in_graph:
+        if traced and (script := loop(training)):
+            script.run_freely(traced.updates)
+        elif in_graph:
             training.fit(batches)
         else:
             for batch in batches:

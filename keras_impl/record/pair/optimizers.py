@@ -99,8 +99,8 @@ class Joint:
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
     """Return the groups of an optimizer; none if its formula is not known.
 
-    None either if it keeps an average of the weights. A class that is derived from a known one may do otherwise than its
-    settings say.
+    None either if it keeps an average of the weights. A class that is derived from a known one may do otherwise than
+    its settings say.
 
     Args:
         optimizer: of keras.optimizers, or the user's own.

@@ -62,7 +62,10 @@ def run(run: Run) -> Account:
         course = _Course(run, model, weights, probe, torch, setup)
         course.run()
         training = setup.told(course.training)
-        if course.traced and run.at == HIGH and halves.side is None:
+    if course.traced and run.at == HIGH and halves.side is None:
+        # A script's loop is run on its own batches, which are float32.
+        run = run._replace(at=run.case.precision if fitted.loop(course.traced) else HIGH)
+        with precision.policy(run.at), promoted(run.at):
             training = replace(training, fitted=fitted.compare(run, course.traced, course.changed))
     parameters = {name: [0] for name in weights.canonical_trained()}
     layout = Layout(devices=devices.physical(1), parameters=parameters)

@@ -11,10 +11,12 @@ In place of the script's own batches come those of the pair, in the form that th
 """
 
 import contextlib
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -24,6 +26,7 @@ from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import file_utils
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from keras_impl.instruments.script_data import Fit, fits
 from keras_impl.instruments.script_targets import Targets
@@ -39,15 +42,38 @@ EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 
 
+class Begin(NamedTuple):
+    """Where a script begins to train: before which call of a tf.function or of `train_on_batch`, by number.
+
+    `layer` is the number of the model among the layers that the script makes, `fit` what it is trained on.
+    """
+
+    call: int
+    layer: int
+    fit: Fit
+    in_graphs: bool = False
+
+
 class _Left(BaseException):
     """Raised to leave the script where it calls `fit`."""
 
 
 class Script(script.Script):
-    """One run of a script."""
+    """One run of a script.
+
+    With `free`, it is run on batches of its own from there on, as its user runs it, or op by op.
+    """
+
+    free: ClassVar[Begin | None] = None
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
+        self.begin: Begin | None = None  # where this run has begun to train, if its user's begins in a graph there
+        self._free = self.free
+        self._layers: list[Any] = []  # that the script has made
+        self._functions = 0  # calls of tf.functions and of `train_on_batch`
+        self._in_function = False
+        self._until = math.inf  # updates, after which a free run is suspended
         self._text, self._search = text, search
         self._run = greenlet(self.main)
         self.is_loop = False  # whether the script trains in a loop of its own
@@ -128,6 +154,21 @@ class Script(script.Script):
             again.close()
         raise UsageError(f"{self.name}: was left in this step")
 
+    @property
+    def updates(self) -> int:
+        """Return how many updates the script's first optimizer has made."""
+        return int(self._optimizers[0].iterations)
+
+    def run_freely(self, updates: int) -> None:
+        """Run a free run on until its optimizer has made so many updates, or to its end.
+
+        Raises UsageError if it makes several at a time.
+        """
+        self._until = updates
+        self._resume()
+        if self.updates > updates:
+            raise UsageError(f"{self.name}: makes several updates in one tf.function")
+
     def close(self) -> None:
         """End the script where it is suspended."""
         if not self._run.dead:
@@ -139,16 +180,27 @@ class Script(script.Script):
         patches = [
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
+            around(Function, "__call__", self._on_function),
             around(BaseOptimizer, "__init__", self._on_optimizer),
-            around(keras.Layer, "__call__", self._on_call),
-            around(tf.GradientTape, "__enter__", self._on_enter),
-            around(tf.GradientTape, "__exit__", self._on_exit),
-            around(tf.GradientTape, "gradient", self._on_gradient),
-            *self._targets.patches(),
+            around(keras.Layer, "__init__", self._on_layer),
             around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
         ]
-        with self.entered(), precision.eagerly(), applied(patches):
+        steps: Iterable[AbstractContextManager[Any]] = () if self._free else self._of_steps()
+        with (
+            self.entered(),
+            precision.eagerly(not (self._free and self._free.in_graphs)),
+            applied(patches),
+            applied(steps),
+        ):
             self._run.switch()
+
+    def _of_steps(self) -> Iterator[AbstractContextManager[Any]]:
+        """Yield what is patched where the steps are run one by one."""
+        yield around(keras.Layer, "__call__", self._on_call)
+        yield around(tf.GradientTape, "__enter__", self._on_enter)
+        yield around(tf.GradientTape, "__exit__", self._on_exit)
+        yield around(tf.GradientTape, "gradient", self._on_gradient)
+        yield from self._targets.patches()
 
     def _suspend(self) -> None:
         """Suspend the script; its tapes do not record meanwhile."""
@@ -172,9 +224,39 @@ class Script(script.Script):
 
     def _on_batch(
         self, train: Callable[..., Any], model: Any, x: Any, y: Any = None, sample_weight: Any = None,
-        class_weight: Any = None, **_: Any,
-    ) -> None:  # fmt: skip
-        self._leave(model, Fit(x, y, sample_weight, [], class_weight))
+        class_weight: Any = None, return_dict: bool = False,
+    ) -> Any:  # fmt: skip
+        """Run a step of a loop, in a free run as it is; else op by op, and in no scope that cannot be resumed."""
+        if self._free:
+            return self._within_function(train, model, x, y, sample_weight, class_weight, return_dict)
+        if class_weight is not None:
+            sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+        given = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
+        batch = tf.nest.map_structure(tf.convert_to_tensor, given)
+        model._maybe_symbolic_build(data_batch=batch)
+        logs = self._within_function(model.train_step, batch)
+        return logs if return_dict else model._flatten_metrics_in_order(logs)
+
+    def _on_function(self, call: Callable[..., Any], function: Function, *args: Any, **kwargs: Any) -> Any:
+        return self._within_function(call, function, *args, **kwargs)
+
+    def _within_function(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call what makes a graph; in a free run, suspend the script before it trains, and once it has done so."""
+        if self._in_function or getcurrent() is not self._run:
+            return call(*args, **kwargs)
+        self._functions += 1
+        if self._free and self._functions == self._free.call:
+            self._model, self.is_loop = self._layers[self._free.layer], True
+            fits[self._model] = self._free.fit
+            self._suspend()
+        self._in_function = True
+        try:
+            result = call(*args, **kwargs)
+        finally:
+            self._in_function = False
+        if self._free and self.updates >= self._until:
+            self._suspend()
+        return result
 
     def _leave(self, model: Any, fit: Fit) -> None:
         if isinstance(fit.y, (dict, list, tuple)):
@@ -190,6 +272,10 @@ class Script(script.Script):
     def _on_optimizer(self, init: Callable[..., None], optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
+
+    def _on_layer(self, init: Callable[..., None], layer: Any, *args: Any, **kwargs: Any) -> None:
+        self._layers.append(layer)
+        init(layer, *args, **kwargs)
 
     def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
         self._tapes.append(tape)
@@ -207,6 +293,9 @@ class Script(script.Script):
         if self._backwards or self._model is None:
             if self._model is None:
                 self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
+                if self._in_function:
+                    number = next(number for number, each in enumerate(self._layers) if each is layer)
+                    self.begin = Begin(self._functions, number, fits[layer])
             self._suspend()
         if not self._tapes:
             with calls.unobserved():

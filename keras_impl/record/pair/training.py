@@ -103,7 +103,7 @@ class Training:
         on_return: Callable[[Any], None] = lambda _: None,
         setup: Setup | None = None,
     ) -> None:
-        self.case, self.pair, self.model, self._data, self._search = case, case.model, model, data, search
+        self.case, self.pair, self.model, self._data, self.search = case, case.model, model, data, search
         self._torch, self._layouts = torch, layouts
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
@@ -247,7 +247,7 @@ class Training:
     def _run(self, batch: Batch) -> Any:
         with build.user_errors(f"keras={self.pair.keras}: the training step fails"):
             if text := self.pair.train.keras_step:
-                step = load("train.keras_step", text, "model", "optimizer", "batch", search=self._search)
+                step = load("train.keras_step", text, "model", "optimizer", "batch", search=self.search)
                 return step(self.model, self.optimizer, self._by_name(batch))
             if build.fitted(self.model, self.pair, batch.inputs) is None:
                 return self._looped(batch)

@@ -17,9 +17,9 @@ Replaced = Callable[[types.CodeType, Any], types.CodeType]
 def constants(run: Executed) -> Iterator[Knob]:
     """Yield the constants that are written in a function's code, each place of a constant by itself.
 
-    A number that is added or multiplied at several places, such as one that keeps both terms of a quotient from zero, is
-    then changed at all of them. A truth value that a function returns is no constant: it says which way the code around
-    goes.
+    A number that is added or multiplied at several places, such as one that keeps both terms of a quotient from zero,
+    is then changed at all of them. A truth value that a function returns is no constant: it says which way the code
+    around goes.
     """
     instructions = list(dis.get_instructions(run.function.__code__))
     repeated: dict[Any, list[Knob]] = {}

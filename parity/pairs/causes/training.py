@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.results import CaseResult, Cause, Divergence
 from parity.trace import keys
@@ -51,7 +52,8 @@ def name_fitted(result: CaseResult, candidate: Trace, mapping: Mapping) -> None:
             "are compared; give a step that does the same as keras_step in [train]"
         )
     else:
-        result.causes.append(_cause(fitted))
+        train = candidate.case.model.train if isinstance(candidate.case.model, Pair) else None
+        result.causes.append(_cause(fitted, "tf.function" if train and train.keras_step else "fit"))
         if result.verdict != "diverged":
             result.verdict, result.first_divergence = "diverged", _divergence(fitted, candidate, mapping)
 
@@ -60,16 +62,16 @@ def _state(fitted: Fitted) -> str:
     return f"{', '.join(fitted.state[:MOST])}{' and more' if len(fitted.state) > MOST else ''}"
 
 
-def _cause(fitted: Fitted) -> Cause:
+def _cause(fitted: Fitted, by: str) -> Cause:
     ends = "its output" if fitted.weight == MODEL else fitted.weight
     if fitted.state:
         kept = f"in which {_state(fitted)}, kept in Python, stays as it was when it was traced"
-        values: dict[str, Any] = {"torch": "changes in every step", "keras": "stays in fit's graph"}
+        values: dict[str, Any] = {"torch": "changes in every step", "keras": f"stays in the graph of {by}"}
     else:
         kept = "in which the user's code does something else"
-        values = {"torch": "a step", "keras": "fit"}
+        values = {"torch": "a step", "keras": by}
     evidence = (
-        f"fit traces keras's training step into a graph, {kept}; {ends} ends {fitted.apart:.1e} of its largest value "
+        f"{by} traces keras's training step into a graph, {kept}; {ends} ends {fitted.apart:.1e} of its largest value "
         "apart from a training op by op"
     )
     return Cause(id=STATE if fitted.state else GRAPH, where=MODEL, **values, evidence=evidence)
@@ -84,7 +86,7 @@ def _divergence(fitted: Fitted, candidate: Trace, mapping: Mapping) -> Divergenc
         name=next(owners, fitted.weight),
         replica=0,
         bits=None,
-        reason="fit trains keras's model to another one than the same steps do op by op",
+        reason="keras's model is trained in graphs to another one than by the same steps op by op",
     )
 
 
