@@ -180,8 +180,8 @@ class Train(Frozen, frozen=True):
 
     def __post_init__(self) -> None:
         has_loss, has_optimizer = (bool(getattr(self, f"torch_{what}")) for what in ("loss", "optimizer"))
-        if self.keras_loss and not has_loss:  # a train_step of Keras's may compute its loss by itself
-            raise ValueError("received only one of torch_loss and keras_loss; give both or neither")
+        if self.keras_loss and not (has_loss or self.torch_step):  # a step may compute its loss by itself
+            raise ValueError("received only one of torch_loss and keras_loss; give both or neither, or a torch_step")
         if has_optimizer != bool(self.keras_optimizer):
             raise ValueError("received only one of torch_optimizer and keras_optimizer; give both or neither")
         if self.class_weight and self.loss != "cross_entropy":

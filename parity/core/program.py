@@ -116,7 +116,9 @@ def modules() -> dict[str, ModuleType]:
 
 
 def _is_source_of_user(file: str) -> bool:
-    return file.endswith(".py") and ownership.owner(file) == "user" and not ownership.is_installed(file)
+    # Some modules that packages make, such as torch.classes, give a file that is none.
+    is_file = file.endswith(".py") and os.path.isabs(file)
+    return is_file and ownership.owner(file) == "user" and not ownership.is_installed(file)
 
 
 def _imported(received: str, module: str, name: str, folders: list[str]) -> ModuleType:

@@ -193,8 +193,9 @@ class StepObserver:
 
     The gradients are those that the backward pass left; those that an optimizer is given, if the step `is_own`, that is
     the user's code, which may add some up; and those that it applies after clipping, if a step that the pair's file
-    names, on either side, may clip by itself. `applied`: those that an optimizer applies, in any step. `updates`:
-    whether it changed anything, where such a step may let gradients wait.
+    names, on either side, may clip by itself; `unclipped` are then the lists of rows that an optimizer is given.
+    `applied`: those that an optimizer applies, in any step. `updates`: whether it changed anything, where such a step
+    may let gradients wait.
     """
 
     def __init__(
@@ -211,6 +212,7 @@ class StepObserver:
         self._is_applied = self._is_backward = False
         self.updates = not pair.train.has_own_step
         self.applied: Gradients = {}
+        self.unclipped: Gradients = {}
         self.optimizers: list[Optimizer] = []  # that have updated something
         self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
 
@@ -278,6 +280,8 @@ class StepObserver:
         by_id = self._by_id([variable for _, variable in pairs], [gradient for gradient, _ in pairs])
         self.applied |= by_id
         if self.pair.train.has_own_step:
+            given = {key: self.gradients.get(key) for key in by_id}
+            self.unclipped |= {key: each for key, each in given.items() if isinstance(each, tf.IndexedSlices)}
             self.gradients |= by_id
         update(optimizer, distribution, pairs, *rest)
 

@@ -210,12 +210,16 @@ class _Course:
         """Return what the optimizer makes of the gradients: those that it changes, and the squares that it takes.
 
         It squares the values of IndexedSlices before the rows of one id are added (keras/src/optimizers/adam.py), to
-        clip as well. Adamax adds their magnitudes.
+        clip as well. Adamax adds their magnitudes. Where a step may clip by itself, the recorded gradients are those
+        that are clipped.
         """
         given, applied, optimizer = step.gradients, step.applied, self.updating.first
         changed = any(not _is_same(each, given.get(key)) for key, each in applied.items())
         self.is_clipped |= changed
         evidence = {APPLIED: applied, CLIPPED: _squares(given)} if changed else {}
+        if step.unclipped:
+            scales = {key: tf.norm(applied[key]) / tf.norm(each) for key, each in step.unclipped.items()}
+            evidence = {CLIPPED: {key: scales[key] ** 2 * each for key, each in _squares(step.unclipped).items()}}
         if isinstance(optimizer, keras.optimizers.SGD) and not changed:
             return evidence
         return {SQUARES: _squares(applied, isinstance(optimizer, keras.optimizers.Adamax)), **evidence}

@@ -47,6 +47,7 @@ class Step(NamedTuple):
 
     `applied`: the gradients as the optimizer has applied them. `returns_loss`: whether the loss is one that a step of
     the user's own returned, or Keras's. `updates`: whether an optimizer changed anything. `optimizers`: those that did.
+    `unclipped`: the lists of rows that one is given, where the gradients are those that it applies.
     """
 
     losses: list[tf.Tensor]
@@ -55,6 +56,7 @@ class Step(NamedTuple):
     returns_loss: bool = True
     updates: bool = True
     optimizers: Sequence[Optimizer] = ()
+    unclipped: Gradients = {}
 
 
 def _mean(steps: Sequence[Step]) -> Step:
@@ -224,7 +226,7 @@ class Training:
         own = losses.number(returned) if self.pair.train.keras_step else None
         returns_loss = own is not None or not self.is_own
         loss = seen.losses if own is None else [own]
-        return Step(loss, seen.gradients, seen.applied, returns_loss, seen.updates, seen.optimizers)
+        return Step(loss, seen.gradients, seen.applied, returns_loss, seen.updates, seen.optimizers, seen.unclipped)
 
     def loss(self, batch: Batch) -> tf.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""

@@ -97,9 +97,10 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     """
     sums = {name: entry for entry in mapping.entries if entry.combine == "sum" for name in entry.torch[1:]}
     told = [cause.where for cause in result.causes if cause.where in sums and cause.id in UNMOVED]
-    if not told:
+    if not (told or sums.keys() & moved):
         return
-    first = next(index for index, cause in enumerate(result.causes) if cause.where == told[0])
+    places = [cause.where for cause in result.causes]
+    first = places.index(told[0]) if told else len(places)
     said = {name: f"Keras has {' + '.join(entry.torch)} in one weight" for name, entry in sums.items()}
     named = [
         Cause(id=SUM, where=name, torch="moves each", keras="moves their sum", evidence=evidence)
