@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import dtypes
 from keras.src.dtype_policies.dtype_policy import DTypePolicy
+from tensorflow.python.ops import ctc_ops
 
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 from keras_impl.record import calls
@@ -105,7 +106,21 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
         yield mock.patch.object(owner, name, wrapping(given_high, getattr(owner, name)))
     for owner, name, function in functions():
         yield mock.patch.object(owner, name, wrapping(numbers_high, function))
+    yield around(tf.nn, "ctc_loss", _ctc_high)
     yield tf.variable_creator_scope(_variable)
+
+
+def _ctc_high(ctc_loss: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> tf.Tensor:
+    """Compute TensorFlow's CTC loss in float64, of which it takes only float32 by what its file names so."""
+    changed: dict[str, dict[str, Any]] = {
+        "dtypes": {"float32": tf.float64},
+        "array_ops": {name: partial(getattr(tf, name), dtype=tf.float64) for name in ("one_hot", "ones", "zeros")},
+        "linalg_ops": {"eye": partial(tf.eye, dtype=tf.float64)},
+        "math_ops": {"log": lambda x: tf.math.log(tf.constant(x, tf.float64) if isinstance(x, float) else x)},
+    }
+    modules = {name: SimpleNamespace(**(vars(getattr(ctc_ops, name)) | own)) for name, own in changed.items()}
+    with mock.patch.multiple(ctc_ops, **modules):
+        return ctc_loss(*args, **kwargs)
 
 
 class _Names(dict):

@@ -199,7 +199,9 @@ def _by_signature(
     nested = _nested(given)
     named = {name: value for name, value in nested.items() if name in own}
     required = [name for name, item in own.items() if item.default is EMPTY]
-    if not named and len(nested) > 1 and len(required) == 1 and inspect.Parameter.VAR_POSITIONAL not in kinds:
+    # One argument may have the name of an input, and take all of them.
+    is_alone = not named or (len(nested) > len(own) and inspect.Parameter.VAR_KEYWORD not in kinds)
+    if is_alone and len(nested) > 1 and len(required) == 1 and inspect.Parameter.VAR_POSITIONAL not in kinds:
         return [], {required[0]: nested}
     if inspect.Parameter.VAR_KEYWORD in kinds:
         named |= {item.name: item.tensor for item in given if item.explicit and "." not in item.name}

@@ -144,12 +144,14 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
 
 
 def _takes_one(parameters: Any, given: dict[str, Any], explicit: set[str]) -> bool:
-    """Return whether forward has a single required argument, and none with the name of an input."""
+    """Return whether forward has a single required argument, and none for further inputs."""
     single = [parameter for parameter in parameters.values() if parameter.kind in SINGLE]
     required = [parameter for parameter in single if parameter.default is Parameter.empty]
     if len(required) != 1 or any(parameter.kind == Parameter.VAR_POSITIONAL for parameter in parameters.values()):
         return False
-    return given.keys().isdisjoint(parameters) and (not explicit or len(single) == 1)
+    takes_names = any(parameter.kind == Parameter.VAR_KEYWORD for parameter in parameters.values())
+    is_alone = given.keys().isdisjoint(parameters) or (len(given) > len(parameters) and not takes_names)
+    return is_alone and (not explicit or len(single) == 1)
 
 
 def _check(pair: Pair, explicit: set[str], taken: set[str]) -> None:
