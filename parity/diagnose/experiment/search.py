@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from parity.core.arrays import Array
+from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment import knobs
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
 from parity.diagnose.experiment.candidates import SOON, Tries, added, is_number, multiplied, step_towards
@@ -57,7 +57,8 @@ class Search:
         self._may_solve = may_solve
         self.besides: list[Knob] = []  # settings that are tried as the second of two alone
         start = time.monotonic()
-        self._left = self._left_under()
+        first = self._calls.under(())
+        self._left, self.is_steady = largest_difference(target.value, first), _are_alike(first, self._calls.under(()))
         self._calls.limit(time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
@@ -262,6 +263,10 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
+
+
+def _are_alike(one: Array | None, two: Array | None) -> bool:
+    return one is two is None or (one is not None and two is not None and reproduced(one, two))
 
 
 def zeros(given: Any, *_: Any, **__: Any) -> Any:

@@ -143,8 +143,9 @@ def name_seeds(result: CaseResult, *traces: Trace) -> None:
     is_named = [
         _is_repeated(cause, sides[0]) or (cause.id == UNKNOWN and cause.where in places) for cause in result.causes
     ]
-    if not any(is_named):
-        is_named[0] = result.causes[0].id == UNKNOWN
+    unknown = next((number for number, cause in enumerate(result.causes) if cause.id == UNKNOWN), None)
+    if not any(is_named) and unknown is not None:
+        is_named[unknown] = True
     result.causes = [
         replace(cause, id=SEED, **values, evidence=evidence) if named else cause
         for cause, named in zip(result.causes, is_named, strict=True)
