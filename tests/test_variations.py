@@ -39,6 +39,7 @@ class Port(NamedTuple):
 SMALL = "[inputs.x]\nshape = [4, 6]\nscale = 0.125"
 KEEP = SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"'
 IDS = '[inputs.ids]\nshape = [4, 8]\ndtype = "int32"\nrange = [1, 20]'
+TRAIN = "\n[train]\nsteps = 2"
 PORTS = [
     Port("clamped", SMALL, "scale 100", cause="relu.cap", where="1"),
     Port("shrunk", "[inputs.x]\nshape = [4, 6]\nscale = 4096.0", "scale 0.01", "", "code.constant", "1"),
@@ -55,6 +56,8 @@ PORTS = [
     Port("counting", SMALL, "second call"),
     Port("positions", IDS, "length 9 for 8", cause="positions.most"),
     Port("dropping", SMALL, "training mode", "torch drops at the rates 0.25, keras 0.5"),
+    Port("centred", SMALL + TRAIN, "training on other batches", cause="centred.samples", where="1"),
+    Port("rows", IDS + TRAIN, "training on other batches", cause="embedding.padding_idx", where="rows.weight"),
     Port("last", IDS, "integers at their last", cause="last.most"),
 ]
 
@@ -75,7 +78,7 @@ def judge(backends, tmp_path_factory) -> Compared:
     return remembered(judged)
 
 
-@pytest.mark.parametrize("port", sampled((pytest.param(port, id=port.name) for port in PORTS), "clamped"))
+@pytest.mark.parametrize("port", sampled((pytest.param(port, id=port.name) for port in PORTS), "clamped", "centred"))
 def test_a_port_that_differs_off_its_inputs(port, judge):
     result = judge(port.name, f"{port.name}_wrong", port.inputs)
     verdicts = {one.name: one.verdict for one in result.variations}
@@ -86,7 +89,7 @@ def test_a_port_that_differs_off_its_inputs(port, judge):
     assert port.cause in ("", *(cause.id for cause in result.causes if cause.where == port.where)), result.causes
 
 
-@pytest.mark.parametrize("name", ["clamped", "masked"])
+@pytest.mark.parametrize("name", ["clamped", "masked", "centred"])
 def test_the_same_port_without_the_difference(name, judge):
     result = judge(name, name, next(port.inputs for port in PORTS if port.name == name))
     assert result.verdict == "match" and {one.verdict for one in result.variations} <= {"match", "skipped"}, result

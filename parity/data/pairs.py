@@ -70,7 +70,7 @@ class PairData:
         sha = hashlib.sha256()
         for number in range(self.case.steps):
             for name in self.pair.inputs:
-                array = self._values(name, number)
+                array = self.values(name, number)
                 sha.update(f"{name}{array.dtype}{array.shape}".encode())
                 sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
@@ -87,7 +87,7 @@ class PairData:
 
         Drawn values differ from step to step; those from files are the same in every step for which they have no own.
         """
-        return {name: self._values(name, number) for name in self.pair.inputs if name not in self.pair.loss_inputs}
+        return {name: self.values(name, number) for name in self.pair.inputs if name not in self.pair.loss_inputs}
 
     def target(self, number: int, shape: tuple[int, ...], ids: bool) -> Array:
         """Return the target of a step for outputs of this shape.
@@ -96,18 +96,18 @@ class PairData:
         whose last axis holds the classes, else normal numbers of the outputs' shape.
         """
         if TARGET in self.pair.inputs:
-            return self._values(TARGET, number)
+            return self.values(TARGET, number)
         if ids:
             return random.integers(self.case.seed, f"target/{number}", shape[:-1], 0, shape[-1])
         return self._rounded(random.normal(self.case.seed, f"target/{number}", shape))
 
     def further_targets(self, number: int) -> dict[str, Array]:
         """Return what a step of the user's own takes beside the model's inputs and the target, by name."""
-        return {name: self._values(name, number) for name in self.pair.further_targets}
+        return {name: self.values(name, number) for name in self.pair.further_targets}
 
     def sample_weight(self, number: int) -> Array | None:
         """Return the weights of a step's samples; None if the pair has no such input."""
-        return self._values(SAMPLE_WEIGHT, number) if SAMPLE_WEIGHT in self.pair.inputs else None
+        return self.values(SAMPLE_WEIGHT, number) if SAMPLE_WEIGHT in self.pair.inputs else None
 
     def part(self, index: int, of: int, switch: str) -> "PairData":
         """Return the data with one of `of` equal parts of each batch, cut along the first axis.
@@ -124,7 +124,8 @@ class PairData:
         """Return random factors for an output's elements; without a loss, their weighted sum is differentiated."""
         return self._rounded(random.normal(self.case.seed, f"probe/{number}", shape))
 
-    def _values(self, name: str, number: int) -> Array:
+    def values(self, name: str, number: int) -> Array:
+        """Return an input of a step, be it the model's or of the loss."""
         values = self._exact(name, number)
         if not self._nudged or values.dtype.kind != "f":
             return values
@@ -165,8 +166,9 @@ class _Part(PairData):
         """Return the shape that an output of this shape, for the whole batch, has for this part."""
         return (shape[0] // self._of, *shape[1:]) if shape else ()
 
-    def _values(self, name: str, number: int) -> Array:
-        return self._cut(f"the input {name}", self._whole._values(name, number))
+    def values(self, name: str, number: int) -> Array:
+        """Return an input of a step, be it the model's or of the loss."""
+        return self._cut(f"the input {name}", self._whole.values(name, number))
 
     def _cut(self, what: str, array: Array) -> Array:
         if array.ndim == 0 or array.shape[0] % self._of:

@@ -47,9 +47,12 @@ from parity.pairs.prepare import Prepared, place, prepare
 from parity.pairs.recording import are_done, recorded_both
 from parity.pairs.scripts import completed, tell
 from parity.pairs.sides.traces import describe, recorded_by_both
-from parity.pairs.vary.compare import vary
-from parity.pairs.vary.outcome import later_batch, pair_on, take_causes
+from parity.pairs.vary.compare import PASSED, vary
+from parity.pairs.vary.outcome import conclude, later_batch, pair_on, take_causes
+from parity.pairs.vary.training import NAME, on_other_batches
+from parity.pairs.vary.variations import Variation
 from parity.results import CaseResult, Divergence, Verdict, error_kind, failed
+from parity.results import Variation as VariationResult
 from parity.runtime import survey
 from parity.runtime.job import RUNS
 from parity.runtime.runner import Worker
@@ -120,8 +123,25 @@ def _complete(
         of_its_own = folder / "varied"
         again = compared(pair_on(variation, file, of_its_own), backends, of_its_own, varied=False)
         take_causes(result, again, variation)
+    elif varied and not prepared.torch.is_large and result.verdict in PASSED:
+        _train_on_other_batches(result, file, backends, folder / "varied")
     note_batch_sizes(result, varied)
     tell(result, file, folder)
+
+
+def _train_on_other_batches(result: CaseResult, file: PairFile, backends: Sequence[Worker], folder: Path) -> None:
+    """Compare the training once more, on batches that nobody gave; one that cannot be compared decides nothing."""
+    if (other := on_other_batches(file, folder)) is None:
+        return
+    again = compared(other, backends, folder, varied=False)
+    judged = VariationResult(name=NAME, verdict=again.verdict, reason=again.reason)
+    if again.verdict == "error":
+        judged = VariationResult(name=NAME, verdict="skipped", skipped=again.reason.splitlines()[0])
+    result.variations.append(judged)
+    if again.verdict == "diverged":
+        judged.first_divergence = again.first_divergence
+        conclude(result, [])
+        take_causes(result, again, Variation(NAME, {}))
 
 
 def _matched_by_summaries(folder: Path) -> CaseResult | None:

@@ -210,3 +210,26 @@ class TwoBranches(keras.Model):
 
 def two_branches():
     return TwoBranches()
+
+
+class Centred(keras.layers.Layer):
+    def __init__(self, samples):
+        super().__init__()
+        self.samples = samples
+
+    def call(self, x, training=False):
+        return x - ops.sum(x, axis=0) / (self.samples or ops.shape(x)[0]) if training else x
+
+
+def centred(samples=None):
+    return keras.Sequential([keras.layers.Dense(4), Centred(samples), keras.layers.Dense(3)])
+
+
+def centred_wrong():
+    return centred(samples=4)
+
+
+def rows_wrong():
+    ids = keras.Input((8,), dtype="int32")
+    x = ops.sum(ops.tanh(keras.layers.Embedding(20, 4)(ids)), axis=1)
+    return keras.Model(ids, keras.layers.Dense(3)(x))

@@ -197,3 +197,24 @@ class Limited(nn.Module):
 
 def limited():
     return _between(Limited())
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0) if self.training else x
+
+
+def centred():
+    return nn.Sequential(nn.Linear(6, 4), Centred(), nn.Linear(4, 3))
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.out = nn.Embedding(20, 4, padding_idx=0), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        return self.out(torch.tanh(self.rows(ids)).sum(1))
+
+
+rows = Rows

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from parity.core.arrays import reproduced
+from parity.pairs.accepting.suggest import INHERENT
 from parity.pairs.causes.pair_causes import DEFAULT, SEED
 from parity.pairs.file import PairFile
 from parity.pairs.vary.coverage import (
@@ -67,7 +68,8 @@ def vary(
         chosen = variations(file.case, file.search, torch.is_large)[: ALWAYS if given_only else None]
         if torch.is_large and not given_only:
             result.not_compared.append("the model is large: of other batch sizes and other lengths one each was tried")
-        comparisons = _Comparisons(scratch, chosen, torch, bool(result.expected))
+        accepted = {cause.id for cause in result.expected} - INHERENT.keys()
+        comparisons = _Comparisons(scratch, chosen, torch, accepted)
         result.variations = list(comparisons.judged())
         result.coverage = covered(_branches(file, folder, context, comparisons, result.variations))
         unshared = comparisons.unshared
@@ -99,19 +101,20 @@ class _Comparisons:
     """The comparisons of what both sides have recorded.
 
     `facts` are torch's and Keras's, `torch` is torch's survey. `unshared` collects the variations that cannot be
-    compared since one side draws random numbers that the other does not. `accepts` says that the pair's file accepts
-    a difference, which may reach the outputs.
+    compared since one side draws random numbers that the other does not. `accepted` are the accepted causes that may
+    reach the outputs of models that are not trained.
     """
 
-    def __init__(self, folder: Path, chosen: list[Variation], torch: Survey, accepts: bool) -> None:
-        self.folder, self.chosen, self.torch, self.accepts = folder, chosen, torch, accepts
+    def __init__(self, folder: Path, chosen: list[Variation], torch: Survey, accepted: set[str]) -> None:
+        self.folder, self.chosen, self.torch, self.accepted = folder, chosen, torch, accepted
         self.unshared: list[VariationResult] = []
         self.facts = [read(folder / side) for side in SIDES]
 
     def judged(self) -> Iterator[VariationResult]:
         """Yield the verdict on every variation, if the outputs on the inputs given pass."""
         given = self._judged(0)
-        if given.verdict == "diverged" and not self.accepts:
+        is_dropping = self._draws(GIVEN) and not any(cause.startswith("dropout") for cause in self.accepted)
+        if given.verdict == "diverged" and (is_dropping or not self.accepted):
             yield given
             return
         if given.verdict not in PASSED:

@@ -117,14 +117,14 @@ class _Source:
             return Variation(name, arrays, may_fail=REFERENCE)
 
         for scale in SCALES:
-            yield changed(f"scale {scale:g}", _is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
-        yield changed("zeros", _is_float, lambda _, array: np.zeros_like(array))
+            yield changed(f"scale {scale:g}", is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
+        yield changed("zeros", is_float, lambda _, array: np.zeros_like(array))
         yield changed("the other sign", _is_float_of_file, lambda _, array: np.negative(array))
         # Nobody sends a row of nothing but padding, which leaves softmax nothing to attend to. So the first position of
         # each row counts in a mask, and has another id where all others have the first one, which often is padding.
         yield changed("integers at their first", _is_ranged, lambda of, array: _filled(array, *_ends(of)))
         yield changed("integers at their last", _is_ranged, lambda of, array: np.full_like(array, _ends(of)[1]))
-        yield changed("padding id 0", _may_be_padded, lambda _, array: _padded(array))._replace(may_fail=EITHER)
+        yield changed("padding id 0", is_padded, lambda _, array: padded(array))._replace(may_fail=EITHER)
         yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
         yield changed("masks false but at one position", is_mask, lambda _, array: _filled(array, 0, 1))
 
@@ -191,7 +191,7 @@ def _filled(array: Array, value: int, at_first: int) -> Array:
     return filled
 
 
-def _padded(array: Array) -> Array:
+def padded(array: Array) -> Array:
     """Return the array with 0 at the end of its last axis.
 
     That is a quarter, so that a position that looks back only a few places still finds one that counts.
@@ -202,13 +202,13 @@ def _padded(array: Array) -> Array:
     return padded
 
 
-def _is_float(given: PairInput, array: Array) -> bool:
+def is_float(given: PairInput, array: Array) -> bool:
     return given.dtype in FLOATS
 
 
 def _is_float_of_file(given: PairInput, array: Array) -> bool:
     """Return whether an input's floats come from a file; those that are drawn have both signs."""
-    return _is_float(given, array) and bool(given.npz)
+    return is_float(given, array) and bool(given.npz)
 
 
 def _is_ranged(given: PairInput, array: Array) -> bool:
@@ -216,7 +216,7 @@ def _is_ranged(given: PairInput, array: Array) -> bool:
     return given.range is not None and not is_mask(given, array) and not given.npz
 
 
-def _may_be_padded(given: PairInput, array: Array) -> bool:
+def is_padded(given: PairInput, array: Array) -> bool:
     return _is_ranged(given, array) and _range(given)[0] >= 0
 
 
