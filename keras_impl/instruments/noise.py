@@ -50,13 +50,15 @@ def _on_draw(
     **kwargs: Any,
 ) -> tf.Tensor:
     """Draw, and return in place of what was drawn the values that the source's numbers give."""
-    drawn, bound = draw(*args, **kwargs), inspect.signature(draw).bind(*args, **kwargs)
+    bound = inspect.signature(draw).bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
+    seed = given["self"].state.value() if "self" in given else given.get("seed")  # a generator's is its state
+    drawn = draw(*args, **kwargs)
     has_all_bits = drawn.dtype.is_integer and given["maxval"] is None
     if has_all_bits or not drawn.shape.is_fully_defined():
         return drawn
-    return CAST(values(source(kind, drawn, given.get("seed")), drawn.dtype, given), drawn.dtype)
+    return CAST(values(source(kind, drawn, seed), drawn.dtype, given), drawn.dtype)
 
 
 def _on_shuffle(

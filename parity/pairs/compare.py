@@ -37,6 +37,7 @@ from parity.pairs.extent import (
     not_run,
     note_batch_sizes,
     note_counterparts,
+    overridden,
     schedules,
     unnamed,
     unused,
@@ -114,7 +115,7 @@ def _complete(
     keras = survey.read(Path(place(folder, "keras")))
     explain_mode(result, keras)
     add_sources(result, keras, prepared.context)
-    result.not_compared += unnamed(prepared.torch)
+    result.not_compared += [*unnamed(prepared.torch), *overridden(keras)]
     if file.pair.keeps_weights:
         result.not_compared += hiding(TensorFile(Path(prepared.context.survey) / survey.WEIGHTS))
     variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)

@@ -100,6 +100,11 @@ def unnamed(torch: Survey) -> list[str]:
     return [f"not named in [outputs], and not compared: {few(torch.unnamed)}"] if torch.unnamed else []
 
 
+def overridden(keras: Survey) -> list[str]:
+    """Say which methods of Keras's model are the user's own and are not run."""
+    return [f"keras's model has its own {', '.join(keras.overridden)}: not run"] if keras.overridden else []
+
+
 def hiding(weights: Named[str, Array]) -> list[str]:
     """Say which weights that were taken as they are hide differences which other values would show."""
     arrays = {name: array for name, array in weights.items() if array.dtype.kind == "f"}

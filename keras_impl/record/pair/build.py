@@ -75,6 +75,11 @@ def call(model: Any, pair: Pair, inputs: dict[str, tf.Tensor], training: bool | 
         return model(*args, **kwargs)
 
 
+def is_overridden(model: Any, method: str) -> bool:
+    """Return whether a model's class has a method of its own in place of keras.Model's."""
+    return isinstance(model, keras.Model) and getattr(type(model), method) is not getattr(keras.Model, method)
+
+
 def fitted(model: Any, pair: Pair, inputs: dict[str, tf.Tensor]) -> Any:
     """Return the inputs in the one structure in which `fit` gives them to a model's train_step.
 

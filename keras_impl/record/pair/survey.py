@@ -77,12 +77,16 @@ def survey(job: SurveyJob) -> None:
             rehearsal=rehearsal,
             returned=describe_returned(pair, outputs),
             is_mode_lost=isinstance(model, keras.Model) and not model._call_has_training_arg,
+            overridden=[name for name in CALLED if build.is_overridden(model, name)],
             optimizer=_optimizer(pair, halves.search, sources),
             created=_in_order(model, created),
             outside=list(_outside(model, sources)),
             **idle,
         ),
     )
+
+
+CALLED = ("predict", "predict_step", "predict_on_batch", "evaluate", "test_step", "test_on_batch", "train_on_batch")
 
 
 def _built(job: SurveyJob, given: dict[str, np.ndarray]) -> tuple[Any, Sources, dict[int, int]]:

@@ -162,8 +162,7 @@ class Training:
 
     def overrides(self, method: str) -> bool:
         """Return whether the model's class has a method of its own in place of keras.Model's."""
-        is_model = isinstance(self.model, keras.Model)
-        return is_model and getattr(type(self.model), method) is not getattr(keras.Model, method)
+        return build.is_overridden(self.model, method)
 
     def batch(self, number: int) -> Batch:
         """Return the data of a step."""

@@ -52,8 +52,15 @@ def explain_mode(result: CaseResult, keras: Survey) -> None:
     said = "; keras's `call` takes no `training`, and fit calls the model without it"
     if keras.is_mode_lost:
         result.causes = [
-            replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause for cause in result.causes
+            replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause
+            for cause in map(_as_mode, result.causes)
         ]
+
+
+def _as_mode(cause: Cause) -> Cause:
+    """Return the cause of a dropout that drops nothing on Keras's side: its rate may be the same, but it is idle."""
+    is_idle = cause.id == "dropout.rate" and not cause.sides["keras"]
+    return replace(cause, id=MODES[0], torch=True, keras=False) if is_idle else cause
 
 
 def name_layout(result: CaseResult, key: str, layout: str) -> None:
