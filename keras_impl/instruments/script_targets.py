@@ -76,10 +76,12 @@ class Targets:
         return iterator
 
     def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
-        return self._replaced(following(iterator), self._iterated.get(iterator, iterator))
+        batch = tf.nest.map_structure(_in_run, following(iterator))
+        return self._replaced(batch, self._iterated.get(iterator, iterator))
 
     def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(function, *(args if self._is_recorded() else self._replaced(args, function)), **kwargs)
+        given = args if self._is_recorded() else self._replaced(tuple(map(_in_run, args)), function)
+        return call(function, *given, **kwargs)
 
     def _replaced(self, batch: Any, source: Any) -> Any:
         """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one.
@@ -106,3 +108,9 @@ class Targets:
             for own, array in zip((target, weight), given, strict=True)
         ]
         return values[0], values[1]
+
+
+def _in_run(value: Any) -> Any:
+    """Return a float32 tensor in the precision of the run; anything else as it is."""
+    is_float = tf.is_tensor(value) and value.dtype == tf.float32
+    return tf.cast(value, keras.config.floatx()) if is_float else value

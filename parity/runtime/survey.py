@@ -165,8 +165,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `created`: Keras's layers in the order of their creation, which in torch is that of their definition.
     `rehearsal`: the forward pass in training mode, if it could run. `returned`: what the whole model returned in
     inference; empty if the pair file has [outputs]. `is_mode_lost`: Keras's `call` takes no `training`, so that fit
-    calls the model without it. `overridden`: the methods of keras.Model's that a user calls, and that its class, or what
-    these call, has of its own. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
+    calls the model without it. `overridden`: the methods of keras.Model's that a user calls and that its class has of
+    its own. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
     that take part in nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move;
     of Keras's model only if it was asked for. `laws`: by name, the laws of the weights whose initial values were drawn
     anew. `outside`: Keras's layers with weights that were made with the model and
