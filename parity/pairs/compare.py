@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from parity.config.pair import Expect, Pair
 from parity.core.errors import BackendError
 from parity.core.wording import count
@@ -66,13 +68,19 @@ WHOLE = "--record=full compares them whole"
 
 
 def compared(
-    file: PairFile, backends: Sequence[Worker], folder: Path, varied: bool = True, whole: bool = False
+    file: PairFile,
+    backends: Sequence[Worker],
+    folder: Path,
+    varied: bool = True,
+    whole: bool = False,
+    evaluates: bool = False,
 ) -> CaseResult:
     """Record both sides of a pair into `folder`, and compare them.
 
     `backends` are torch's and Keras's. With `varied`, the models are also run on variations of the inputs
     (parity.pairs.vary). A side that fails gives a result with the verdict `error`; if only one does, and the forward
-    pass differs, the result is of that alone. Of a large model, summaries of large tensors are recorded first, unless
+    pass differs, the result is of that alone. With `evaluates`, the models are also called in inference between the
+    training steps, which is not compared. Of a large model, summaries of large tensors are recorded first, unless
     `whole` is set, and whole tensors only if by the summaries the two are no match.
 
     Raises UsageError for what is wrong with the pair's file.
@@ -80,6 +88,7 @@ def compared(
     try:
         file = completed(file, backends, folder)
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
+        prepared = prepared._replace(context=msgspec.structs.replace(prepared.context, evaluates=evaluates))
         # What a file accepts by its size is accepted by the elements, not by sums of them.
         summarises = prepared.torch.is_large and not whole and not file.pair.expect
         answers = recorded_both(file, backends, folder, prepared, summarises)
@@ -134,7 +143,7 @@ def _train_on_other_batches(result: CaseResult, file: PairFile, backends: Sequen
     """Compare the training once more, on batches that nobody gave; one that cannot be compared decides nothing."""
     if (other := on_other_batches(file, folder)) is None:
         return
-    again = compared(other, backends, folder, varied=False)
+    again = compared(other, backends, folder, varied=False, evaluates=True)
     judged = VariationResult(name=NAME, verdict=again.verdict, reason=again.reason)
     if again.verdict == "error":
         judged = VariationResult(name=NAME, verdict="skipped", skipped=again.reason.splitlines()[0])

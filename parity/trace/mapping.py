@@ -173,7 +173,8 @@ class PairContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `search`: the folders in which the user's Python modules are searched for; `survey`: the folder of torch's survey.
     `mapping` and `matching` are None in torch's jobs, because torch is the reference and its names are kept. `side`:
-    what is done otherwise than in the plain run, where sides of the pair's file are compared.
+    what is done otherwise than in the plain run, where sides of the pair's file are compared. `evaluates`: the model is
+    called in inference before each training step, as a validation does.
     """
 
     search: list[str]
@@ -181,6 +182,7 @@ class PairContext(msgspec.Struct, frozen=True, kw_only=True):
     mapping: Mapping | None = None
     matching: Matching | None = None
     side: Side | None = None
+    evaluates: bool = False
 
 
 def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:

@@ -80,7 +80,7 @@ class _Course:
         self.case, self.pair, self.data = run.case, run.case.model, run.dataset
         self.search, self.recorder = run.pair.search, run.recorders[0]
         self.torch = torch
-        self.training = manifest.Training()
+        self.evaluates, self.training = run.pair.evaluates, manifest.Training()
         self.setup, self.masks = setup, setup.draw(probe.counterparts.axes)
         self.is_clipped = False
         self._stepped: set[Optimizer] = set()
@@ -119,6 +119,9 @@ class _Course:
         states = [fitted.state(training)]
         for number in range(case.steps):
             batch = training.batch(number)
+            if self.evaluates:
+                with calls.unobserved(), self.masks.drawn(tree.named(self.model).items()):
+                    build.call(self.model, self.pair, batch.inputs, training=False)
             self._record_inputs(batch.inputs, number)
             with self.masks.drawn(tree.named(self.model).items()):
                 training.step(number, functools.partial(self._record_step, batch))

@@ -15,7 +15,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.vary.outcome import NPZ
 from parity.pairs.vary.variations import is_float, is_padded, padded
 
-NAME = "training on other batches"
+NAME = "training on other batches, with evaluations between"
 LARGER = 8  # times as large: the last sample, which may get beyond a limit that the others keep
 
 

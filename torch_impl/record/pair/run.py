@@ -21,7 +21,7 @@ from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.parts import Parts
 from torch_impl.instruments import devices
-from torch_impl.record import precision
+from torch_impl.record import calls, precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
 from torch_impl.record.pair.optimizers import Joint, is_scheduled, rate
@@ -76,7 +76,7 @@ class _Course:
         self.model, self.probe, self.device, self.setup = model, probe, device, setup
         self.case, self.pair, self.data, self.at = run.case, run.case.model, run.dataset, run.at
         self.search, self.survey, self.recorder = run.pair.search, run.pair.survey, run.recorders[0]
-        self.training = manifest.Training()
+        self.evaluates, self.training = run.pair.evaluates, manifest.Training()
         self.rates: list[float | None] = []  # of each step, and of the next one
         self._stepped: set[Optimizer] = set()
         self.masks = setup.masks
@@ -111,6 +111,8 @@ class _Course:
         with self.masks.drawn(self.model):  # around all steps, because it looks through every loaded file
             for number in range(self.case.steps):
                 batch = training.batch(number)
+                if self.evaluates:
+                    self._validate(batch.inputs)
                 training.step(batch, functools.partial(self._record_step, batch))
                 self.probe.on_step()
                 self.masks.on_step()
@@ -122,6 +124,13 @@ class _Course:
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
         )
+
+    def _validate(self, inputs: Inputs) -> None:
+        """Call the model in inference, unobserved, as users do between two training steps."""
+        self.model.eval()
+        with calls.unobserved(), torch.no_grad():
+            call(self.model, self.pair, inputs)
+        self.model.train()
 
     def _update_by(self, optimizers: Set[Optimizer], is_own: bool = True) -> None:
         """Record from now on the state of these optimizers; if they are the user's own, their settings too."""
