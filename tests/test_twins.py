@@ -54,6 +54,7 @@ EXCEPTIONS = {
     },
     "experiment/call.py": {"copied": "TensorFlow's tensors never change"},
     "record/pair/build.py": {
+        "is_overridden": "a torch module has no methods that train or predict",
         "ready": "a torch model is moved, cast and promoted after it is built",
         "fitted": "fit gives a Keras model its inputs as one structure",
         "Given": "a Keras model takes its inputs as one structure, or by other names",
@@ -90,6 +91,8 @@ EXCEPTIONS = {
     "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
     "record/pair/script.py": {
         "Script.batches": "PyTorch's script gives the batches; of Keras's the first is enough, which `fit` makes",
+        "Script.run_freely": "only Keras's script traces its loop into graphs, in which it is run once more",
+        "Script.updates": "only Keras's script traces its loop into graphs, in which it is run once more",
         "Script.optimizer": "a torch optimizer is made of its parameters",
     },
     "record/pair/sides.py": {

@@ -13,6 +13,7 @@ from slow import sampled
 
 from parity.pairs import file
 from parity.pairs.compare import compared
+from parity.pairs.vary.training import NAME
 from parity.report.pairs import coverage_lines
 from parity.results import CaseResult
 
@@ -56,8 +57,20 @@ PORTS = [
     Port("counting", SMALL, "second call"),
     Port("positions", IDS, "length 9 for 8", cause="positions.most"),
     Port("dropping", SMALL, "training mode", "torch drops at the rates 0.25, keras 0.5"),
-    Port("centred", SMALL + TRAIN, "training on other batches, with evaluations between", cause="centred.samples", where="1"),
-    Port("rows", IDS + TRAIN, "training on other batches, with evaluations between", cause="embedding.padding_idx", where="rows.weight"),
+    Port(
+        "centred",
+        SMALL + TRAIN,
+        NAME,
+        cause="centred.samples",
+        where="1",
+    ),
+    Port(
+        "rows",
+        IDS + TRAIN,
+        NAME,
+        cause="embedding.padding_idx",
+        where="rows.weight",
+    ),
     Port("last", IDS, "integers at their last", cause="last.most"),
 ]
 

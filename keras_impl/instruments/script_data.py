@@ -1,6 +1,6 @@
 """What a Keras script trains on, and PyTorch's batches in that form."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from einops import rearrange
+from keras.src.backend.tensorflow.trainer import TFEpochIterator
+from keras.src.trainers.data_adapters import data_adapter_utils
 
 from parity.core.errors import UsageError
 from parity.pairs.scripts import axes
@@ -39,6 +41,27 @@ class Fit(NamedTuple):
         if isinstance(self.x, dict):
             return dict(zip(self.x, tensors, strict=True))
         return keras.tree.pack_sequence_as(self.x, list(tensors))
+
+
+class Begin(NamedTuple):
+    """Where a script begins to train: before which call of a tf.function or of `train_on_batch`, by number.
+
+    `layer` is the number of the model among the layers that the script makes, `fit` what it is trained on.
+    """
+
+    call: int
+    layer: int
+    fit: Fit
+    in_graphs: bool = False
+
+
+def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit:
+    """Return what `fit` would train a model on, given its data and further arguments by name."""
+    callbacks = [type(each).__name__ for each in keras.tree.flatten(arguments.get("callbacks") or [])]
+    data = {name: arguments[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in arguments}
+    iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
+    first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
+    return Fit(*first, callbacks, arguments.get("class_weight"))
 
 
 def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:

@@ -153,7 +153,8 @@ class Expect(Frozen, frozen=True):
                 "expected the name of a cause, or largest_difference or at_most_bits with where"
             )
         if not NAMED.search(OPEN.sub("", self.where)):
-            what = "name the weight that Keras holds in a sum" if self.cause else "without a cause, name what differs"
+            what = "without a cause, name the module or tensor that differs"
+            what = "name the weight that Keras holds in a sum" if self.cause else what
             raise ValueError(f"where is {self.where!r}, which matches everything; {what}")
 
 

@@ -16,7 +16,7 @@ class Candidate:
 
     def __init__(self, fitted: Fitted | None) -> None:
         self.manifest = msgspec.defstruct("Manifest", ["training"])(training=Training(fitted=fitted))
-        self.case = msgspec.defstruct("Case", ["steps"])(steps=3)
+        self.case = msgspec.defstruct("Case", ["steps", "model"])(steps=3, model=None)
 
 
 def judged(fitted: Fitted | None, verdict: str = "match") -> CaseResult:

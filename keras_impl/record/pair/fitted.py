@@ -16,12 +16,13 @@ import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 
+from keras_impl.instruments.script_data import Begin
 from keras_impl.record import tree
 from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import flat
-from keras_impl.record.pair.script import Begin, Script
+from keras_impl.record.pair.script import Script
 from keras_impl.record.pair.training import Training
 from keras_impl.record.pair.values import Weights, python_state
 from keras_impl.record.weights import array

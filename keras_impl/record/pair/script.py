@@ -16,19 +16,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 from greenlet import getcurrent, greenlet
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import file_utils
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_data import Fit, fits
+from keras_impl.instruments.script_data import Begin, Fit, first_batch, fits
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
@@ -40,18 +39,6 @@ from parity.pairs.scripts import VALUES
 
 EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
-
-
-class Begin(NamedTuple):
-    """Where a script begins to train: before which call of a tf.function or of `train_on_batch`, by number.
-
-    `layer` is the number of the model among the layers that the script makes, `fit` what it is trained on.
-    """
-
-    call: int
-    layer: int
-    fit: Fit
-    in_graphs: bool = False
 
 
 class _Left(BaseException):
@@ -216,11 +203,7 @@ class Script(script.Script):
         self, fit: Callable[..., Any], model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         named = dict(zip(("batch_size", "epochs", "verbose", "callbacks"), args, strict=False)) | kwargs
-        callbacks = [type(each).__name__ for each in keras.tree.flatten(named.get("callbacks") or [])]
-        data = {name: named[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in named}
-        iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
-        first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
-        self._leave(model, Fit(*first, callbacks, named.get("class_weight")))
+        self._leave(model, first_batch(model, x, y, named))
 
     def _on_batch(
         self, train: Callable[..., Any], model: Any, x: Any, y: Any = None, sample_weight: Any = None,

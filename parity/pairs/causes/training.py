@@ -53,7 +53,7 @@ def name_fitted(result: CaseResult, candidate: Trace, mapping: Mapping) -> None:
         )
     else:
         train = candidate.case.model.train if isinstance(candidate.case.model, Pair) else None
-        result.causes.append(_cause(fitted, "tf.function" if train and train.keras_step else "fit"))
+        result.causes.append(_cause(fitted, "a tf.function" if train and train.keras_step else "fit"))
         if result.verdict != "diverged":
             result.verdict, result.first_divergence = "diverged", _divergence(fitted, candidate, mapping)
 
