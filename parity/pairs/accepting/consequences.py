@@ -204,15 +204,29 @@ class Proportion:
         same = [other for other in self._unequal if other._replace(step=tensor.step) == tensor]
         return any(self._is_slight(other) for other in same if _step(other) <= _step(tensor))
 
-    def _is_slight(self, tensor: Unequal) -> bool:
+    def holds_later(self, tensor: Unequal) -> bool:
+        """Return whether a tensor of the forward pass is no further apart than so many steps of training make it.
+
+        Parameters are not recorded in every step. Where nothing before it is known to differ, nothing is told.
+        """
+        size, before = self._evidence.size(tensor), self.before_forward(tensor)
         earlier = self._unequal[: self._unequal.index(tensor)]
-        before = self._largest(
+        recorded = max((_step(other) for other in earlier if other.kind == "parameter"), default=-1)
+        steps = max(1, _step(tensor) - recorded)
+        return not before or (size is not None and size.relative <= FACTOR * steps * before)
+
+    def _is_slight(self, tensor: Unequal) -> bool:
+        size = self._evidence.size(tensor)
+        return size is not None and size.relative <= min(SUBPRECISION, FACTOR * self.before_forward(tensor))
+
+    def before_forward(self, tensor: Unequal) -> float:
+        """Return the largest relative difference in a forward pass before a tensor, and of weights and buffers."""
+        earlier = self._unequal[: self._unequal.index(tensor)]
+        return self._largest(
             other
             for other in earlier
-            if (other.kind in OF_MODULES and other.step == tensor.step) or other.kind == "parameter"
+            if (other.kind in OF_MODULES and other.step == tensor.step) or other.kind in ("parameter", "buffer")
         )
-        size = self._evidence.size(tensor)
-        return size is not None and size.relative <= min(SUBPRECISION, FACTOR * before)
 
     def before(self, tensor: Unequal) -> float:
         """Return the largest relative difference among the tensors that a tensor is computed from."""

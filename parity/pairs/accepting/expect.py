@@ -83,16 +83,21 @@ class Accepted:
 
     def is_decidable(self, tensor: Unequal) -> bool:
         """Return whether it can be told if an accepted tensor hides a fault."""
-        if tensor.kind in FORWARD or self._is_within(tensor) or self.consequences.is_at_cause(tensor):
+        if self._is_within(tensor) or self.consequences.is_at_cause(tensor):
             return True
+        if tensor.kind in FORWARD:
+            return self.consequences.is_sum_of_outputs(tensor) or self.consequences.proportion.holds_later(tensor)
         return self.consequences.is_replayed(tensor) or self.consequences.proportion.holds(tensor)
 
     def apart(self, tensor: Unequal) -> str:
         """Describe how far apart a tensor is, and how far what it is computed from."""
-        size = self.evidence.size(tensor)
+        size, proportion = self.evidence.size(tensor), self.consequences.proportion
         origin = "the forward pass" if tensor.kind == "gradient" else "its gradient"
+        before = proportion.before(tensor)
+        if tensor.kind in FORWARD:
+            origin, before = "what it is computed from", proportion.before_forward(tensor)
         apart = f"differs by {size.relative:.1e} of its largest value" if size else "differs"
-        return f"{apart}, behind a difference of {self.consequences.proportion.before(tensor):.1e} in {origin}"
+        return f"{apart}, behind a difference of {before:.1e} in {origin}"
 
     def sizes(self) -> Iterator[Cause]:
         """Yield what is accepted by its size alone, one entry in the form of a cause for each expectation."""
