@@ -237,7 +237,7 @@ class Script(script.Script):
             result = call(*args, **kwargs)
         finally:
             self._in_function = False
-        if self._free and self.updates >= self._until:
+        if self._until < math.inf and self.updates >= self._until:
             self._suspend()
         return result
 
