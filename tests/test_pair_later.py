@@ -91,6 +91,11 @@ ROWS = {
     "focal": Row(losses("focal_loss", "focal_loss"), "focal_loss.gamma", 2.0, 1.5),
     "counted": Row(losses("counted_loss", "counted_loss"), "loss.normalisation", 1.0, 2.1, "21/10 times"),
     "huber": Row(losses("huber_loss", "huber_loss"), "smooth_l1_loss.form", "smooth_l1_loss", "huber_loss"),
+    "exchanged": Row(
+        losses("divergence_loss", "divergence_loss"), "function.arguments", "(second, first)", "(first, second)"
+    ),
+    "twice": Row(losses("overlap_loss", "overlap_loss"), "code.constant", 1, 0, "(2 of them)"),
+    "another loss": Row(losses("square_loss", "square_loss"), "code.function", "MeanSquaredError", "Huber"),
     "shifted": Row(losses("shifted_loss", "shifted_loss"), "code.slice", ":-1", "1:"),
     "axes": Row(losses("ratio_loss", "ratio_loss"), "reduction.axes", "axes 1, 2", "all axes"),
     "other_beta": Row(optimizers("own", "other_beta"), "adam.beta2", 0.99, 0.98),

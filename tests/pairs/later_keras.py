@@ -334,3 +334,20 @@ def judged_step(model, optimizer, batch):
     variables = [*model.table.trainable_variables, *model.inner.trainable_variables, *model.outer.trainable_variables]
     optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
     return value
+
+
+def _divergence(first, second):
+    return ops.mean(ops.sum(ops.softmax(first) * (ops.log_softmax(first) - ops.log_softmax(second)), axis=-1))
+
+
+def divergence_loss(outputs, target):
+    return _divergence(outputs, 2 * ops.one_hot(target, 3, dtype=outputs.dtype))
+
+
+def overlap_loss(outputs, target):
+    hits = ops.sum(ops.one_hot(target, 3, dtype=outputs.dtype) * ops.sigmoid(outputs))
+    return 1 - 2 * hits / (ops.sum(ops.sigmoid(outputs)) + ops.cast(ops.size(target), outputs.dtype))
+
+
+def square_loss(outputs, target):
+    return keras.losses.Huber()(ops.one_hot(target, 3, dtype=outputs.dtype), outputs)

@@ -313,3 +313,20 @@ def judged_step(model, optimizer, batch):
     value.backward()
     optimizer.step()
     return value
+
+
+def _divergence(first, second):
+    return (first.softmax(-1) * (first.log_softmax(-1) - second.log_softmax(-1))).sum(-1).mean()
+
+
+def divergence_loss(outputs, target):
+    return _divergence(2 * functional.one_hot(target, 3).to(outputs.dtype), outputs)
+
+
+def overlap_loss(outputs, target):
+    hits, sizes = (functional.one_hot(target, 3) * outputs.sigmoid()).sum(), outputs.sigmoid().sum() + target.numel()
+    return 1 - (2 * hits + 1) / (sizes + 1)
+
+
+def square_loss(outputs, target):
+    return functional.mse_loss(outputs, functional.one_hot(target, 3).to(outputs.dtype))
