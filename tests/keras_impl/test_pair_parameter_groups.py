@@ -49,7 +49,6 @@ def test_a_derived_class_states_what_its_base_does_and_nothing_is_known_of_anoth
     assert (group.settings["kind"], group.settings["learning_rate"]) == ("sgd", 0.5)
     for optimizer in (optimizers.Ftrl(), optimizers.SGD(0.1, use_ema=True)):
         assert groups(built(optimizer), BY_NAME) == []
-    assert groups(built(optimizers.SGD(0.1, gradient_accumulation_steps=2)), BY_NAME) == []
 
 
 def test_no_settings_that_json_cannot_hold():

@@ -57,7 +57,7 @@ class Script(script.Script):
         super().__init__(text, search)
         self.begin: Begin | None = None  # where this run has begun to train, if its user's begins in a graph there
         self._free = self.free
-        self._layers: list[Any] = []  # that the script has made
+        self._made: list[Any] = []  # that the script has made
         self._functions = 0  # calls of tf.functions and of `train_on_batch`
         self._in_function = False
         self._until = math.inf  # updates, after which a free run is suspended
@@ -229,7 +229,7 @@ class Script(script.Script):
             return call(*args, **kwargs)
         self._functions += 1
         if self._free and self._functions == self._free.call:
-            self._model, self.is_loop = self._layers[self._free.layer], True
+            self._model, self.is_loop = self._made[self._free.layer], True
             fits[self._model] = self._free.fit
             self._suspend()
         self._in_function = True
@@ -257,7 +257,7 @@ class Script(script.Script):
         self._optimizers.append(optimizer)
 
     def _on_layer(self, init: Callable[..., None], layer: Any, *args: Any, **kwargs: Any) -> None:
-        self._layers.append(layer)
+        self._made.append(layer)
         init(layer, *args, **kwargs)
 
     def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
@@ -277,7 +277,7 @@ class Script(script.Script):
             if self._model is None:
                 self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
                 if self._in_function:
-                    number = next(number for number, each in enumerate(self._layers) if each is layer)
+                    number = next(number for number, each in enumerate(self._made) if each is layer)
                     self.begin = Begin(self._functions, number, fits[layer])
             self._suspend()
         if not self._tapes:
