@@ -68,7 +68,10 @@ def subclasses(kind: type) -> Iterator[type]:
 
 def _of_array(value: Any) -> Any:
     """Return what an array or tensor holds, or the name of a dtype, or else of the value's type."""
-    array = value.numpy() if hasattr(value, "numpy") and not isinstance(value, type) else value
+    try:
+        array = value.numpy() if hasattr(value, "numpy") and not isinstance(value, type) else value
+    except (RuntimeError, TypeError):  # a tensor with a gradient, or on another device, is no setting
+        return type(value).__name__
     if hasattr(array, "tolist") and hasattr(array, "dtype"):
         size = int(getattr(array, "size", 1))
         if size == 1:

@@ -3,6 +3,7 @@
 import enum
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -55,6 +56,14 @@ def test_a_value_becomes_plain(value: object, expected: object) -> None:
 def test_an_attribute_that_cannot_be_read_counts_as_absent() -> None:
     assert setting(Owner(), ["broken", "rate"]) == 0.25
     assert setting(Owner(), ["broken", "absent"]) is None
+
+
+def test_a_tensor_that_is_trained_is_no_setting() -> None:
+    class Trained:
+        def numpy(self) -> None:
+            raise RuntimeError("a tensor that requires grad")
+
+    assert setting(SimpleNamespace(p=Trained()), ["p"]) is None
 
 
 def test_a_survey_with_numpy_scalars_can_be_written(tmp_path: Path) -> None:
