@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from parity.config.pair import Expect, Pair
-from parity.core.errors import BackendError
+from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.entries import internal_error
@@ -143,7 +143,10 @@ def _train_on_other_batches(result: CaseResult, file: PairFile, backends: Sequen
     """Compare the training once more, on batches that nobody gave; one that cannot be compared decides nothing."""
     if (other := on_other_batches(file, folder)) is None:
         return
-    again = compared(other, backends, folder, varied=False, evaluates=True)
+    try:
+        again = compared(other, backends, folder, varied=False, evaluates=True)
+    except UsageError as error:  # a model may take the batches given alone
+        again = failed(file.case.name, error)
     judged = VariationResult(name=NAME, verdict=again.verdict, reason=again.reason)
     if again.verdict == "error":
         judged = VariationResult(name=NAME, verdict="skipped", skipped=again.reason.splitlines()[0])
