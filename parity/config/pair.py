@@ -153,8 +153,8 @@ class Expect(Frozen, frozen=True):
                 "expected the name of a cause, or largest_difference or at_most_bits with where"
             )
         if not NAMED.search(OPEN.sub("", self.where)):
-            what = "without a cause, name the module or tensor that differs"
-            what = "name the weight that Keras holds in a sum" if self.cause else what
+            unnamed = "without a cause, name the module or tensor that differs"
+            what = "name the weight that Keras holds in a sum" if self.cause else unnamed
             raise ValueError(f"where is {self.where!r}, which matches everything; {what}")
 
 

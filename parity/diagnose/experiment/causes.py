@@ -46,6 +46,7 @@ IDS: Final = {
     ("module", "sum"): WIRING,
     ("attention", "window"): "attention.window",
     ("cast", "dtype"): "cast.dtype",
+    ("function", "arguments"): "function.arguments",
 }
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
