@@ -169,7 +169,7 @@ class Script(script.Script):
             around(keras.Model, "train_on_batch", self._on_batch),
             around(Function, "__call__", self._on_function),
             around(BaseOptimizer, "__init__", self._on_optimizer),
-            around(keras.Layer, "__init__", self._on_layer),
+            around(keras.Layer, "__new__", self._on_layer),  # Keras reads the signature of __init__
             around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
         ]
         steps: Iterable[AbstractContextManager[Any]] = () if self._free else self._of_steps()
@@ -256,9 +256,9 @@ class Script(script.Script):
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
 
-    def _on_layer(self, init: Callable[..., None], layer: Any, *args: Any, **kwargs: Any) -> None:
-        self._made.append(layer)
-        init(layer, *args, **kwargs)
+    def _on_layer(self, new: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
+        self._made.append(new(kind, *args, **kwargs))
+        return self._made[-1]
 
     def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
         self._tapes.append(tape)
