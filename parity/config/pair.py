@@ -18,6 +18,7 @@ Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int6
 LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
 Text = Annotated[str, Meta(min_length=1)]
 SUM = "weights.sum"  # the id of a cause: Keras holds a torch weight only as part of a sum
+VARIANCE = "batch_norm.running_variance"  # the id of a cause: torch's is unbiased, Keras's biased
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
 UNNAMED = (UNKNOWN, INTERNAL_ERROR)
@@ -229,6 +230,10 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         So what is accepted as SUM leaves two trainings that are the same computation.
         """
         return any(each.cause == SUM and fnmatchcase(weight, each.where) for each in self.expect)
+
+    def holds_variance(self, module: str) -> bool:
+        """Return whether torch's runs update the running variance of a module as Keras does."""
+        return any(each.cause == VARIANCE and fnmatchcase(module, each.where) for each in self.expect)
 
     @property
     def loss_inputs(self) -> set[str]:

@@ -47,7 +47,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`: the learning rate of the
     first of them before each step and after the last, None where it is no number. `is_scheduled`: whether a schedule
     sets it. `unreached`: the clipping that an optimizer does, if no gradient was so large in these steps. `compiled`:
-    by what; `breaks`: where torch.compile broke the graph.
+    by what; `breaks`: where torch.compile broke the graph. `held`: the batch norms whose running variance was updated
+    as Keras does, since the pair accepts that.
     """
 
     own_step: bool = False
@@ -61,3 +62,4 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     unreached: str = ""
     compiled: str = ""
     breaks: list[str] = []
+    held: list[str] = []
