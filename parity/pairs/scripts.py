@@ -24,6 +24,7 @@ from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
+SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
 FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 
 
@@ -177,6 +178,35 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if sizes[0] != sizes[1]:
         message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"
         result.findings.append(Finding(id="script.batch_size", side="keras", where=theirs, message=message))
+    for name, (mine, own) in _scales(pair, torch, keras).items():
+        message = (
+            f"{theirs} gives {name} {own / mine:.3g} times as large as {ours}: its root mean square is {own:.3g}, not "
+            f"{mine:.3g}"
+        )
+        result.findings.append(Finding(id="script.data", side="keras", where=theirs, message=message))
+
+
+def _scales(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
+    """Return the root mean square of what is given to both models, or losses, where they are not of one scale.
+
+    That is where the mean logarithms of the samples' root mean squares are further apart than SCALE, and than CLEARLY
+    times the standard error of their difference.
+    """
+    unlike = {}
+    for name, given in pair.inputs.items():
+        own = keras.get(given.keras or name, keras.get(str(list(pair.inputs).index(name)), np.zeros(0)))
+        samples = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
+        sides = [np.concatenate(samples) if samples else np.zeros(0), own]
+        if any(each.dtype.kind != "f" or len(each) < FEWEST for each in sides):
+            continue
+        squares = [np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in sides]
+        logs = [np.log(each[each > 0]) / 2 for each in squares]
+        if min(map(len, logs)) >= FEWEST:
+            apart = abs(logs[0].mean() - logs[1].mean())
+            error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in logs))
+            if apart > max(np.log(SCALE), CLEARLY * error):
+                unlike[name] = float(np.sqrt(squares[0].mean())), float(np.sqrt(squares[1].mean()))
+    return unlike
 
 
 def _trained(folder: Path) -> Trained:

@@ -66,15 +66,6 @@ def tensors_of_call(
     return flat
 
 
-def _constants(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named arguments of a model's call that hold nothing of each sample, such as an option."""
-    return {
-        name: value
-        for name, value in kwargs.items()
-        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
-    }
-
-
 def options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the named arguments of a model's call that hold nothing of each sample."""
     return {
