@@ -32,12 +32,13 @@ ARGUMENTS = {
 }
 POOLS = (MAXIMUM, AVERAGE)
 CODE = "code"  # the kind of what stands in no layer
-PAD = "pad"  # of nn.functional
+PAD = ways.PAD  # of nn.functional
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis")
 JOINS = ("cat", "concat", "concatenate", "stack")
 SPLITS = ("split", "chunk", "unbind", "tensor_split")
 GLU = "glu"  # of nn.functional: it splits, and one half is the gate of the other
+ROLL = "roll"
 
 # Functions that keep the shape of what they are given, so that they can be left out, as pools can be too.
 FUNCTIONS = (
@@ -136,6 +137,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     elif name == GLU:
         (text,) = ways.arrangements(2)
         yield Operation(name, number, ways.ORDER, ways.SPLIT, "as they are", {text: _other_gate})
+    elif name == ROLL:
+        yield Operation(name, number, "direction", ROLL, "as it is", {"the other way": _rolled_back})
     elif name == ATTENTION:
         yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
     if name in FUNCTIONS or _kind(name) in POOLS:
@@ -171,6 +174,12 @@ def _apart(order: Sequence[int], function: Function, args: tuple, kwargs: Given)
 def _other_gate(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     axis = kwargs.get("dim", (*args, -1)[1])
     return function(torch.cat(args[0].chunk(2, axis)[::-1], axis), *args[1:], **kwargs)
+
+
+def _rolled_back(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    given = dict(zip(("input", "shifts", "dims"), args, strict=False)) | kwargs
+    shifts = given.pop("shifts")
+    return function(**given, shifts=[-each for each in shifts] if isinstance(shifts, Sequence) else -shifts)
 
 
 def _without_softmax(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
@@ -225,7 +234,7 @@ def _of_pad(number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
         return
     present = tuple(zip(widths[-2::-2], widths[::-2], strict=True))
     others = {text: partial(_padded, ends) for text, ends in ways.widths(present).items()}
-    yield Operation(PAD, number, ways.PADDING, "zero_padding", ways.told(present), others)
+    yield Operation(PAD, number, ways.PADDING, ways.ZERO_PADDING, ways.told(present), others)
 
 
 def _axes(kind: str, given: Given, made: Sequence[int]) -> list[Axis]:
