@@ -80,6 +80,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         own: the folder of the side's own trace.
         other: the folder of the other side's trace.
         settings: the values of the other side's settings; None to be told this side's settings only.
+        named: those of its arguments and attributes, by their names (causes.NAMES).
         masks: the masks that the other side's module is given.
         given: changes that are made throughout; asked for is what has to be changed as well.
         wider: whether the module is one around the place, in which settings that have a name are tried first, and of
@@ -97,6 +98,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     own: str
     other: str
     settings: list[Any] | None = None
+    named: dict[str, list[Any]] = {}
     masks: list[Mask] = []
     given: list[Change] = []
     wider: bool = False
@@ -118,6 +120,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         settings: the values of all settings in the module, as texts, numbers and lists.
+        named: those of arguments and attributes, by their names (causes.NAMES).
         masks: the masks that the module is given.
         found: the sets of changes that reproduce the other side.
         tried: how many settings were tried.
@@ -128,6 +131,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     settings: list[Any] = []
+    named: dict[str, list[Any]] = {}
     masks: list[Mask] = []
     found: list[Found] = []
     tried: int = 0

@@ -76,7 +76,8 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         return Outcome()
     known = known_settings(question, live)
     if question.settings is None:
-        return Outcome(settings=known.settings, masks=list(masks.told(live.arguments()[0], live.array)))
+        given = list(masks.told(live.arguments()[0], live.array))
+        return Outcome(settings=known.settings, named=known.by_name, masks=given)
     assert recorded.other
     known = known.beside(question.settings)
     theirs, is_forward = recorded.other.value, question.tensor.kind not in LATER

@@ -306,6 +306,6 @@ def _around(questions: tuple[Question, Question], asked: tuple[Question, Questio
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
     """Return the questions with the settings and the masks that the other side has."""
     return tuple(  # type: ignore[return-value]
-        replace(question, settings=other.settings, masks=other.masks)
+        replace(question, settings=other.settings, named=other.named, masks=other.masks)
         for question, other in zip(questions, (keras, torch), strict=True)
     )
