@@ -46,6 +46,14 @@ def test_a_model_without_a_call_is_run_as_its_train_step_does(backends: list[Bac
         assert result.checks[kind].verdict == "match" and result.checks[kind].compared, kind
 
 
+@pytest.mark.parametrize("weight", [0.5, 0.25])
+def test_several_targets_are_those_of_their_losses(weight: float, backends: list[Backend], tmp_path: Path):
+    edits = [("train_heads_fit.py", '"size": 0.5}', f'"size": {weight}}}')]
+    result = _compared("heads", edits, backends, tmp_path)
+    assert result.verdict == ("match" if weight == 0.5 else "diverged"), result
+    assert result.checks["loss"].compared and result.checks["update"].compared
+
+
 FIT = "model.fit(images, labels, batch_size=24, epochs=2, callbacks=[keras.callbacks.TerminateOnNaN()], verbose=0)"
 BATCHES = "for _ in range(2):\n  for i in (0, 24):\n    model.train_on_batch(images[i : i + 24], labels[i : i + 24])\n"
 # A rate by a count in Python, which a graph keeps as it was when it was traced.

@@ -251,7 +251,9 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         scripts = [is_script(text) for text in (self.torch, self.keras) if text != UNUSED]
         if any(scripts) and not all(scripts):
             raise ValueError("received a training script on one side alone; give two scripts, or two module:function")
-        if self.further_targets and not (self.train and self.train.torch_step and self.train.keras_step):
+        if self.further_targets and not (
+            all(scripts) or (self.train and self.train.torch_step and self.train.keras_step)
+        ):
             name = self.further_targets[0]
             raise ValueError(
                 f"inputs {name!r}: a loss takes one target, called {TARGET!r}; give torch_step and keras_step, whose "

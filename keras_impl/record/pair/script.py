@@ -241,11 +241,6 @@ class Script(script.Script):
         return result
 
     def _leave(self, model: Any, fit: Fit) -> None:
-        if isinstance(fit.y, (dict, list, tuple)):
-            raise UsageError(
-                f"{self.name}: fit is given {count(len(fit.y), 'target')}, expected a tensor; compare models of "
-                'several targets by a file with torch_step and keras_step, and inputs called "target.NAME"'
-            )
         if getattr(model, "optimizer", None) is None:
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
         model.run_eagerly |= self._runs_eagerly
