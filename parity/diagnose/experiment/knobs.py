@@ -26,6 +26,7 @@ NEAR = 2  # lines: those of a statement, and its neighbours
 # What a mask can be.
 AS_GIVEN, INVERTED, LEFT_OUT, THEIRS = "as given", "inverted", "left out", "the other side's"
 SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embedding, and what else it can be
+BESIDE = ("_self_", "lora_")  # how names begin of what TensorFlow and Keras keep in each layer, beside its settings
 MOST_SIBLINGS = 3  # values that other modules of a class have
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
 
@@ -90,7 +91,12 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
     own, kind = vars(owner.module), type(owner.module)
     usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
     for name, value in list(own.items()):
-        if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
+        if (
+            name in read
+            and name not in usual
+            and not name.startswith(BESIDE)
+            and (is_setting(value) or isinstance(value, FUNCTIONS))
+        ):
             yield named(own, name, owner)._replace(
                 name=name.lstrip("_"),
                 kind="callable" if isinstance(value, FUNCTIONS) else "attribute",
