@@ -86,7 +86,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         wider: whether the module is one around the place, in which settings that have a name are tried first, and of
             which the code is not changed if it is the whole model.
         lines: the side's own lines at which both sides' calls part; if there are any, only what stands near them is
-            changed.
+            changed, or is a setting of one of the modules that are `made` there.
         description: a folder in which to describe what the module does instead, or "".
         takes_theirs: whether the module that is described is given what the other side's was given.
     """
@@ -103,6 +103,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     given: list[Change] = []
     wider: bool = False
     lines: list[str] = []
+    made: list[str] = []
     description: str = ""
     takes_theirs: bool = False
 

@@ -161,12 +161,12 @@ def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:
     return lambda how: change(ways[how])
 
 
-def is_near(knob: Knob, lines: Iterable[str]) -> bool:
-    """Return whether a setting stands near one of some lines: in the same file, and at most a few lines away.
+def is_near(source: str, lines: Iterable[str]) -> bool:
+    """Return whether a line is near one of some others: in the same file, and at most a few lines away.
 
-    `lines`: "file:line", where the file may be the end of a path.
+    `source`: "file:line", or "". `lines`: the same, where the file may be the end of a path.
     """
-    file, _, at = knob.source.rpartition(":")
+    file, _, at = source.rpartition(":")
     named = [line.rpartition(":") for line in lines]
     return any(file.endswith(name) and abs(int(at) - int(number)) <= NEAR for name, _, number in named if file)
 

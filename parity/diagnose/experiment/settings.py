@@ -30,6 +30,7 @@ from parity.runtime.job import ExperimentJob
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
 
 
+LEFT_OUT: Final = ("linear", "identity")  # in place of an activation
 MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 
@@ -158,7 +159,8 @@ def _values(
         return code.signs(knob.value)
     if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
         return []  # a format, a message
-    known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
+    names = (*theirs, *LEFT_OUT)
+    known = {name: functions[name] for name in names if isinstance(name, str) and name in functions}
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 
 

@@ -138,7 +138,9 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
 def _forward(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
     """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
     if question.lines:
-        there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
+        made = [knob for path in question.made for knob in known.all if knob.path == path]
+        near = [knob for knob in (*known.all, *operations) if knobs.is_near(knob.source, question.lines)]
+        there = [*made, *(knob for knob in near if knob not in made)]
         return Outcome(settings=known.settings, found=search.found(there, least=FEWER), tried=len(there))
     if question.given:
         return _besides(question, search, known, operations)
