@@ -31,8 +31,11 @@ def build():
 
 
 def step(model, inputs):
-    model.optimizer.zero_grad()  # wrong
-    loss = model(inputs["x"].to("cuda:0"), inputs["mask"]).square().mean()  # wrong
-    loss.backward()  # wrong
-    model.optimizer.step()  # wrong
-    # right: step(model, {name: tensor.to("cuda:0") for name, tensor in inputs.items()})
+    model.optimizer.zero_grad()
+    loss = model(inputs["x"].to("cuda:0"), inputs["mask"]).square().mean()
+    loss.backward()
+    model.optimizer.step()
+
+
+def step_right(model, inputs):
+    step(model, {name: tensor.to("cuda:0") for name, tensor in inputs.items()})
