@@ -9,13 +9,10 @@ def model_of():
 
 
 def build():
-    return model_of()
-
-
-def build_right():
-    model = model_of()
-    model.compile(keras.optimizers.Adam(1e-3), loss="mse")
-    return model
+    return model_of()  # wrong
+    # right: model = model_of()
+    # right: model.compile(keras.optimizers.Adam(1e-3), loss="mse")
+    # right: return model
 
 
 def step(model, inputs):
