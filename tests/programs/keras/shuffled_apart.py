@@ -11,10 +11,13 @@ def build():
 
 
 def step(model, inputs):
-    x = tf.random.shuffle(inputs["x"])  # wrong
-    y = tf.random.shuffle(inputs["y"])  # wrong  # fault
-    model.train_on_batch(x, y)  # wrong
-    # right: """In one order; and by fit, which shuffles both alike."""
-    # right: order = tf.random.shuffle(tf.range(8))
-    # right: model.train_on_batch(tf.gather(inputs["x"], order), tf.gather(inputs["y"], order))
-    # right: model.fit(inputs["x"], inputs["y"], shuffle=True, verbose=0)
+    x = tf.random.shuffle(inputs["x"])
+    y = tf.random.shuffle(inputs["y"])  # fault
+    model.train_on_batch(x, y)
+
+
+def step_right(model, inputs):
+    """In one order; and by fit, which shuffles both alike."""
+    order = tf.random.shuffle(tf.range(8))
+    model.train_on_batch(tf.gather(inputs["x"], order), tf.gather(inputs["y"], order))
+    model.fit(inputs["x"], inputs["y"], shuffle=True, verbose=0)
