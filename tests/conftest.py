@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,7 +18,8 @@ from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
 from parity.pairs import judge
 from parity.results import CaseResult
-from parity.runtime.backend import Backend, running
+from parity.runtime.backend import PACKAGES, Backend, running
+from parity.runtime.child import ForkServer
 from parity.runtime.job import RUNS, Job
 from parity.runtime.runner import both
 from parity.trace.manifest import Trace
@@ -85,13 +87,46 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"not begun within {within:g} s")
 
 
+class Kept(ForkServer):
+    """A process that has imported its framework, from which all tests fork; a backend that ends leaves it alive."""
+
+    def stop(self) -> None:
+        """Go on; `end` ends it."""
+
+    def end(self) -> None:
+        super().stop()
+
+
 @pytest.fixture(scope="session")
-def backends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Backend]]:
+def servers() -> Iterator[dict[str, dict[bool, Kept]]]:
+    """What `Backend` takes as `servers`, by side: each framework is imported once in the session."""
+    commands = {side: [sys.executable, "-m", package] for side, package in PACKAGES.items()}
+    made = {side: {shares: Kept(side, of) for shares in (True, False)} for side, of in commands.items()}
+    yield made
+    for server in itertools.chain.from_iterable(each.values() for each in made.values()):
+        server.end()
+
+
+@pytest.fixture(scope="session")
+def backends(servers: dict[str, dict[bool, Kept]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Backend]]:
     """The two processes."""
     folder = tmp_path_factory.mktemp("backends")
-    started = [Backend("torch", "", folder), Backend("keras", "", folder)]
+    started = [Backend(side, "", folder, servers=kept) for side, kept in servers.items()]
     with running(started):
         yield started
+
+
+@pytest.fixture(scope="module")
+def forks(servers: dict[str, dict[bool, Kept]]) -> Iterator[None]:
+    """Let the commands and the assertions, called within this process, fork what the session has imported."""
+
+    def backend(side: str, python: str, folder: Path, *settings: object) -> Backend:
+        return Backend(side, python, folder, *settings, servers=servers[side])
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("asserts", "certify", "compare"):
+            patch.setattr(f"parity.{module}.Backend", backend)
+        yield
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Faulty(NamedTuple):
-    """A program with a fault, and its corrected twin (`build_right`, `step_right`).
+    """A program with a fault, and its corrected twin (`# right:`, or `build_right`, `step_right`).
 
     `where`: the module that the finding names. `placed`: whether one line is to blame. `mended`: whether the fix is
     a line which, put where the finding says, makes the program right. `same`: whether it then trains just as the

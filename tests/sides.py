@@ -1,7 +1,9 @@
 """A pytest plugin: the tests of torch_impl and of keras_impl run in workers that hold one framework each.
 
-Of pytest-xdist's workers one collects the tests of torch_impl, one those of keras_impl, and all others the rest; a file
-goes to a worker that has collected it. Without workers a process takes the tests of one of these kinds.
+Of pytest-xdist's workers one collects the tests of torch_impl, one those of keras_impl, one those of parity, which
+start no framework, and all others the rest, which start both: each framework is imported twice in all. Three workers
+have the last two kinds in one. A file goes to a worker that has collected it. Without workers a process takes the tests
+of one of these kinds, or of the last two.
 """
 
 import contextlib
@@ -21,8 +23,10 @@ from xdist.workermanage import WorkerController
 from parity.runtime.environment import environment
 
 TESTS = Path(__file__).parent
-FOLDERS = {"torch": TESTS / "torch_impl", "keras": TESTS / "keras_impl"}
-REST = "rest"  # the kind of all other tests, which import no framework
+FRAMEWORKS = ("torch", "keras")
+FOLDERS = {"torch": TESTS / "torch_impl", "keras": TESTS / "keras_impl", "parity": TESTS / "parity"}
+REST = "rest"  # the kind of all other tests, which import no framework either
+BOTH = f"parity+{REST}"
 KIND: pytest.StashKey[str] = pytest.StashKey()
 SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()
 KINDS: pytest.StashKey[list[str]] = pytest.StashKey()
@@ -31,7 +35,7 @@ MIXED = "without workers a process holds one framework: name tests of tests/torc
 
 
 def kind(path: Path) -> str:
-    """Return "torch" or "keras" for what lies in that side's folder, else "rest"."""
+    """Return the kind of what lies in one of the folders, or else "rest"."""
     return next((side for side, folder in FOLDERS.items() if path.is_relative_to(folder)), REST)
 
 
@@ -43,7 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args[:] = [argument for argument, path in paths.items() if _has(path, own)]
     else:
         kinds = [each for each in (*FOLDERS, REST) if any(_has(path, each) for path in paths.values())] or [REST]
-        if workers := config.getoption("numprocesses", None):
+        workers = config.getoption("numprocesses", None)
+        if (workers or 1) < len(kinds) and {"parity", REST} <= set(kinds):
+            kinds[-2:] = [BOTH]
+        if workers:
             if workers < len(kinds):
                 raise pytest.UsageError(FEW.format(workers, len(kinds)))
             config.stash[KINDS] = kinds
@@ -52,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(MIXED)
         own = kinds[0]
     config.stash[KIND] = own
-    if own != REST:
+    if own in FRAMEWORKS:
         config.addinivalue_line("filterwarnings", "default")  # the frameworks warn of their own affairs
         folder = Path(tempfile.mkdtemp(prefix="parity-tests-"))
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -60,9 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _has(path: Path, wanted: str) -> bool:
-    """Whether a file is of a kind, or a folder has what is."""
-    within = wanted in FOLDERS and FOLDERS[wanted].is_relative_to(path)
-    return kind(path) == wanted or within
+    """Whether a file is of a kind, or of one of several, or a folder has what is."""
+    kinds = wanted.split("+")
+    return kind(path) in kinds or any(FOLDERS[each].is_relative_to(path) for each in kinds if each in FOLDERS)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -73,7 +80,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Load the framework as a backend does, before a test module can begin to use it."""
-    if (own := session.config.stash.get(KIND, REST)) != REST:
+    if (own := session.config.stash.get(KIND, REST)) in FRAMEWORKS:
         with _silenced():
             importlib.import_module(f"{own}_impl.__main__").imports()
             importlib.import_module(f"{own}_impl.record.run")

@@ -114,7 +114,7 @@ MAKE_WORDS = "import numpy as np; np.savez('words.npz', target=(np.arange(12) < 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(forks: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A port's folder with the certificate of its reference, whose own file is gone."""
     folder = tmp_path_factory.mktemp("words")
     for name, text in {"words_torch.py": TORCH, "words_keras.py": KERAS, "words.toml": PAIR}.items():
@@ -126,7 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session(forks: None) -> Iterator[Session]:
     session = Session()
     yield session
     session.close()

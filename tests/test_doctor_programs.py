@@ -1,7 +1,8 @@
 """The doctor on small programs as people write them: it names the fault, its module and its line, and nothing else.
 
-The programs are in tests/programs/, in a faulty and a corrected version; they say "cuda:1" and "/GPU:1", and there
-is no GPU. All programs of a side run in one process, as far as they leave it alive, and both sides at the same time.
+The programs are in tests/programs/, faulty and corrected (corrected.py there); they say "cuda:1" and "/GPU:1", and
+there is no GPU. All programs of a side run in one process, as far as they leave it alive, and both sides at the same
+time.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from doctor_programs_table import CLEAN, HANGING, PROGRAMS, Clean, Faulty
+from programs.corrected import is_told_in_place
 from slow import WAIT, sampled
 
 from parity.core.inputs import parse
@@ -39,7 +41,11 @@ def function(program: Faulty | Clean, name: str, right: bool) -> str:
     """As a flag names it: the corrected twin's own if it has one; "" for a program without a step."""
     text = source_file(program).read_text()
     wanted = f"{name}_right" if right and f"def {name}_right(" in text else name
-    return f"tests.programs.{program.side}.{program.name}:{wanted}" if f"def {wanted}(" in text else ""
+    if f"def {wanted}(" not in text:
+        return ""
+    if right and is_told_in_place(text):
+        return f"tests.programs.corrected:{program.side}__{program.name}__{wanted}"
+    return f"tests.programs.{program.side}.{program.name}:{wanted}"
 
 
 def fault(program: Faulty) -> str:

@@ -16,7 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
@@ -258,15 +258,17 @@ def test_the_picture_of_the_house_is_true():
 
 
 def texts() -> str:
-    """All texts of the sources, with "..." for what is filled in."""
+    """All texts of the sources, in pieces where something is filled in."""
     files = [path for package in ("parity", "torch_impl", "keras_impl") for path in (ROOT / package).rglob("*.py")]
-    found = []
-    for node in itertools.chain.from_iterable(ast.walk(ast.parse(file.read_text())) for file in files):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.append(node.value)
-        elif isinstance(node, ast.JoinedStr):
-            found.append("".join(part.value if isinstance(part, ast.Constant) else "..." for part in node.values))
-    return "\n".join(found)
+    return "\n".join(text for file in files for text in constants(compile(file.read_text(), file, "exec")))
+
+
+def constants(of: Any) -> Iterator[str]:
+    """The texts that a piece of code holds, those of the functions and classes in it too."""
+    if isinstance(of, str):
+        yield of
+    for inner in of if isinstance(of, tuple | frozenset) else getattr(of, "co_consts", ()):
+        yield from constants(inner)
 
 
 def messages() -> list[str]:

@@ -227,7 +227,7 @@ checkpointing = "blocks"
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session(forks: None) -> Iterator[Session]:
     kept = Session()
     yield kept
     kept.close()

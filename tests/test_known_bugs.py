@@ -6,6 +6,7 @@ docs/known_bugs.md has the table of all of them, with their sources, and with th
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from known_bugs_table import BUGS, NOT_SEEN, SOUND, KnownBug
@@ -31,13 +32,13 @@ def function(bug: KnownBug, name: str, right: bool) -> str:
     return f"tests.programs.papers.{bug.name}:{wanted}"
 
 
-def findings(bug: KnownBug, right: bool, folder: Path) -> list[Finding]:
+def findings(bug: KnownBug, right: bool, folder: Path, servers: Any) -> list[Finding]:
     """What the doctor says of the program, or of its repaired twin.
 
     `folder` has a short name: the workers of a loader hand tensors over through sockets in it, and the name of a socket
     has at most 107 bytes (unix(7)).
     """
-    backend = Backend("torch", "", folder)
+    backend = Backend("torch", "", folder, servers=servers["torch"])
     job = DoctorJob(
         folder="",
         build=function(bug, "build", right),
@@ -70,8 +71,8 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("bug", sampled(named(BUGS), "router_apart"))
-def test_a_known_bug_is_told_where_it_is(bug, scratch):
-    (found,) = findings(bug, False, scratch)
+def test_a_known_bug_is_told_where_it_is(bug, scratch, servers):
+    (found,) = findings(bug, False, scratch, servers)
     assert (found.id, found.severity, found.where) == (bug.finding, bug.severity, bug.where), found
     assert found.source.endswith(fault(bug)), found
     assert found.message and found.fix
@@ -79,14 +80,14 @@ def test_a_known_bug_is_told_where_it_is(bug, scratch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", named([*BUGS, *SOUND]))
-def test_of_the_repaired_program_nothing_is_said(bug, scratch):
-    assert findings(bug, True, scratch) == []
+def test_of_the_repaired_program_nothing_is_said(bug, scratch, servers):
+    assert findings(bug, True, scratch, servers) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", named(NOT_SEEN))
-def test_the_page_admits_what_is_not_seen(bug, scratch):
-    assert findings(bug, False, scratch) == []
+def test_the_page_admits_what_is_not_seen(bug, scratch, servers):
+    assert findings(bug, False, scratch, servers) == []
     (row,) = rows(bug)
     assert row.endswith("| not seen |") or "| not seen," in row
 

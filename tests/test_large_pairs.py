@@ -39,7 +39,7 @@ shape = [40, 48]
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session(forks: None) -> Iterator[Session]:
     session = Session()
     yield session
     session.close()

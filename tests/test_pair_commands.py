@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from slow import WAIT
 
+from parity import compare
 from parity.core.errors import UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import load
@@ -116,13 +117,15 @@ def test_sides_are_recorded_apart_and_compared(pair, tmp_path):
     assert case["checks"]["parameter"]["compared"] == 4 * 3  # initial, and after each of two steps
 
 
-def test_flags_make_a_pair_and_the_mapping_is_printed(pair, tmp_path):
+@pytest.mark.usefixtures("forks")
+def test_flags_make_a_pair_and_the_mapping_is_printed(pair, tmp_path, monkeypatch, capsys):
     pair()
+    monkeypatch.chdir(tmp_path)
     flags = ["--torch=sides_torch:build", "--keras=sides_keras:build", "--input=x=float32[4,6]"]
-    found = ended(tmp_path, *flags, "--mapping")
-    assert found.returncode == 0, found.stderr
-    assert "0.weight" in found.stdout and "dense/kernel" in found.stdout
-    assert "[[weights]]" in found.stdout
+    assert compare.main([*flags, "--mapping"]) == 0
+    printed = capsys.readouterr().out
+    assert "0.weight" in printed and "dense/kernel" in printed
+    assert "[[weights]]" in printed
 
 
 @pytest.mark.slow

@@ -216,6 +216,7 @@ def test_a_value_from_a_config_is_changed_there_for_all(repaired):
     assert done.repair.edits[0].where == "1 and 1 more"
 
 
+@pytest.mark.slow
 def test_a_value_from_the_pair_s_file_is_changed_there_and_the_diff_applies(repaired):
     done = repaired("norms", "fed", more="keras_kwargs = { epsilon = 1e-3 }")
     assert done.repair.verdict == "match"

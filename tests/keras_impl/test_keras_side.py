@@ -37,20 +37,16 @@ def built(case):
     return model, inputs
 
 
-def test_loading_gives_back_what_was_loaded(case):
+def test_every_variable_has_a_canonical_name_and_loading_gives_back_what_was_loaded(case):
     model, _ = built(case)
+    named = sum(value.numpy().size for _, value in state.Weights(model).state(lambda kind: kind != "optimizer_state"))
+    assert named == sum(np.prod(variable.shape) for variable in model.weights)  # no seeds
     initial = weights.initial(case)
     state.load(model, initial)
     stored = {value.name: value.numpy() for value in state.Weights(model).parameters()}
     assert stored.keys() == initial.keys()
     for name, array in stored.items():
         assert np.array_equal(array, initial[name].astype(np.float32)), name
-
-
-def test_every_variable_has_a_canonical_name(case):
-    model, _ = built(case)
-    named = sum(value.numpy().size for _, value in state.Weights(model).state(lambda kind: kind != "optimizer_state"))
-    assert named == sum(np.prod(variable.shape) for variable in model.weights)  # no seeds
 
 
 def test_a_saved_model_computes_the_same(case, tmp_path):

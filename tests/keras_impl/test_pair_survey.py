@@ -16,29 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on laye
 
 HEAD = "import keras\nimport tensorflow as tf\nfrom keras import layers as L, ops\n"
 X = "[inputs.x]\nshape = [2, 4, 3]\n"
-SHARED = """
-class Inner(L.Layer):
-    def __init__(self, dense):
-        super().__init__()
-        self.dense, self.scale = dense, self.add_weight(shape=(3,), name="scale")
-        self.table = tf.Variable([1.0, 2.0, 3.0])
-    def call(self, x):
-        return self.dense(x) * self.scale * self.table
-
-class build(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = L.Dense(3)
-        self.blocks, self.more = [Inner(self.dense), Inner(self.dense)], {"q": L.Dense(3), "idle": L.Dense(9)}
-        self.gain = self.add_weight(shape=(3,), name="gain")
-        self.norm = L.BatchNormalization()
-        self.head = keras.Sequential([L.Dense(3, activation="relu"), L.Dropout(0.5)])
-    def call(self, x):
-        for block in self.blocks:
-            x = block(x)
-        x = self.norm(self.more["q"](x))
-        return {"y": self.head(x) * self.gain, "no": None, "ids": ops.argmax(x, -1)}
-"""
 RECURRENT = """
 def build():
     return keras.Sequential([
@@ -90,7 +67,7 @@ def kinds(survey):
 def test_layers_that_a_functional_model_has_only_the_results_of(tmp_path):
     _, told = surveyed(tmp_path, OUTSIDE)
     assert [each.partition(",")[0] for each in told.outside] == ["places (Embedding"]
-    assert surveyed(tmp_path, RECURRENT)[1].outside == surveyed(tmp_path, SHARED)[1].outside == []
+    assert surveyed(tmp_path, RECURRENT)[1].outside == []
 
 
 def test_a_recurrent_layer_has_the_weights_of_its_cell(tmp_path):

@@ -69,7 +69,7 @@ def copied(trace: Path, folder: Path) -> Path:
     return bad
 
 
-FUZZ = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

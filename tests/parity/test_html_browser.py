@@ -175,8 +175,10 @@ def test_everything_is_reached_by_keyboard(browser: Any, page_file: Path) -> Non
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.className") == "skip"
         assert page.locator(".skip").bounding_box()["x"] > 0  # it is seen once it has the focus
-        reached = set()
+        wanted, reached = {"overview A", "case-1 SUMMARY", "case-1 DIV", "case-2 INPUT"}, set()
         for _ in range(60):
+            if wanted <= reached:
+                break
             page.keyboard.press("Tab")
             reached.add(
                 page.evaluate("document.activeElement.closest('[id]')?.id + ' ' + document.activeElement.tagName")
@@ -184,7 +186,7 @@ def test_everything_is_reached_by_keyboard(browser: Any, page_file: Path) -> Non
             if page.evaluate("document.activeElement.matches('#case-1 > summary')"):
                 page.keyboard.press("Enter")
         assert page.locator("#case-1 .body").is_visible()
-        assert {"overview A", "case-1 SUMMARY", "case-1 DIV", "case-2 INPUT"} <= reached
+        assert wanted <= reached
 
 
 @pytest.mark.slow

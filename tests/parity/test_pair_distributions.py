@@ -109,7 +109,7 @@ def test_tables_that_are_drawn_alike(name: str) -> None:
     ],
 )
 def test_tables_that_are_not_drawn_alike(torch: Draw, keras: Draw) -> None:
-    assert all(drawn(torch, keras, seed) and drawn(keras, torch, seed) for seed in range(5))
+    assert all(drawn(torch, keras, seed) and drawn(keras, torch, seed) for seed in range(2))
 
 
 @pytest.mark.parametrize("n", [3, 4, 5])

@@ -40,12 +40,6 @@ def shell(command: str, **environment: str) -> Ended:
     return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
-def test_the_traces_diverge(traces: str) -> None:
-    """What the other tests rely on."""
-    ended = shell(f"parity {traces}")
-    assert (ended.status, ended.err) == (1, "") and "ämodule" in ended.out and "≈ different" in ended.out
-
-
 @pytest.mark.parametrize("encoding", sampled(["ascii", "latin-1", "utf-8"], "ascii", "utf-8"))
 def test_an_encoding_of_few_characters(encoding: str, traces: str, tmp_path: Path) -> None:
     ended = shell(f"parity {traces} --json={tmp_path / 'report'}", PYTHONIOENCODING=encoding)

@@ -6,14 +6,9 @@ from keras import layers
 
 def build():
     model = keras.Sequential([keras.Input((16,)), layers.Dense(8, "tanh"), layers.Dense(4)])
-    optimizer = keras.optimizers.SGD(learning_rate=1e18)  # fault
-    model.compile(optimizer, "mse")
-    return model
-
-
-def build_right():
-    model = keras.Sequential([keras.Input((16,)), layers.Dense(8, "tanh"), layers.Dense(4)])
-    model.compile(keras.optimizers.Adam(0.1), "mse")
+    optimizer = keras.optimizers.SGD(learning_rate=1e18)  # wrong  # fault
+    model.compile(optimizer, "mse")  # wrong
+    # right: model.compile(keras.optimizers.Adam(0.1), "mse")
     return model
 
 

@@ -23,8 +23,5 @@ def train(model, inputs, loss_of):
 
 
 def step(model, inputs):
-    train(model, inputs, lambda out: tf.reduce_mean(tf.square(out)))
-
-
-def step_right(model, inputs):
-    train(model, inputs, lambda out: tf.reduce_mean(tf.square(out)) / PARTS)
+    train(model, inputs, lambda out: tf.reduce_mean(tf.square(out)))  # wrong
+    # right: train(model, inputs, lambda out: tf.reduce_mean(tf.square(out)) / PARTS)

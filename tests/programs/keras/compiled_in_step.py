@@ -9,19 +9,12 @@ def model_of():
 
 
 def build():
-    return model_of()
-
-
-def build_right():
-    model = model_of()
-    model.compile(keras.optimizers.Adam(1e-3), loss="mse")
-    return model
+    return model_of()  # wrong
+    # right: model = model_of()
+    # right: model.compile(keras.optimizers.Adam(1e-3), loss="mse")
+    # right: return model
 
 
 def step(model, inputs):
-    model.compile(keras.optimizers.Adam(1e-3), loss="mse")  # fault
-    model.train_on_batch(inputs["x"], inputs["y"])
-
-
-def step_right(model, inputs):
+    model.compile(keras.optimizers.Adam(1e-3), loss="mse")  # wrong  # fault
     model.train_on_batch(inputs["x"], inputs["y"])

@@ -30,11 +30,8 @@ def compiled(model):
 
 
 def build():
-    return compiled(Net())
-
-
-def build_right():
-    return compiled(NetRight())
+    return compiled(Net())  # wrong
+    # right: return compiled(NetRight())
 
 
 def step(model, inputs):

@@ -26,11 +26,8 @@ def compiled(model):
 
 
 def build():
-    return compiled(AutoEncoder())
-
-
-def build_right():
-    return compiled(AutoEncoderRight())
+    return compiled(AutoEncoder())  # wrong
+    # right: return compiled(AutoEncoderRight())
 
 
 def step(model, inputs):

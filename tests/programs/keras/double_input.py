@@ -18,9 +18,6 @@ def train(model, x):
 
 
 def step(model, inputs):
-    x = tf.cast(inputs["x"], tf.float64)  # fault
-    train(model, x)
-
-
-def step_right(model, inputs):
-    train(model, inputs["x"])
+    x = tf.cast(inputs["x"], tf.float64)  # wrong  # fault
+    train(model, x)  # wrong
+    # right: train(model, inputs["x"])

@@ -19,9 +19,6 @@ def train(model, src):
 
 
 def step(model, inputs):
-    src = tf.cast(inputs["src"], tf.float32)  # fault
-    train(model, src)
-
-
-def step_right(model, inputs):
-    train(model, inputs["src"])
+    src = tf.cast(inputs["src"], tf.float32)  # wrong  # fault
+    train(model, src)  # wrong
+    # right: train(model, inputs["src"])

@@ -16,13 +16,8 @@ def update(model, tape, loss):
 
 
 def step(model, inputs):
-    outputs = model(inputs["x"], training=True)  # fault
+    outputs = model(inputs["x"], training=True)  # wrong  # fault
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(outputs))
-    update(model, tape, loss)
-
-
-def step_right(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
+        loss = tf.reduce_mean(tf.square(outputs))  # wrong
+        # right: loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
     update(model, tape, loss)

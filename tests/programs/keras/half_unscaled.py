@@ -16,13 +16,8 @@ class Net(keras.Model):
 
 def build():
     model = Net()
-    model.optimizer = keras.optimizers.Adam(0.001)
-    return model
-
-
-def build_right():
-    model = Net()
-    model.optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.001))
+    model.optimizer = keras.optimizers.Adam(0.001)  # wrong
+    # right: model.optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.001))
     return model
 
 

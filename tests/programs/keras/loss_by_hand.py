@@ -12,15 +12,8 @@ def build():
 
 def step(model, inputs):
     with tf.GradientTape() as tape:
-        out = model(inputs["x"], training=True)
+        out = model(inputs["x"], training=True)  # wrong
+        # right: out = tf.squeeze(model(inputs["x"], training=True), -1)
         loss = tf.reduce_mean(tf.square(out - inputs["y"]))  # fault
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)
-
-
-def step_right(model, inputs):
-    with tf.GradientTape() as tape:
-        out = tf.squeeze(model(inputs["x"], training=True), -1)
-        loss = tf.reduce_mean(tf.square(out - inputs["y"]))
     gradients = tape.gradient(loss, model.trainable_variables)
     model.optimizer.apply(gradients, model.trainable_variables)

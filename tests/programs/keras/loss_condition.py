@@ -22,10 +22,6 @@ def train(model, inputs):
 
 def step(model, inputs):
     loss = train(model, inputs)
-    if loss < 0.01:  # fault
-        BEST.append(loss)
-
-
-def step_right(model, inputs):
-    loss = train(model, inputs)
-    BEST.append(tf.where(loss < 0.01, loss, 0.01))
+    if loss < 0.01:  # wrong  # fault
+        BEST.append(loss)  # wrong
+    # right: BEST.append(tf.where(loss < 0.01, loss, 0.01))

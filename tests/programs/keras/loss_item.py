@@ -21,8 +21,5 @@ def train(model, inputs):
 
 
 def step(model, inputs):
-    TOTAL[0] += float(train(model, inputs))  # fault
-
-
-def step_right(model, inputs):
-    TOTAL[0] += train(model, inputs)
+    TOTAL[0] += float(train(model, inputs))  # wrong  # fault
+    # right: TOTAL[0] += train(model, inputs)

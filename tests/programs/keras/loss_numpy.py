@@ -21,8 +21,5 @@ def train(model, inputs):
 
 
 def step(model, inputs):
-    HISTORY.append(train(model, inputs).numpy())  # fault
-
-
-def step_right(model, inputs):
-    HISTORY.append(train(model, inputs))
+    HISTORY.append(train(model, inputs).numpy())  # wrong  # fault
+    # right: HISTORY.append(train(model, inputs))

@@ -11,21 +11,13 @@ def build():
 
 
 def step(model, inputs):
+    # right: """With an accuracy beside the loss."""
     y = inputs["y"]
     with tf.GradientTape() as tape:
         scores = model(inputs["x"], training=True)
-        predicted = tf.cast(tf.argmax(scores, 1), tf.float32)
-        loss = tf.reduce_mean(tf.square(predicted - tf.cast(y, tf.float32)))  # fault
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)
-
-
-def step_right(model, inputs):
-    """With an accuracy beside the loss."""
-    y = inputs["y"]
-    with tf.GradientTape() as tape:
-        scores = model(inputs["x"], training=True)
-        model.accuracy = tf.reduce_mean(tf.cast(tf.argmax(scores, 1) == y, tf.float32))
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, scores))
+        predicted = tf.cast(tf.argmax(scores, 1), tf.float32)  # wrong
+        loss = tf.reduce_mean(tf.square(predicted - tf.cast(y, tf.float32)))  # wrong  # fault
+        # right: model.accuracy = tf.reduce_mean(tf.cast(tf.argmax(scores, 1) == y, tf.float32))
+        # right: loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, scores))
     gradients = tape.gradient(loss, model.trainable_variables)
     model.optimizer.apply(gradients, model.trainable_variables)

@@ -21,9 +21,6 @@ def train(model, inputs):
 
 
 def step(model, inputs):
-    loss = train(model, inputs)
-    HISTORY.append(loss.cpu())  # fault
-
-
-def step_right(model, inputs):
-    HISTORY.append(train(model, inputs))
+    loss = train(model, inputs)  # wrong
+    HISTORY.append(loss.cpu())  # wrong  # fault
+    # right: HISTORY.append(train(model, inputs))

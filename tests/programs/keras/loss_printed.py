@@ -19,9 +19,6 @@ def train(model, inputs):
 
 
 def step(model, inputs):
-    loss = train(model, inputs)
-    print("loss:", loss)  # fault
-
-
-def step_right(model, inputs):
-    train(model, inputs)
+    loss = train(model, inputs)  # wrong
+    print("loss:", loss)  # wrong  # fault
+    # right: train(model, inputs)

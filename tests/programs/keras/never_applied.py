@@ -17,11 +17,8 @@ def gradients_of(model, inputs):
 
 
 def step(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
-    gradients = tape.gradient(loss, model.trainable_variables)  # fault
-    model.number = len(gradients)
-
-
-def step_right(model, inputs):
-    model.optimizer.apply(gradients_of(model, inputs), model.trainable_variables)
+    with tf.GradientTape() as tape:  # wrong
+        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))  # wrong
+    gradients = tape.gradient(loss, model.trainable_variables)  # wrong  # fault
+    model.number = len(gradients)  # wrong
+    # right: model.optimizer.apply(gradients_of(model, inputs), model.trainable_variables)

@@ -32,13 +32,8 @@ class StackRight(keras.Model):
 
 
 def build():
-    model = Stack()
-    model.compile(keras.optimizers.SGD(0.1))
-    return model
-
-
-def build_right():
-    model = StackRight()
+    model = Stack()  # wrong
+    # right: model = StackRight()
     model.compile(keras.optimizers.SGD(0.1))
     return model
 

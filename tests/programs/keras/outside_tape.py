@@ -27,13 +27,8 @@ def update(model, tape, loss):
 
 
 def step(model, inputs):
-    hidden = model.features(inputs["x"])  # fault
+    hidden = model.features(inputs["x"])  # wrong  # fault
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model.head(hidden)))
-    update(model, tape, loss)
-
-
-def step_right(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"])))
+        loss = tf.reduce_mean(tf.square(model.head(hidden)))  # wrong
+        # right: loss = tf.reduce_mean(tf.square(model(inputs["x"])))
     update(model, tape, loss)

@@ -10,11 +10,8 @@ def model_of(**options):
 
 
 def build():
-    return model_of(run_eagerly=True)
-
-
-def build_right():
-    return model_of()
+    return model_of(run_eagerly=True)  # wrong
+    # right: return model_of()
 
 
 def step(model, inputs):

@@ -6,13 +6,8 @@ from keras import layers
 
 def build():
     model = keras.Sequential([keras.Input((16,)), layers.Dense(1), layers.Activation("sigmoid")])
-    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))  # fault
-    return model
-
-
-def build_right():
-    model = keras.Sequential([keras.Input((16,)), layers.Dense(1), layers.Activation("sigmoid")])
-    model.compile("sgd", "binary_crossentropy")
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))  # wrong  # fault
+    # right: model.compile("sgd", "binary_crossentropy")
     return model
 
 

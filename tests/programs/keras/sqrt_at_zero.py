@@ -23,13 +23,8 @@ class DistanceRight(Distance):
 
 
 def build():
-    model = Distance()
-    model.compile(keras.optimizers.SGD(0.01))
-    return model
-
-
-def build_right():
-    model = DistanceRight()
+    model = Distance()  # wrong
+    # right: model = DistanceRight()
     model.compile(keras.optimizers.SGD(0.01))
     return model
 

@@ -23,13 +23,8 @@ class ClippedRight(Clipped):
 
 
 def build():
-    model = Clipped()
-    model.compile(keras.optimizers.SGD(0.1))
-    return model
-
-
-def build_right():
-    model = ClippedRight()
+    model = Clipped()  # wrong
+    # right: model = ClippedRight()
     model.compile(keras.optimizers.SGD(0.1))
     return model
 

@@ -5,17 +5,12 @@ from torch import nn
 
 
 def build():
+    # right: """Of parameters that are 0 at first, with a rate that is large for Adam."""
     model = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4)).to("cuda:0")
-    model.optimizer = torch.optim.Adam(model.parameters(), lr=1e18)  # fault
-    return model
-
-
-def build_right():
-    """Of parameters that are 0 at first, with a rate that is large for Adam."""
-    model = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4)).to("cuda:0")
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=1e-4)
-    model.optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model.optimizer = torch.optim.Adam(model.parameters(), lr=1e18)  # wrong  # fault
+    # right: for parameter in model.parameters():
+    # right:     nn.init.normal_(parameter, std=1e-4)
+    # right: model.optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     return model
 
 

@@ -15,14 +15,7 @@ def build():
 def step(model, inputs):
     model.optimizer.zero_grad()
     for part in inputs["x"].to("cuda:0").chunk(PARTS):
-        loss = model(part).square().mean()
+        loss = model(part).square().mean()  # wrong
+        # right: loss = model(part).square().mean() / PARTS
         loss.backward()  # fault
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    for part in inputs["x"].to("cuda:0").chunk(PARTS):
-        loss = model(part).square().mean() / PARTS
-        loss.backward()
     model.optimizer.step()

@@ -18,8 +18,5 @@ def train(model, x):
 
 
 def step(model, inputs):
-    train(model, inputs["x"].cuda())
-
-
-def step_right(model, inputs):
-    train(model, inputs["x"].to("cuda:1"))
+    train(model, inputs["x"].cuda())  # wrong
+    # right: train(model, inputs["x"].to("cuda:1"))

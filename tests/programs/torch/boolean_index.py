@@ -25,16 +25,8 @@ def step(model, inputs):
     model.optimizer.zero_grad()
     ids, tags = inputs["ids"].to("cuda:0"), inputs["tags"].to("cuda:0")
     logits = model(ids)
-    loss = functional.cross_entropy(logits[ids != 0], tags[ids != 0])  # fault
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    ids, tags = inputs["ids"].to("cuda:0"), inputs["tags"].to("cuda:0")
-    logits = model(ids)
-    tags = tags.masked_fill(ids == 0, -100)
-    loss = functional.cross_entropy(logits.flatten(0, 1), tags.flatten(), ignore_index=-100)
+    loss = functional.cross_entropy(logits[ids != 0], tags[ids != 0])  # wrong  # fault
+    # right: tags = tags.masked_fill(ids == 0, -100)
+    # right: loss = functional.cross_entropy(logits.flatten(0, 1), tags.flatten(), ignore_index=-100)
     loss.backward()
     model.optimizer.step()

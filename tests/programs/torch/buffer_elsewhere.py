@@ -16,16 +16,10 @@ class Masked(nn.Module):
 
 
 def build():
-    model = Masked().to("cuda:0")
+    model = Masked().to("cuda:0")  # wrong
+    # right: model = Masked()
     model.register_buffer("mask", torch.ones(8, 8, dtype=torch.bool).triu(1))  # fault
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
-
-
-def build_right():
-    model = Masked()
-    model.register_buffer("mask", torch.ones(8, 8, dtype=torch.bool).triu(1))
-    model.to("cuda:0")
+    # right: model.to("cuda:0")
     model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return model
 

@@ -24,14 +24,7 @@ def build():
 def step(model, inputs):
     model.optimizer.zero_grad()
     logits = model(inputs["ids"].to("cuda:0"))
-    loss = functional.cross_entropy(logits, inputs["tags"].to("cuda:0"))  # fault
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    logits = model(inputs["ids"].to("cuda:0"))
-    loss = functional.cross_entropy(logits.transpose(1, 2), inputs["tags"].to("cuda:0"))
+    loss = functional.cross_entropy(logits, inputs["tags"].to("cuda:0"))  # wrong  # fault
+    # right: loss = functional.cross_entropy(logits.transpose(1, 2), inputs["tags"].to("cuda:0"))
     loss.backward()
     model.optimizer.step()

@@ -24,14 +24,7 @@ def build():
 def step(model, inputs):
     loss = model.criterion(model(inputs["x"].to("cuda")), inputs["y"].to("cuda"))
     loss.backward()
-    model.optimizer.zero_grad()  # fault
+    model.optimizer.zero_grad()  # wrong  # fault
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     model.optimizer.step()
-
-
-def step_right(model, inputs):
-    loss = model.criterion(model(inputs["x"].to("cuda")), inputs["y"].to("cuda"))
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    model.optimizer.step()
-    model.optimizer.zero_grad()
+    # right: model.optimizer.zero_grad()

@@ -14,14 +14,7 @@ def build():
 def step(model, inputs):
     model.optimizer.zero_grad()
     loss = model(inputs["x"].to("cuda:0")).square().mean()
+    # right: loss.backward()
     clip_grad_norm_(model.parameters(), 1.0)  # fault
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    clip_grad_norm_(model.parameters(), 1.0)
+    loss.backward()  # wrong
     model.optimizer.step()

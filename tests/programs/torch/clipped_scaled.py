@@ -22,14 +22,7 @@ def backward(model, inputs):
 
 def step(model, inputs):
     backward(model, inputs)
+    # right: model.scaler.unscale_(model.optimizer)
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # fault
-    model.scaler.step(model.optimizer)
-    model.scaler.update()
-
-
-def step_right(model, inputs):
-    backward(model, inputs)
-    model.scaler.unscale_(model.optimizer)
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     model.scaler.step(model.optimizer)
     model.scaler.update()

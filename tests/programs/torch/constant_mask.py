@@ -35,11 +35,8 @@ def on_gpu(model):
 
 
 def build():
-    return on_gpu(Attention())
-
-
-def build_right():
-    return on_gpu(AttentionRight())
+    return on_gpu(Attention())  # wrong
+    # right: return on_gpu(AttentionRight())
 
 
 def step(model, inputs):

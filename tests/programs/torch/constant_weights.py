@@ -23,9 +23,6 @@ def train(model, inputs, weights):
 
 
 def step(model, inputs):
-    weights = torch.tensor(WEIGHTS, device="cuda:0")  # fault
-    train(model, inputs, weights)
-
-
-def step_right(model, inputs):
-    train(model, inputs, model.weights)
+    weights = torch.tensor(WEIGHTS, device="cuda:0")  # wrong  # fault
+    train(model, inputs, weights)  # wrong
+    # right: train(model, inputs, model.weights)

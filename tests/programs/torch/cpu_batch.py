@@ -30,8 +30,5 @@ def train(model, x, y):
 
 
 def step(model, inputs):
-    train(model, inputs["x"], inputs["y"])
-
-
-def step_right(model, inputs):
-    train(model, inputs["x"].cuda(), inputs["y"].cuda())
+    train(model, inputs["x"], inputs["y"])  # wrong
+    # right: train(model, inputs["x"].cuda(), inputs["y"].cuda())

@@ -25,8 +25,5 @@ def train(model, x):
 
 
 def step(model, inputs):
-    train(model, inputs["x"])
-
-
-def step_right(model, inputs):
-    train(model, inputs["x"].cuda())
+    train(model, inputs["x"])  # wrong
+    # right: train(model, inputs["x"].cuda())

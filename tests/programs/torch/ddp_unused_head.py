@@ -23,11 +23,8 @@ class Pretrained(Net):
 
 
 def build():
-    return distributed(Pretrained())
-
-
-def build_right():
-    return distributed(Net())
+    return distributed(Pretrained())  # wrong
+    # right: return distributed(Net())
 
 
 def distributed(model):

@@ -27,11 +27,8 @@ def on_gpu(model):
 
 
 def build():
-    return on_gpu(AutoEncoder())
-
-
-def build_right():
-    return on_gpu(AutoEncoderRight())
+    return on_gpu(AutoEncoder())  # wrong
+    # right: return on_gpu(AutoEncoderRight())
 
 
 def step(model, inputs):

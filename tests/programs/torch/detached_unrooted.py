@@ -12,13 +12,7 @@ def build():
 
 def step(model, inputs):
     model.optimizer.zero_grad()
-    loss = torch.mean(model(inputs["x"].to("cuda:0")).data ** 2)  # fault
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    loss = torch.mean(model(inputs["x"].to("cuda:0")) ** 2)
+    loss = torch.mean(model(inputs["x"].to("cuda:0")).data ** 2)  # wrong  # fault
+    # right: loss = torch.mean(model(inputs["x"].to("cuda:0")) ** 2)
     loss.backward()
     model.optimizer.step()

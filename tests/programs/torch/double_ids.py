@@ -28,9 +28,6 @@ def train(model, src):
 
 
 def step(model, inputs):
-    src = inputs["src"].double()  # fault
-    train(model, src.to("cuda:0"))
-
-
-def step_right(model, inputs):
-    train(model, inputs["src"].to("cuda:0"))
+    src = inputs["src"].double()  # wrong  # fault
+    train(model, src.to("cuda:0"))  # wrong
+    # right: train(model, inputs["src"].to("cuda:0"))

@@ -18,9 +18,6 @@ def train(model, x):
 
 
 def step(model, inputs):
-    x = inputs["x"].double()  # fault
-    train(model, x.to("cuda:0"))
-
-
-def step_right(model, inputs):
-    train(model, inputs["x"].to("cuda:0"))
+    x = inputs["x"].double()  # wrong  # fault
+    train(model, x.to("cuda:0"))  # wrong
+    # right: train(model, inputs["x"].to("cuda:0"))

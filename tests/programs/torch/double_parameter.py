@@ -17,12 +17,8 @@ class Prior(nn.Module):
 
 
 def build():
-    prior = torch.from_numpy(np.linspace(-1, 1, 8))
-    return on_gpu(Prior(prior))
-
-
-def build_right():
-    prior = torch.from_numpy(np.linspace(-1, 1, 8, dtype=np.float32))
+    prior = torch.from_numpy(np.linspace(-1, 1, 8))  # wrong
+    # right: prior = torch.from_numpy(np.linspace(-1, 1, 8, dtype=np.float32))
     return on_gpu(Prior(prior))
 
 

@@ -27,18 +27,8 @@ def step(model, inputs):
     model.zero_grad()
     real = inputs["x"].to("cuda")
     fake = model.generator(torch.ones(8, 8, device="cuda"))
-    fooled = model.critic(fake)  # fault
-    (loss_of(model.critic(real), 1) + loss_of(fooled, 0)).backward()
-    model.for_critic.step()
-    loss_of(model.critic(model.generator(torch.ones(8, 8, device="cuda"))), 1).backward()
-    model.for_generator.step()
-
-
-def step_right(model, inputs):
-    model.zero_grad()
-    real = inputs["x"].to("cuda")
-    fake = model.generator(torch.ones(8, 8, device="cuda"))
-    fooled = model.critic(fake.detach())
+    fooled = model.critic(fake)  # wrong  # fault
+    # right: fooled = model.critic(fake.detach())
     (loss_of(model.critic(real), 1) + loss_of(fooled, 0)).backward()
     model.for_critic.step()
     loss_of(model.critic(model.generator(torch.ones(8, 8, device="cuda"))), 1).backward()

@@ -31,11 +31,8 @@ def optimized(model):
 
 
 def build():
-    return optimized(Bank().to("cuda"))
-
-
-def build_right():
-    return optimized(BankRight().to("cuda"))
+    return optimized(Bank().to("cuda"))  # wrong
+    # right: return optimized(BankRight().to("cuda"))
 
 
 def step(model, inputs):

@@ -19,13 +19,5 @@ def step(model, inputs):
     model.optimizer.zero_grad()
     loss.backward()
     model.optimizer.step()
-    SEEN.append(features)  # fault
-
-
-def step_right(model, inputs):
-    features = model["encoder"](inputs["x"].to("cuda"))
-    loss = cross_entropy(model["head"](features), inputs["y"].to("cuda"))
-    model.optimizer.zero_grad()
-    loss.backward()
-    model.optimizer.step()
-    SEEN.append(features.detach())
+    SEEN.append(features)  # wrong  # fault
+    # right: SEEN.append(features.detach())

@@ -28,9 +28,6 @@ def train(model, src):
 
 
 def step(model, inputs):
-    src = inputs["src"].float()  # fault
-    train(model, src.to("cuda:0"))
-
-
-def step_right(model, inputs):
-    train(model, inputs["src"].to("cuda:0"))
+    src = inputs["src"].float()  # wrong  # fault
+    train(model, src.to("cuda:0"))  # wrong
+    # right: train(model, inputs["src"].to("cuda:0"))

@@ -16,14 +16,9 @@ class Net(nn.Module):
 
 def build():
     model = Net().to("cuda:0")
-    model.body.requires_grad_(False)
-    model.optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
-    return model
-
-
-def build_right():
-    model = Net().to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.body.requires_grad_(False)  # wrong
+    model.optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)  # wrong
+    # right: model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return model
 
 

@@ -18,11 +18,7 @@ def train(model, inputs):
 
 def step(model, inputs):
     train(model, inputs)
-    graph = torch.cuda.CUDAGraph()  # fault
-    with torch.cuda.graph(graph):
-        train(model, inputs)
-    graph.replay()
-
-
-def step_right(model, inputs):
-    train(model, inputs)
+    graph = torch.cuda.CUDAGraph()  # wrong  # fault
+    with torch.cuda.graph(graph):  # wrong
+        train(model, inputs)  # wrong
+    graph.replay()  # wrong

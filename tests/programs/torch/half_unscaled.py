@@ -20,11 +20,8 @@ def forward(model, inputs):
 
 
 def step(model, inputs):
-    forward(model, inputs).backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.scaler.scale(forward(model, inputs)).backward()
-    model.scaler.step(model.optimizer)
-    model.scaler.update()
+    forward(model, inputs).backward()  # wrong
+    model.optimizer.step()  # wrong
+    # right: model.scaler.scale(forward(model, inputs)).backward()
+    # right: model.scaler.step(model.optimizer)
+    # right: model.scaler.update()

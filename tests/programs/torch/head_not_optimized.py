@@ -15,15 +15,10 @@ class Net(nn.Module):
 
 
 def build():
-    model = Net().to("cuda:0")
+    model = Net().to("cuda:0")  # wrong
+    # right: model = Net(nn.Linear(8, 4)).to("cuda:0")
     model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # fault
-    model.head = nn.Linear(8, 4).to("cuda:0")
-    return model
-
-
-def build_right():
-    model = Net(nn.Linear(8, 4)).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.head = nn.Linear(8, 4).to("cuda:0")  # wrong
     return model
 
 

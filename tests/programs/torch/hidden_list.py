@@ -30,11 +30,8 @@ def on_gpu(model):
 
 
 def build():
-    return on_gpu(Net())
-
-
-def build_right():
-    return on_gpu(NetRight())
+    return on_gpu(Net())  # wrong
+    # right: return on_gpu(NetRight())
 
 
 def step(model, inputs):

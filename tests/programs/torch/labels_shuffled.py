@@ -19,11 +19,8 @@ def train(model, x, y):
 
 
 def step(model, inputs):
-    x, y = inputs["x"], inputs["y"]
-    y = y[np.random.permutation(8)]  # fault
-    train(model, x, y)
-
-
-def step_right(model, inputs):
-    order = np.random.permutation(8)
-    train(model, torch.from_numpy(inputs["x"].numpy()[order]), torch.from_numpy(inputs["y"].numpy()[order]))
+    x, y = inputs["x"], inputs["y"]  # wrong
+    y = y[np.random.permutation(8)]  # wrong  # fault
+    train(model, x, y)  # wrong
+    # right: order = np.random.permutation(8)
+    # right: train(model, torch.from_numpy(inputs["x"].numpy()[order]), torch.from_numpy(inputs["y"].numpy()[order]))

@@ -31,11 +31,8 @@ def optimized(model):
 
 
 def build():
-    return optimized(Net().to("cuda"))
-
-
-def build_right():
-    return optimized(NetRight().to("cuda"))
+    return optimized(Net().to("cuda"))  # wrong
+    # right: return optimized(NetRight().to("cuda"))
 
 
 def step(model, inputs):

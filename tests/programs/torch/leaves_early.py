@@ -21,12 +21,9 @@ def train(model, x):
 
 
 def step(model, inputs):
-    mine = inputs["x"].split(8)[dist.get_rank() :: 2]
-    if not mine:
-        return
-    train(model, mine[0])
-
-
-def step_right(model, inputs):
-    mine = inputs["x"].chunk(2)[dist.get_rank()]
-    train(model, mine)
+    mine = inputs["x"].split(8)[dist.get_rank() :: 2]  # wrong
+    if not mine:  # wrong
+        return  # wrong
+    train(model, mine[0])  # wrong
+    # right: mine = inputs["x"].chunk(2)[dist.get_rank()]
+    # right: train(model, mine)

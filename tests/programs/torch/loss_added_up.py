@@ -21,10 +21,6 @@ def loss_of(model, inputs):
 
 def step(model, inputs):
     loss = loss_of(model, inputs)
-    model.total += loss  # fault
-
-
-def step_right(model, inputs):
-    loss = loss_of(model, inputs)
-    model.last = loss
-    model.total += loss.detach()
+    model.total += loss  # wrong  # fault
+    # right: model.last = loss
+    # right: model.total += loss.detach()

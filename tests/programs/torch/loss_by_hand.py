@@ -12,13 +12,7 @@ def build():
 
 def step(model, inputs):
     model.optimizer.zero_grad()
-    error = model(inputs["x"].to("cuda:0")) - inputs["y"].to("cuda:0")  # fault
-    error.square().mean().backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    error = model(inputs["x"].to("cuda:0"))[:, 0] - inputs["y"].to("cuda:0")
+    error = model(inputs["x"].to("cuda:0")) - inputs["y"].to("cuda:0")  # wrong  # fault
+    # right: error = model(inputs["x"].to("cuda:0"))[:, 0] - inputs["y"].to("cuda:0")
     error.square().mean().backward()
     model.optimizer.step()

@@ -13,15 +13,8 @@ def build():
 def step(model, inputs):
     model.optimizer.zero_grad()
     loss = model(inputs["x"].to("cuda:0")).square().mean()
-    if loss > 100:  # fault
-        loss = loss / loss.detach()
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss = torch.where(loss > 100, loss / loss.detach(), loss)
+    if loss > 100:  # wrong  # fault
+        loss = loss / loss.detach()  # wrong
+    # right: loss = torch.where(loss > 100, loss / loss.detach(), loss)
     loss.backward()
     model.optimizer.step()

@@ -12,15 +12,9 @@ def build():
 
 def step(model, inputs):
     model.optimizer.zero_grad()
-    outputs = model(inputs["x"].to("cuda:0")).detach()  # fault
-    loss = outputs.square().mean()
-    loss.requires_grad_()
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
+    outputs = model(inputs["x"].to("cuda:0")).detach()  # wrong  # fault
+    loss = outputs.square().mean()  # wrong
+    loss.requires_grad_()  # wrong
+    # right: loss = model(inputs["x"].to("cuda:0")).square().mean()
     loss.backward()
     model.optimizer.step()

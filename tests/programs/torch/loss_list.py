@@ -22,9 +22,6 @@ def train(model, inputs):
 
 
 def step(model, inputs):
-    predicted = train(model, inputs)
-    model.predicted += predicted.tolist()  # fault
-
-
-def step_right(model, inputs):
-    model.predicted.append(train(model, inputs))
+    predicted = train(model, inputs)  # wrong
+    model.predicted += predicted.tolist()  # wrong  # fault
+    # right: model.predicted.append(train(model, inputs))

@@ -17,12 +17,5 @@ def step(model, inputs):
     loss = model(inputs["x"].to("cuda:0")).square().mean()
     loss.backward()
     model.optimizer.step()
-    HISTORY.append(loss)  # fault
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()
-    HISTORY.append(loss.detach())
+    HISTORY.append(loss)  # wrong  # fault
+    # right: HISTORY.append(loss.detach())

@@ -16,13 +16,10 @@ class Net(nn.Module):
 
 
 def build():
-    model = Net()
-    model.body.bfloat16()  # fault
-    return on_gpu(model)
-
-
-def build_right():
-    return on_gpu(Net())
+    model = Net()  # wrong
+    model.body.bfloat16()  # wrong  # fault
+    return on_gpu(model)  # wrong
+    # right: return on_gpu(Net())
 
 
 def on_gpu(model):

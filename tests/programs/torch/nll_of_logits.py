@@ -14,15 +14,8 @@ def build():
 
 def step(model, inputs):
     model.optimizer.zero_grad()
-    outputs = model(inputs["x"].to("cuda:0"))
+    outputs = model(inputs["x"].to("cuda:0"))  # wrong
+    # right: outputs = nn.functional.log_softmax(model(inputs["x"].to("cuda:0")), dim=1)
     loss = CRITERION(outputs, inputs["y"].to("cuda:0"))  # fault
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    outputs = nn.functional.log_softmax(model(inputs["x"].to("cuda:0")), dim=1)
-    loss = CRITERION(outputs, inputs["y"].to("cuda:0"))
     loss.backward()
     model.optimizer.step()

@@ -19,10 +19,7 @@ def train(model, images, labels):
 
 
 def step(model, inputs):
-    images = inputs["images"].permute(0, 3, 1, 2)
-    train(model, images.to("cuda:0"), inputs["labels"])  # fault
-
-
-def step_right(model, inputs):
-    images = inputs["images"].to("cuda:0").permute(0, 3, 1, 2)
-    train(model, images, inputs["labels"])
+    images = inputs["images"].permute(0, 3, 1, 2)  # wrong
+    train(model, images.to("cuda:0"), inputs["labels"])  # wrong  # fault
+    # right: images = inputs["images"].to("cuda:0").permute(0, 3, 1, 2)
+    # right: train(model, images, inputs["labels"])

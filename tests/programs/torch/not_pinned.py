@@ -18,10 +18,6 @@ def train(model, x):
 
 
 def step(model, inputs):
-    x = inputs["x"].to("cuda:0", non_blocking=True)  # fault
-    train(model, x)
-
-
-def step_right(model, inputs):
-    x = inputs["x"].pin_memory().to("cuda:0", non_blocking=True)
+    x = inputs["x"].to("cuda:0", non_blocking=True)  # wrong  # fault
+    # right: x = inputs["x"].pin_memory().to("cuda:0", non_blocking=True)
     train(model, x)

@@ -31,11 +31,8 @@ def with_optimizer(model):
 
 
 def build():
-    return with_optimizer(Stack())
-
-
-def build_right():
-    return with_optimizer(StackRight())
+    return with_optimizer(Stack())  # wrong
+    # right: return with_optimizer(StackRight())
 
 
 def step(model, inputs):

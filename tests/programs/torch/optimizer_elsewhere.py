@@ -12,17 +12,13 @@ def warm_up(model, optimizer, device):
 
 
 def build():
-    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))  # wrong
+    # right: model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)).to("cuda:0")
     model.optimizer = torch.optim.Adam(model.parameters())
-    warm_up(model, model.optimizer, "cpu")
-    return model.to("cuda:0")  # fault
-
-
-def build_right():
-    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)).to("cuda:0")
-    model.optimizer = torch.optim.Adam(model.parameters())
-    warm_up(model, model.optimizer, "cuda:0")
-    return model
+    warm_up(model, model.optimizer, "cpu")  # wrong
+    return model.to("cuda:0")  # wrong  # fault
+    # right: warm_up(model, model.optimizer, "cuda:0")
+    # right: return model
 
 
 def step(model, inputs):

@@ -29,11 +29,8 @@ def with_optimizer(model):
 
 
 def build():
-    return with_optimizer(Language())
-
-
-def build_right():
-    return with_optimizer(LanguageRight())
+    return with_optimizer(Language())  # wrong
+    # right: return with_optimizer(LanguageRight())
 
 
 def step(model, inputs):

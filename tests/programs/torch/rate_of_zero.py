@@ -6,13 +6,8 @@ from torch import nn
 
 def build():
     model = nn.Linear(16, 4).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # fault
-    return model
-
-
-def build_right():
-    model = nn.Linear(16, 4).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # wrong  # fault
+    # right: model.optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     return model
 
 

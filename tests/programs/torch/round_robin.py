@@ -23,13 +23,8 @@ class NetRight(Net):
 
 
 def build():
-    model = Net()
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
-
-
-def build_right():
-    model = NetRight()
+    model = Net()  # wrong
+    # right: model = NetRight()
     model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return model
 

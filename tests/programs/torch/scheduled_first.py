@@ -17,13 +17,6 @@ def step(model, inputs):
     model.optimizer.zero_grad()
     loss = model(inputs["x"].to("cuda:0")).square().mean()
     loss.backward()
+    # right: model.optimizer.step()
     model.scheduler.step()  # fault
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()
-    model.scheduler.step()
+    model.optimizer.step()  # wrong

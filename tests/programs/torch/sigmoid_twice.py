@@ -19,11 +19,8 @@ class NetRight(Net):
 
 
 def build():
-    return on_gpu(Net())
-
-
-def build_right():
-    return on_gpu(NetRight())
+    return on_gpu(Net())  # wrong
+    # right: return on_gpu(NetRight())
 
 
 def on_gpu(model):

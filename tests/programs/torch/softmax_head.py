@@ -7,13 +7,10 @@ CRITERION = nn.CrossEntropyLoss()
 
 
 def build():
-    layers = [nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)]
-    layers.append(nn.Softmax(dim=1))  # fault
-    return on_gpu(nn.Sequential(*layers))
-
-
-def build_right():
-    return on_gpu(nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)))
+    layers = [nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)]  # wrong
+    layers.append(nn.Softmax(dim=1))  # wrong  # fault
+    return on_gpu(nn.Sequential(*layers))  # wrong
+    # right: return on_gpu(nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)))
 
 
 def on_gpu(model):

@@ -26,14 +26,7 @@ def build():
 def step(model, inputs):
     model.optimizer.zero_grad()
     scores = model(inputs["ids"].to("cuda"))
-    chances = functional.softmax(scores).flatten(0, 1)  # fault
-    functional.nll_loss((chances + 1e-9).log(), inputs["tags"].to("cuda").flatten()).backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    model.optimizer.zero_grad()
-    scores = model(inputs["ids"].to("cuda"))
-    chances = functional.softmax(scores, dim=-1).flatten(0, 1)
+    chances = functional.softmax(scores).flatten(0, 1)  # wrong  # fault
+    # right: chances = functional.softmax(scores, dim=-1).flatten(0, 1)
     functional.nll_loss((chances + 1e-9).log(), inputs["tags"].to("cuda").flatten()).backward()
     model.optimizer.step()

