@@ -1,7 +1,7 @@
 """Planting faults in a run of one side: the tools, and the faults in what both sides share.
 
-A side's faults are in the parts of its package `faults`: each has a table FAULTS, by name, and `numerics` another one,
-of those that are planted in float32 alone. A fault is a small change to what a run calls, undone when the run is over.
+Each of the two files in a side's package `faults` has a table FAULTS, by name, and `model` another one, of those that
+are planted in float32 alone. A fault is a small change to what a run calls, undone when the run is over.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from parity.core.patches import applied, around, wrapping
 from parity.data.batches import Batch, Dataset
 
 Patches = Callable[[], list[AbstractContextManager[Any]]]
-PARTS = ("numerics", "model", "training", "distribution")
+PARTS = ("model", "training")
 
 
 @contextmanager
