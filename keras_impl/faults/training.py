@@ -27,7 +27,7 @@ from keras_impl.strategies import (
     tensor_parallel,
 )
 from parity.config import schema
-from parity.config.shards import Indices
+from parity.config.devices import Indices
 from parity.data import batches
 from parity.data.batches import Dataset
 from parity.selftest.mutate import Patches, constant, replaced, together, wrapped

@@ -26,7 +26,7 @@ from parity.advise.choices import Document
 from parity.advise.describe import describe
 from parity.advise.devices import GIGA, TERA, Device, Group, Table
 from parity.advise.measure import Here, Rates, measured_link, processors, rates
-from parity.advise.traced import recorded
+from parity.advise.model import recorded
 from parity.config import cases, schema
 from parity.core.errors import UsageError
 from parity.pairs.file import load

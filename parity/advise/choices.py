@@ -5,8 +5,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from parity.config import shards
-from parity.config.devices import obstacle
+from parity.config.devices import obstacle, split
 from parity.config.schema import UNUSED, Case
 from parity.config.strategies import OPTIONS, Pipelined, Strategy
 
@@ -47,7 +46,7 @@ def _by(case: Case, name: str, devices: int) -> Case:
 
 def _micro_batches(case: Case) -> int:
     """Return a number of micro-batches that divides every replica's samples, with enough of them for few bubbles."""
-    sizes = [len(part) for part in shards.split(range(case.data.batch), case)]
+    sizes = [len(part) for part in split(range(case.data.batch), case)]
     limit = ENOUGH * case.distribution.stages
     return max(count for count in range(1, limit + 1) if not any(size % count for size in sizes))
 

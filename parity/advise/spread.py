@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from parity.advise.model import FLOAT, Cost, Model
 from parity.advise.traffic import padded, pieces, stage_numbers
-from parity.config import shards, strategies
+from parity.config import strategies
 from parity.config.base import BaseStrategy
+from parity.config.devices import split
 from parity.config.schema import SGD, Case, Optimizer
 
 
@@ -49,7 +50,7 @@ def whole(model: Model, samples: int) -> Load:
 
 
 def _replicated(case: Case, model: Model, side: str) -> list[Load]:
-    return [whole(model, len(part)) for part in shards.split(range(case.data.batch), case)]
+    return [whole(model, len(part)) for part in split(range(case.data.batch), case)]
 
 
 def _sampled(case: Case, model: Model, side: str) -> list[Load]:
@@ -59,7 +60,7 @@ def _sampled(case: Case, model: Model, side: str) -> list[Load]:
 def _staged(case: Case, model: Model, side: str) -> list[Load]:
     devices = case.distribution.used_devices // case.replicas
     places = stage_numbers(case, model)
-    parts = shards.split(range(case.data.batch), case)
+    parts = split(range(case.data.batch), case)
     return [load for part in parts for load in _cut(model, places, devices, len(part))]
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.advise.model import FLOAT, Branch, LinearPair, Model
-from parity.config import shards, strategies
+from parity.config import strategies
 from parity.config.base import BaseStrategy
+from parity.config.devices import split
 from parity.config.schema import Case
 from parity.trace.layout import Transfer, total
 
@@ -96,7 +97,7 @@ def _staged(case: Case, model: Model, side: str) -> Traffic:
     """
     numbers = stage_numbers(case, model)
     copies: list[Transfer] = []
-    for replica, part in enumerate(shards.split(range(case.data.batch), case)):
+    for replica, part in enumerate(split(range(case.data.batch), case)):
         copies += _along(model, [replica * case.distribution.stages + stage for stage in numbers], len(part))
     return Traffic(copies, {"all_reduce": model.size() * (case.replicas > 1)})
 

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from parity.config import schema, shards
-from parity.config.shards import Indices
+from parity.config import devices, schema
+from parity.config.devices import Indices
 from parity.core.arrays import Array
 from parity.data import batches
 from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen
@@ -104,7 +104,7 @@ def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
         return np.arange(size)
     seed = case.seed + 1 if order == "shuffled with the next seed" else case.seed
     if case.distribution.samples_by_rank:
-        return np.asarray(shards.distributed_sampler(size, 1, seed, epoch)[0])
+        return np.asarray(devices.distributed_sampler(size, 1, seed, epoch)[0])
     return batches.order(msgspec.structs.replace(case, seed=seed), size, epoch * size, size)
 
 
@@ -120,7 +120,7 @@ def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
 
 def _parts(case: schema.Case, batch: Indices, dealt: str) -> Step:
     """Return a batch divided among the replicas."""
-    return _in_turn(batch, case.replicas) if dealt == IN_TURN else shards.split(batch, case)
+    return _in_turn(batch, case.replicas) if dealt == IN_TURN else devices.split(batch, case)
 
 
 def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: str) -> Iterator[Step]:

@@ -10,9 +10,9 @@ from typing import Final
 
 import libcst as cst
 
-from parity.diagnose.arguments import code
 from parity.diagnose.experiment.candidates import ACTIVATIONS, STOPS
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
+from parity.repair.arguments import code
 from parity.repair.origins import Place
 from parity.repair.source import NOTHING, Source, Span, literal, parameters, parsed
 from parity.results import Cause, Changed

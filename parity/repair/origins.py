@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import libcst as cst
 
-from parity.diagnose.arguments import Setting
+from parity.repair.arguments import Setting
 from parity.repair.source import (
     NOTHING,
     Function,

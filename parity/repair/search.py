@@ -17,8 +17,8 @@ from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates
+from parity.repair.arguments import Decision, Key, decide, key
 from parity.repair.candidates import Port
-from parity.repair.decision import Decision, Key, decide, key
 from parity.repair.edit import Edit, copy_folder, diff_of, spliced
 from parity.results import CaseResult, Cause, Repair, TriedEdit
 from parity.runtime.runner import Worker

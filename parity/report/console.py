@@ -1,16 +1,20 @@
-"""The console on which reports are printed, and its line while a command works: how much is done, and what runs."""
+"""The console on which reports are printed, its line while a command works, and the table of --layout."""
 
 import contextlib
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
-from parity.core.wording import agree
+from parity.core.wording import agree, count
+from parity.layout.compare import flows
+from parity.layout.declared import MAPPINGS
+from parity.trace.layout import Layout
 
 UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # so that paths can be copied
 
@@ -76,3 +80,40 @@ class _Doing(ProgressColumn):
         """Return it as `side: cases` for each side."""
         running = "  ".join(f"{side}: {cases}" for side, cases in self._doing().items() if cases)
         return Text(running, style="dim", no_wrap=True, overflow="ellipsis")
+
+
+T = TypeVar("T")
+
+
+def show_layouts(case: str, sides: dict[str, Layout], console: Console) -> None:
+    """Print a row for each parameter, optimizer slot, module, transfer and collective that either side has."""
+    layouts = list(sides.values())
+    table = Table(title=f"{case}: device layouts", box=None, padding=(0, 1, 0, 0), title_justify="left")
+    for heading in ("", *sides):
+        table.add_column(heading, overflow="fold")
+    table.add_row(
+        "devices", *("\n".join(f"{n} = {name}" for n, name in enumerate(layout.devices)) for layout in layouts)
+    )
+    for row in _rows(layouts):
+        table.add_row(*row)
+    console.print()
+    console.print(table)
+
+
+def _rows(layouts: list[Layout]) -> Iterator[list[str]]:
+    """Yield the label of each row, with a cell for each side."""
+    for aspect in MAPPINGS:
+        held = [getattr(layout, aspect) for layout in layouts]
+        yield from _by_name(f"{aspect}: ", held, lambda devices: ", ".join(map(str, devices)))
+    shards = [layout.shards for layout in layouts]
+    yield from _by_name(
+        "shards: ", shards, lambda sizes: f"{' + '.join(map(str, sizes))} {agree(sum(sizes), 'element')}"
+    )
+    yield from _by_name("", list(map(flows, layouts)), lambda size: count(size, "byte"))
+    yield ["replicas", *(str(layout.replicas) for layout in layouts)]
+
+
+def _by_name(label: str, held: Sequence[Mapping[str, T]], said: Callable[[T], str]) -> Iterator[list[str]]:
+    """Yield a row for each name that either side holds something by, with "-" where a side holds nothing."""
+    for name in dict.fromkeys(name for of_side in held for name in of_side):
+        yield [f"{label}{name}", *(said(of_side[name]) if name in of_side else "-" for of_side in held)]

@@ -38,8 +38,7 @@ from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Runner, Side, begun, ended, in_order
 from parity.selftest import report
 from parity.selftest.catalogue import ALL, resolve
-from parity.selftest.fault import Fault
-from parity.selftest.outcome import Outcome, ask_other_checks, outputs
+from parity.selftest.outcome import Fault, Outcome, ask_other_checks, outputs
 from parity.selftest.report import Selftest
 from parity.trace.manifest import Trace
 

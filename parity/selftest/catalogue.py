@@ -9,7 +9,7 @@ import functools
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.selftest.fault import SIDES, At, Fault, Row, Site, row
+from parity.selftest.outcome import SIDES, At, Fault, Row, Site, row
 
 SMALL = {
     "vocabulary": 100, "d_model": 32, "feed_forward": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0,

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from parity.config import schema, shards
-from parity.config.shards import Indices
+from parity.config import devices, schema
+from parity.config.devices import Indices
 from parity.core.arrays import Floats
 from parity.core.patches import applied, around, wrapping
 from parity.data.batches import Batch, Dataset
@@ -104,5 +104,5 @@ def _rotated(split: Callable[..., list[Indices]], batch: Any, case: schema.Case)
 SHARED: dict[str, Patches] = {
     "batch.uneven": wrapped(Dataset, "batch", _mean_of_means),
     "accumulation.normalisation": wrapped(Dataset, "batch", _added_up),
-    "shard.rotated": wrapped(shards, "split", _rotated),
+    "shard.rotated": wrapped(devices, "split", _rotated),
 }

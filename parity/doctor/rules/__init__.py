@@ -7,15 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from parity.doctor.evidence import Evidence, Waiting
 from parity.doctor.finding import IDS, SEVERITIES, Finding
 from parity.doctor.rules import (
-    copies,
     facts,
     failures,
-    finite,
     functions,
     learning,
     losses,
     misplaced,
-    modes,
     operands,
     placement,
     replicas,
@@ -33,15 +30,12 @@ FILES = (
     misplaced,
     placement,
     transfers,
-    copies,
     functions,
     operands,
     learning,
     updates,
     training,
     losses,
-    modes,
-    finite,
 )
 RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule
 RULES = [
