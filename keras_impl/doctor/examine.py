@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
 
-from keras_impl.doctor.observer import Observer
-from keras_impl.doctor.timing import timed
+from keras_impl.doctor.observer import Observer, timed
 from keras_impl.instruments import devices, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.functions import Functions

@@ -26,8 +26,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
-from torch_impl.doctor.observer import Observer
-from torch_impl.doctor.timing import timed
+from torch_impl.doctor.observer import Observer, timed
 from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.origins import tensors

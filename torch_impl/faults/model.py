@@ -16,8 +16,8 @@ from parity.core.arrays import Floats
 from parity.core.patches import setting
 from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
 from torch_impl.dropout import keep
+from torch_impl.models.perceptrons import SimpleBlock
 from torch_impl.models.residual_block import ResidualBlock
-from torch_impl.models.simple_block import SimpleBlock
 from torch_impl.models.transformer import Transformer
 from torch_impl.record import masks, weights
 from torch_impl.record.masks import Masks

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from parity.selftest.mutate import Patches, constant, replaced, together, wrapped
 from torch_impl import losses, optimizers
 from torch_impl.models import block
-from torch_impl.models.simple_block import SimpleBlock
+from torch_impl.models.perceptrons import SimpleBlock
 from torch_impl.record import data
 from torch_impl.strategies import all_reduce, branch_parallel, ddp, hybrid, pipeline, send_recv, tensor_parallel
 from torch_impl.strategies.round_robin import RoundRobin
