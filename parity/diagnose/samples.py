@@ -29,16 +29,11 @@ KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
 
 
 class Samples(NamedTuple):
-    """The samples that were drawn.
+    """The samples that were drawn."""
 
-    Attributes:
-        size: the number of samples in the data set.
-        seen: `indices`: of every step of replica 0, then of every step of replica 1, and so on.
-    """
-
-    size: int
+    size: int  # the number of samples in the data set
     case: schema.Case
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Seen]  # `indices`: of every step of replica 0, then of every step of replica 1, and so on
 
 
 def questions(sides: Sides) -> Iterator[Question]:

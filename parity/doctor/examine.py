@@ -19,17 +19,11 @@ from parity.runtime.job import DoctorJob
 
 
 class ExaminedProgram(NamedTuple):
-    """A program to examine on one side.
+    """A program to examine on one side."""
 
-    Attributes:
-        side: "torch" or "keras".
-        python: the interpreter to run it with; "" for the current one.
-        job: what to run.
-    """
-
-    side: str
-    python: str
-    job: DoctorJob
+    side: str  # "torch" or "keras"
+    python: str  # the interpreter to run it with; "" for the current one
+    job: DoctorJob  # what to run
 
 
 def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:

@@ -221,19 +221,13 @@ def _wait(folder: Path, rank: int) -> Part:
 
 
 class Program(NamedTuple):
-    """A program, built.
+    """A program, built."""
 
-    Attributes:
-        model: the model.
-        batches: its batches.
-        train: train(batches, on_step) makes a step with each batch and calls `on_step()` after it.
-        called: what the training calls, where the model is called by something around it.
-    """
-
-    model: Any
-    batches: Iterator[Any]
+    model: Any  # the model
+    batches: Iterator[Any]  # its batches
+    # Train(batches, on_step) makes a step with each batch and calls `on_step()` after it.
     train: Callable[[Iterator[Any], Callable[[], None]], None]
-    called: Any = None
+    called: Any = None  # what the training calls, where the model is called by something around it
 
 
 def plain_run(case: Case, steps: int, rank: Rank, folder: str) -> Run:

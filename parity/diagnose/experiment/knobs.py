@@ -43,32 +43,19 @@ class Owner(NamedTuple):
 
 
 class Knob(NamedTuple):
-    """A setting that can be changed.
+    """A setting that can be changed."""
 
-    Attributes:
-        name: what the user calls it: an argument's or attribute's name, or a constant as it is written.
-        owner: the class or function that has it.
-        source: "file:line" of the user's code where it stands, "" where that is not known.
-        value: its present value.
-        kind: where it was found.
-        changed: a context manager within which it has another value.
-        words: texts that its class compares settings with, or the only ones to try.
-        of: the kind of the module that has it, "" where it is in the code.
-        path: the path of that module.
-        is_size: whether it may be the size of a weight, which is the same on both sides.
-        defaults: what it is where the class is made without the argument of its name; none if it has no such argument.
-    """
-
-    name: str
-    owner: str
-    source: str
-    value: Any
-    kind: str
-    changed: Changed
-    words: tuple[str, ...] = ()
-    of: str = ""
-    path: str = ""
-    is_size: bool = False
+    name: str  # what the user calls it: an argument's or attribute's name, or a constant as it is written
+    owner: str  # the class or function that has it
+    source: str  # "file:line" of the user's code where it stands, "" where that is not known
+    value: Any  # its present value
+    kind: str  # where it was found
+    changed: Changed  # a context manager within which it has another value
+    words: tuple[str, ...] = ()  # texts that its class compares settings with, or the only ones to try
+    of: str = ""  # the kind of the module that has it, "" where it is in the code
+    path: str = ""  # the path of that module
+    is_size: bool = False  # whether it may be the size of a weight, which is the same on both sides
+    # What it is where the class is made without the argument of its name; none if it has no such argument.
     defaults: tuple[Any, ...] = ()
 
 

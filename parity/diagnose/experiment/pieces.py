@@ -61,15 +61,10 @@ class Way(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What one side's optimizer was given, and at which steps its parameters were recorded.
+    """What one side's optimizer was given, and at which steps its parameters were recorded."""
 
-    Attributes:
-        gradients: the gradients of each step, by parameter.
-        recorded: the steps after which the parameters were recorded.
-    """
-
-    gradients: list[dict[str, Array]]
-    recorded: list[int]
+    gradients: list[dict[str, Array]]  # the gradients of each step, by parameter
+    recorded: list[int]  # the steps after which the parameters were recorded
 
 
 def evidence(question: Question) -> Evidence:

@@ -20,16 +20,12 @@ Axes = tuple[int, ...]
 
 
 class Moments(NamedTuple):
-    """Mean and variance of an input, and the input without its mean.
-
-    Attributes:
-        size: the number of elements that each mean was taken over.
-    """
+    """Mean and variance of an input, and the input without its mean."""
 
     mean: Array
     centred: Array
     variance: Array
-    size: int
+    size: int  # the number of elements that each mean was taken over
 
 
 class Parts(NamedTuple):

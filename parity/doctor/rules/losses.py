@@ -144,19 +144,12 @@ def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
 
 
 class Reason(NamedTuple):
-    """Why an op makes such values, and code that avoids it.
+    """Why an op makes such values, and code that avoids it."""
 
-    Attributes:
-        op: how the names of the ops begin that this is about, in one way or in several.
-        why: the reason, to complete a message.
-        torch: the value in PyTorch, or for OTHER the line.
-        keras: the value in TensorFlow or Keras, or the line.
-    """
-
-    op: str | tuple[str, ...]
-    why: str
-    torch: str
-    keras: str
+    op: str | tuple[str, ...]  # how the names of the ops begin that this is about, in one way or in several
+    why: str  # the reason, to complete a message
+    torch: str  # the value in PyTorch, or for OTHER the line
+    keras: str  # the value in TensorFlow or Keras, or the line
 
 
 DIVISIONS = ("div", "truediv", "realdiv")

@@ -124,14 +124,11 @@ DDP = (
 
 
 class Parted(NamedTuple):
-    """A parameter that is no longer the same on all ranks of a group, and the change that parted it.
-
-    Attributes:
-        how: "update" (with the same gradients), "gradient" (a write into the same gradients), "gradients" (they were
-            never the same), or "" (none of these).
-    """
+    """A parameter that is no longer the same on all ranks of a group, and the change that parted it."""
 
     name: str
+    # "update" (with the same gradients), "gradient" (a write into the same gradients), "gradients" (they were never the
+    # same), or "" (none of these).
     how: str = ""
     source: str = ""
 
