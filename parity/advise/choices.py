@@ -52,13 +52,10 @@ def _micro_batches(case: Case) -> int:
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of a strategy, and how far the prediction is from it, as a part of what was measured.
+    """What was measured of a strategy, and how far the prediction is from it, as a part of what was measured."""
 
-    `seconds`: of a step; `peak`: bytes of the process or GPU with the most.
-    """
-
-    seconds: float
-    peak: float
+    seconds: float  # of a step
+    peak: float  # bytes of the process or GPU with the most
     seconds_error: float
     peak_error: float
 
@@ -72,46 +69,37 @@ class Balanced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, kw_only=True):
-    """What a strategy costs in one framework.
-
-    `memory`: the bytes of the device that needs the most, by their parts; `devices`: the bytes of each device. `peak`:
-    on this machine, the bytes of the process with the most. `sent`: the bytes of a step's copies and collectives.
-    `seconds`: the parts of a step's time. `balanced`: a cut into stages by which a step is shorter, if there is one.
-    `why_not`: why there is no such training, or "".
-    """
+    """What a strategy costs in one framework."""
 
     side: str
     strategy: str
-    why_not: str = ""
+    why_not: str = ""  # why there is no such training, or ""
     micro_batches: int = 1
     fits: bool = False
-    memory: dict[str, float] = {}
-    devices: list[float] = []
-    peak: float | None = None
-    sent: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    memory: dict[str, float] = {}  # the bytes of the device that needs the most, by their parts
+    devices: list[float] = []  # the bytes of each device
+    peak: float | None = None  # on this machine, the bytes of the process with the most
+    sent: dict[str, int] = {}  # the bytes of a step's copies and collectives
+    seconds: dict[str, float] = {}  # the parts of a step's time
     step: float | None = None
     speed_up: float | None = None
-    balanced: Balanced | None = None
+    balanced: Balanced | None = None  # a cut into stages by which a step is shorter, if there is one
     measured: Measured | None = None
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """The advice for one case or pair.
-
-    `memory`: the bytes that each device has. `best`: for each framework the fastest strategy that fits. `scaling`: the
-    fastest strategy of each framework on other numbers of devices, with its speed-up.
-    """
+    """The advice for one case or pair."""
 
     case: str
     batch: int | None
     devices: str
     link: str
-    memory: float
+    memory: float  # the bytes that each device has
     choices: list[Choice] = []
-    best: dict[str, str] = {}
+    best: dict[str, str] = {}  # for each framework the fastest strategy that fits
     assumed: list[str] = []
     would_change: list[str] = []
+    # The fastest strategy of each framework on other numbers of devices, with its speed-up.
     scaling: dict[str, list[tuple[int, str, float]]] = {}
 
 

@@ -20,28 +20,23 @@ Kind = TypeVar("Kind")
 
 
 class Device(Frozen, frozen=True):
-    """A device. Memory in GB, bandwidth of its memory in GB/s, flops of dense matrices in TFLOPS.
-
-    `bfloat16`: None where it has no arithmetic of its own for it. `link`: the usual link between such devices.
-    """
+    """A device. Memory in GB, bandwidth of its memory in GB/s, flops of dense matrices in TFLOPS."""
 
     memory: Above
     bandwidth: Above
     float32: Above
-    link: str
+    link: str  # the usual link between such devices
     source: str
-    bfloat16: Above | None = None
+    bfloat16: Above | None = None  # None where it has no arithmetic of its own for it
 
 
 class Link(Frozen, frozen=True):
-    """A link between two devices: bandwidth of one direction in GB/s, latency of one message in microseconds.
-
-    `collective`: microseconds that a collective operation takes beside the messages of which it consists.
-    """
+    """A link between two devices: bandwidth of one direction in GB/s, latency of one message in microseconds."""
 
     bandwidth: Above
     latency: Annotated[float, Meta(ge=0.0)]
     source: str
+    # Microseconds that a collective operation takes beside the messages of which it consists.
     collective: Annotated[float, Meta(ge=0.0)] = 0.0
 
 

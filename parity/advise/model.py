@@ -45,13 +45,11 @@ class Tensor(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a part of a model costs for one sample.
+    """What a part of a model costs for one sample."""
 
-    `kept`: bytes that the forward pass keeps for the backward pass. `flops`: floating-point operations of the forward
-    pass; the backward pass has twice as many, for the gradients of the inputs and of the weights.
-    """
-
-    kept: float
+    kept: float  # bytes that the forward pass keeps for the backward pass
+    # Floating-point operations of the forward pass; the backward pass has twice as many, for the gradients of the
+    # inputs and of the weights.
     flops: float
 
     def __add__(self, other: Iterable[Any]) -> "Cost":
@@ -86,14 +84,11 @@ class Branch(NamedTuple):
 
 
 class LinearPair(NamedTuple):
-    """Two linear layers of which the first can be split by columns and the second by rows, over `hidden` features.
-
-    `weights`: the bytes of those that are split. `cost`: that of all that works on the hidden features.
-    """
+    """Two linear layers of which the first can be split by columns and the second by rows, over `hidden` features."""
 
     hidden: int
-    weights: int
-    cost: Cost
+    weights: int  # the bytes of those that are split
+    cost: Cost  # that of all that works on the hidden features
     taken: Tensor
     returned: Tensor
 

@@ -17,15 +17,12 @@ from parity.config.schema import SGD, Case, Optimizer
 
 
 class Load(NamedTuple):
-    """What one device has of a training.
+    """What one device has of a training."""
 
-    `weights`: the bytes of the parameters that it keeps. `kept`: the bytes that the forward passes of a whole step keep
-    for the backward passes, with inputs, target and outputs. `flops`: operations of a step's forward passes.
-    """
-
-    weights: float
+    weights: float  # the bytes of the parameters that it keeps
+    # The bytes that the forward passes of a whole step keep for the backward passes, with inputs, target and outputs.
     kept: float
-    flops: float
+    flops: float  # operations of a step's forward passes
 
     def __add__(self, other: Iterable[Any]) -> "Load":
         """Return both loads on one device."""
@@ -123,19 +120,15 @@ SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
 
 
 class Memory(NamedTuple):
-    """The bytes of one device.
-
-    `buckets`: what communication needs beside the tensors that it moves. `stash`: what the forward passes of further
-    micro-batches keep, while one of them is computed.
-    """
+    """The bytes of one device."""
 
     parameters: float
     gradients: float
     optimizer: float
     buffers: float
     activations: float
-    buckets: float
-    stash: float
+    buckets: float  # what communication needs beside the tensors that it moves
+    stash: float  # what the forward passes of further micro-batches keep, while one of them is computed
 
     @property
     def total(self) -> float:

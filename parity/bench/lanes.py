@@ -107,15 +107,12 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
 
 class Measured(NamedTuple):
-    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's.
-
-    `joules`: of one step, one number for each round; none where the machine does not tell them.
-    """
+    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's."""
 
     lane: Lane
     samples: list[float]
     ratio: Interval
-    joules: list[float]
+    joules: list[float]  # of one step, one number for each round; none where the machine does not tell them
 
 
 def measured(lanes: Sequence[Lane], seconds: float) -> list[Measured]:

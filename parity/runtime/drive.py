@@ -46,35 +46,26 @@ class Rank(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of a case on one rank, as a backend receives it.
-
-    `at`: the precision. `weights`: the initial parameters. `dataset`: a Dataset, or for a pair a PairData.
-    `recorders`: by replica number, one for each replica of which this process holds a part. `watch`: whether to
-    record the device layout. `fault`: the faults to plant, "" for none. `pair`: set for a user's own models.
-    """
+    """One run of a case on one rank, as a backend receives it."""
 
     case: Case
-    at: str
-    weights: Mapping[str, Floats]
-    dataset: Any
-    recorders: dict[int, Recorder]
-    watch: bool
-    fault: str
-    pair: PairContext | None = None
+    at: str  # the precision
+    weights: Mapping[str, Floats]  # the initial parameters
+    dataset: Any  # a Dataset, or for a pair a PairData
+    recorders: dict[int, Recorder]  # by replica number, one for each replica of which this process holds a part
+    watch: bool  # whether to record the device layout
+    fault: str  # the faults to plant, "" for none
+    pair: PairContext | None = None  # set for a user's own models
 
 
 class Account(NamedTuple):
-    """What a run returns besides its tensors: the device layout, and the kind of each recorded module.
-
-    `lifted`: the float32 computations of a user's model that were promoted to float64 in the high run. `classes`: the
-    names of the modules' classes, by path. `training`: how a pair was trained.
-    """
+    """What a run returns besides its tensors: the device layout, and the kind of each recorded module."""
 
     layout: Layout
     modules: dict[str, str]
-    lifted: list[str] = []
-    classes: dict[str, str] = {}
-    training: Training = Training()
+    lifted: list[str] = []  # the float32 computations of a user's model that were promoted to float64 in the high run
+    classes: dict[str, str] = {}  # the names of the modules' classes, by path
+    training: Training = Training()  # how a pair was trained
 
 
 class Side(Protocol):

@@ -27,12 +27,9 @@ Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], Ab
 
 
 class Known(NamedTuple):
-    """The settings of a module: those with a name, those in its code, and all their values for the other side to try.
+    """The settings of a module: those with a name, those in its code, and all their values for the other side."""
 
-    `run`: the functions that the module ran.
-    """
-
-    run: list[Executed]
+    run: list[Executed]  # the functions that the module ran
     named: list[Knob]
     in_code: list[Knob]
     settings: list[Any]
