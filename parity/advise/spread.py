@@ -50,10 +50,6 @@ def _replicated(case: Case, model: Model, side: str) -> list[Load]:
     return [whole(model, len(part)) for part in split(range(case.data.batch), case)]
 
 
-def _sampled(case: Case, model: Model, side: str) -> list[Load]:
-    return [whole(model, case.data.batch // case.devices)] * case.devices
-
-
 def _staged(case: Case, model: Model, side: str) -> list[Load]:
     devices = case.distribution.used_devices // case.replicas
     places = stage_numbers(case, model)
@@ -109,7 +105,7 @@ SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
     strategies.RoundRobin: _staged,
     strategies.DataParallel: _replicated,
     strategies.DDP: _replicated,
-    strategies.AllReduce: _sampled,
+    strategies.AllReduce: lambda case, model, side: [whole(model, case.data.batch // case.devices)] * case.devices,
     strategies.SendRecv: _staged,
     strategies.Pipeline: _staged,
     strategies.Hybrid: _staged,

@@ -57,10 +57,6 @@ def pieces(rows: int, parts: int) -> list[int]:
     return [min(size, rows - start) for start in range(0, rows, size)]
 
 
-def _single(case: Case, model: Model, side: str) -> Traffic:
-    return Traffic([], {})
-
-
 def _data_parallel(case: Case, model: Model, side: str) -> Traffic:
     """Deal out inputs, weights and buffers, and collect outputs and gradients, all by device 0.
 
@@ -166,7 +162,7 @@ def _copy(what: str, source: int, target: int, size: int) -> Transfer:
 
 
 FORMULAS: dict[type[BaseStrategy], Callable[[Case, Model, str], Traffic]] = {
-    strategies.Single: _single,
+    strategies.Single: lambda case, model, side: Traffic([], {}),
     strategies.RoundRobin: _staged,
     strategies.DataParallel: _data_parallel,
     strategies.DDP: _reduced,

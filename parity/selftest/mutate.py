@@ -90,11 +90,6 @@ def _mean_of_means(batch: Callable[..., Batch], data: Dataset, *args: Any, **kwa
     return batch(data, *args, **kwargs)._replace(share=1 / (data.case.replicas * data.case.accumulate))
 
 
-def _added_up(batch: Callable[..., Batch], data: Dataset, indices: Any, whole: int = 0) -> Batch:
-    """Sum over the micro-batches instead of averaging."""
-    return batch(data, indices)
-
-
 def _rotated(split: Callable[..., list[Indices]], batch: Any, case: schema.Case) -> list[Indices]:
     """Give replica 1 the samples of replica 0."""
     parts = split(batch, case)
@@ -103,6 +98,6 @@ def _rotated(split: Callable[..., list[Indices]], batch: Any, case: schema.Case)
 
 SHARED: dict[str, Patches] = {
     "batch.uneven": wrapped(Dataset, "batch", _mean_of_means),
-    "accumulation.normalisation": wrapped(Dataset, "batch", _added_up),
+    "accumulation.normalisation": wrapped(Dataset, "batch", lambda batch, data, indices, whole=0: batch(data, indices)),
     "shard.rotated": wrapped(devices, "split", _rotated),
 }
