@@ -31,8 +31,7 @@ class Time(msgspec.Struct, kw_only=True):
 class Clock:
     """Times steps and their parts. A part within another part counts for the outer one only.
 
-    Args:
-        wait: returns when the devices have finished the work that they were given.
+    `wait`: returns when the devices have finished the work that they were given.
     """
 
     def __init__(self, wait: Callable[[], None]) -> None:

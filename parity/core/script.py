@@ -55,9 +55,7 @@ def function(flag: str, text: str, search: Sequence[str]) -> Callable[..., Any]:
 class Script:
     """One run of a script.
 
-    Args:
-        text: the command line.
-        search: the folders in which the file is looked for.
+    `text`: the command line. `search`: the folders in which the file is looked for.
     """
 
     def __init__(self, text: str, search: Sequence[str]) -> None:

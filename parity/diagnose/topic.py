@@ -29,13 +29,10 @@ LARGEST = 1 << 16  # elements; larger parameters are asked about only if there a
 class Side:
     """One side's trace; each of its files is opened once.
 
-    Args:
-        name: the side's name, as reports have it.
-        trace: the recorded trace.
-        is_comparable: for a pair of models, whether a tensor's key has a counterpart on the other side.
-        same: for a pair of models, the reference's aliases: by file, from the key of a module's input to the key of the
-            output of another module that it is identical with. A tensor that was not recorded under the first key is
-            read from the second.
+    `is_comparable`: for a pair of models, whether a tensor's key has a counterpart on the other side. `same`: for a
+    pair of models, the reference's aliases: by file, from the key of a module's input to the key of the output of
+    another module that it is identical with. A tensor that was not recorded under the first key is read from the
+    second.
     """
 
     def __init__(

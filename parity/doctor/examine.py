@@ -31,9 +31,7 @@ def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], l
 
     On a GPU the program also runs on the CPU, if that is possible, to add its times there for comparison.
 
-    Args:
-        program: what to examine.
-        patience: seconds without progress after which the program counts as hung.
+    `patience`: seconds without progress after which the program counts as hung.
 
     Raises:
         UsageError: the job asks for something that is not there.
@@ -62,10 +60,7 @@ def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], 
 def examined(backend: Backend, job: DoctorJob, folder: Path) -> tuple[list[Finding], list[Evidence]]:
     """Return findings and evidence like `examine`, using processes that are already running.
 
-    Args:
-        backend: the running processes.
-        job: what to run.
-        folder: a folder to be created, for the files of this examination alone.
+    `backend`: the running processes. `folder`: a folder to be created, for the files of this examination alone.
     """
     folder.mkdir()
     answer = backend.do(msgspec.structs.replace(job, folder=str(folder.absolute())))

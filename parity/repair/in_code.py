@@ -40,10 +40,7 @@ USES: Final = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Arg, cs
 def in_code(cause: Cause, change: Changed | None, source: Source) -> Iterator[tuple[Place, str]]:
     """Yield the places on a change's line of Keras's side, each with the source that is to stand there.
 
-    Args:
-        cause: the cause that the change explains.
-        change: what an experiment has changed, or None to look for what stops a gradient on the cause's line.
-        source: the file.
+    `change`: what an experiment has changed, or None to look for what stops a gradient on the cause's line.
     """
     for node in source.on_line(int((change or cause).source.rpartition(":")[2])):
         span = source.span(node)

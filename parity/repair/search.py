@@ -51,11 +51,8 @@ class Wish(NamedTuple):
 class Repairing:
     """The search for the edits that repair one pair.
 
-    Args:
-        file: the pair.
-        sides: torch's and Keras's processes.
-        scratch: a folder for copies and traces.
-        varied: whether the pair is compared also on variations of its inputs.
+    `sides`: torch's and Keras's processes. `scratch`: a folder for copies and traces. `varied`: whether the pair is
+    compared also on variations of its inputs.
     """
 
     def __init__(self, file: PairFile, sides: Sequence[Worker], scratch: Path, varied: bool) -> None:

@@ -65,10 +65,7 @@ EVERYWHERE = {
 def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] = ()) -> list[Finding]:
     """Return all findings, the worst first; what several ranks or steps show is reported once.
 
-    Args:
-        ranks: the evidence of each rank.
-        logs: the collective calls of each rank.
-        waiting: where the ranks were when the time was over.
+    `logs`: the collective calls of each rank. `waiting`: where the ranks were when the time was over.
     """
     reported = _once(itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)))
     of_ranks = ((finding, str(evidence.rank)) for evidence in ranks for finding in _of_rank(evidence, ranks))

@@ -136,9 +136,7 @@ class Parted(NamedTuple):
 def apart(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> Iterator[Finding]:
     """Report parameters that ranks of a group share, and that are not the same on all of them.
 
-    Args:
-        ranks: the evidence of each rank.
-        logs: the collective calls of each rank.
+    `logs`: the collective calls of each rank.
     """
     by_number = {evidence.rank: evidence for evidence in ranks}
     for group in groups(ranks, logs):
