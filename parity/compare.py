@@ -30,8 +30,8 @@ from parity.core.script import is_script
 from parity.pairs.accepting.suggest import accept
 from parity.repair import flags
 from parity.report import ci, output, terminal
-from parity.report.console import progress
 from parity.report.html import comparison
+from parity.report.output import progress
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
 from parity.runtime.backend import Backend

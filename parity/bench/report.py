@@ -16,9 +16,8 @@ from parity.config.devices import parse
 from parity.core.groups import by_key
 from parity.core.wording import agree, count
 from parity.report import ci
-from parity.report.console import Console
 from parity.report.html import page, svg
-from parity.report.output import Makers
+from parity.report.output import Console, Makers
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
 PARTS = ("forward", "loss", "backward", "update", "copies")

@@ -16,9 +16,8 @@ from parity.core.wording import count
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import SEVERITIES, Finding
 from parity.report import ci
-from parity.report.console import Console
 from parity.report.html import page
-from parity.report.output import Makers
+from parity.report.output import Console, Makers
 
 SCHEMA = 1
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}

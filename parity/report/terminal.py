@@ -11,7 +11,7 @@ from rich.text import Text
 from parity.core.groups import grouped
 from parity.core.wording import count, fitted, listed
 from parity.report import pairs, words
-from parity.report.console import Console, show_layouts
+from parity.report.output import Console, show_layouts
 from parity.report.words import extent_line, sides_in_words
 from parity.results import ELSEWHERE, RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 

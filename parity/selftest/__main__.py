@@ -31,7 +31,7 @@ from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.groups import grouped
 from parity.diagnose.diagnosis import explained
 from parity.report import output
-from parity.report.console import progress
+from parity.report.output import progress
 from parity.results import CaseResult
 from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job

@@ -9,9 +9,8 @@ from rich.text import Text
 
 from parity.core.wording import agree, count
 from parity.report import ci, words
-from parity.report.console import Console
 from parity.report.html import page
-from parity.report.output import Makers
+from parity.report.output import Console, Makers
 from parity.selftest.outcome import Outcome
 
 NAMED = 0.9  # fraction of the faults that must be named
