@@ -101,14 +101,9 @@ def _part(weights: int, cost: Cost, samples: int) -> Load:
 
 
 SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
-    strategies.Single: _replicated,
-    strategies.RoundRobin: _staged,
-    strategies.DataParallel: _replicated,
-    strategies.DDP: _replicated,
+    **dict.fromkeys((strategies.Single, strategies.DataParallel, strategies.DDP), _replicated),
+    **dict.fromkeys((strategies.RoundRobin, strategies.SendRecv, strategies.Pipeline, strategies.Hybrid), _staged),
     strategies.AllReduce: lambda case, model, side: [whole(model, case.data.batch // case.devices)] * case.devices,
-    strategies.SendRecv: _staged,
-    strategies.Pipeline: _staged,
-    strategies.Hybrid: _staged,
     strategies.BranchParallel: _branch_parallel,
     strategies.TensorParallel: _tensor_parallel,
     strategies.FSDP: _fsdp,

@@ -163,13 +163,9 @@ def _copy(what: str, source: int, target: int, size: int) -> Transfer:
 
 FORMULAS: dict[type[BaseStrategy], Callable[[Case, Model, str], Traffic]] = {
     strategies.Single: lambda case, model, side: Traffic([], {}),
-    strategies.RoundRobin: _staged,
     strategies.DataParallel: _data_parallel,
-    strategies.DDP: _reduced,
-    strategies.AllReduce: _reduced,
-    strategies.SendRecv: _staged,
-    strategies.Pipeline: _staged,
-    strategies.Hybrid: _staged,
+    **dict.fromkeys((strategies.DDP, strategies.AllReduce), _reduced),
+    **dict.fromkeys((strategies.RoundRobin, strategies.SendRecv, strategies.Pipeline, strategies.Hybrid), _staged),
     strategies.BranchParallel: _branch_parallel,
     strategies.TensorParallel: _tensor_parallel,
     strategies.FSDP: _fsdp,
