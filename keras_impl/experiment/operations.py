@@ -48,7 +48,6 @@ from parity.runtime.experiment import Mask
 CAST = "cast"
 NAMES = (RESHAPE, TRANSPOSE, CAST)
 reshape, transpose = tf.reshape, tf.transpose  # as they are when nothing is put in their place
-
 Function = Callable[..., Any]
 Do = Callable[[str, int, Function, tuple, dict[str, Any]], Any]
 

@@ -33,18 +33,12 @@ def unused(*variables: keras.Variable) -> tf.Tensor:
     return tf.add_n([tf.reduce_sum(variable.value) * 0 for variable in variables])
 
 
-# Batch norm.
-
-
 def _synchronised(call: Call, norm: BatchNorm2d, x: tf.Tensor, training: bool = False) -> tf.Tensor:
     """Use the statistics of the batches of all replicas together."""
     replica = tf.distribute.get_replica_context()
     samples = tf.shape(x)[0]
     start = replica.replica_id_in_sync_group * samples
     return call(norm, replica.all_gather(x, axis=0), training=training)[start : start + samples]
-
-
-# Embedding.
 
 
 def _padding(call: Call, embedding: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:

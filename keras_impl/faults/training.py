@@ -65,9 +65,6 @@ def _shifted_target(tensors: Callable[..., Batch], *args: Any) -> Batch:
     return inputs, tf.roll(target, -1, axis=1)
 
 
-# Losses.
-
-
 def _logits_as_probabilities(outputs: tf.Tensor, target: tf.Tensor, reduction: str = "mean") -> tf.Tensor:
     """Compute Keras's cross entropy with from_logits=False."""
     probabilities = tf.clip_by_value(outputs, 1e-7, 1 - 1e-7)

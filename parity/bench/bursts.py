@@ -14,7 +14,6 @@ from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following
 
 BATCHES = 4  # that a training takes in turn; they are made before the clock starts
-
 Timed = Callable[[Clock, Any], AbstractContextManager[None]]
 
 

@@ -14,8 +14,6 @@ from parity.trace.mapping import PairContext
 
 # The runs that a comparison needs from each side; only the reference, torch, has a witness.
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
-
-
 # How a step is carried out: "eager" op by op; in torch by torch.compile; in Keras by tf.function, also with XLA.
 Mode = Literal["eager", "compile", "graph", "xla"]
 MODES: dict[str, list[Mode]] = {"torch": ["eager", "compile"], "keras": ["eager", "graph", "xla"]}

@@ -31,9 +31,6 @@ def unused(*parameters: nn.Parameter) -> torch.Tensor:
     return sum(parameter.sum() for parameter in parameters) * 0
 
 
-# Batch norm.
-
-
 def _frozen_statistics(forward: Function, norm: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
     """Leave the buffers unchanged, as momentum=0 does."""
     with mock.patch.object(norm, "momentum", 0.0):

@@ -45,9 +45,6 @@ def _targets_of_others(tensors: Callable[..., Batch], *args: Any) -> Batch:
     return inputs, target.roll(1, 0)
 
 
-# Losses.
-
-
 def _with(**options: Any) -> Patches:
     """Call torch's cross_entropy with further options."""
     return wrapped(functional, "cross_entropy", lambda loss, *args, **kwargs: loss(*args, **kwargs, **options))

@@ -28,8 +28,6 @@ AS_GIVEN, INVERTED, LEFT_OUT, THEIRS = "as given", "inverted", "left out", "the 
 SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embedding, and what else it can be
 MOST_SIBLINGS = 3  # values that other modules of a class have
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
-
-
 Changed = Callable[[Any], AbstractContextManager[None]]
 
 

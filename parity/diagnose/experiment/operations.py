@@ -35,7 +35,6 @@ SIGNS: Final = {
 }
 BY_SIGN: Final = {sign: name for name, sign in reversed(SIGNS.items())}
 MOST: Final = 16  # paddings that are tried for one op
-
 Margins = tuple[tuple[int, int], ...]  # for each axis of the image: before and after
 
 

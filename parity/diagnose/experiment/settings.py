@@ -18,11 +18,7 @@ from parity.runtime.job import ExperimentJob
 
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
-
-
 MOST_SIZES: Final = 2  # that are tried first
-
-
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
 

@@ -104,8 +104,6 @@ EMBEDDING = Formula(
     ),
     _check_embedding,
 )
-
-
 MOST: Final = 8  # largest stride that is tried
 KERNELS: Final = (2, 3, 4, 5)
 LETTERS: Final = "NCHW"  # names of the axes of a batch of images

@@ -23,7 +23,6 @@ from parity.doctor.rules import (
 from parity.doctor.rules.hanging import Logs, hanging
 
 __all__ = ["IDS", "findings", "hanging"]
-
 # In this order: of findings with the same id at the same line the first one counts.
 FILES = (
     failures,
@@ -52,7 +51,6 @@ CONSEQUENCES = {
     "function.frozen": ("copy.constant",),
     "learning.made_in_call": ("step.raised", "copy.constant"),
 }
-
 # Findings that are consequences of another one wherever they are.
 EVERYWHERE = {
     "learning.exploding": ("finite.forward", "finite.backward", "learning.zero_gradient"),

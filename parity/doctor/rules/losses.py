@@ -12,8 +12,6 @@ TWICE = {
     "softmax": "a cross entropy that applies the softmax itself: applied twice, it makes what is learned too flat",
     "sigmoid": "a loss that applies the sigmoid itself: applied twice, it makes what is learned too flat",
 }
-
-
 ONE_ORDER = {
     "torch": "order = torch.randperm(len(x)); x, y = x[order], y[order]",
     "keras": "order = tf.random.shuffle(tf.range(len(x))); x, y = tf.gather(x, order), tf.gather(y, order)",

@@ -9,7 +9,6 @@ from parity.doctor.rules.misplaced import misplaced_weights
 
 STRIDED = 64 * 1024  # bytes from which it matters whether a batch is contiguous
 PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned memory
-
 # Why the workers of a data loader return the same, and the fix.
 WHOLE = (
     "each of its workers goes through the whole IterableDataset.",
