@@ -4,8 +4,19 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from parity.advise.choices import Advice, Balanced, Candidate, Choice, Measured, candidates
-from parity.advise.devices import GIGA, TERA, Device, Group, Link
+from parity.advise.choices import (
+    GIGA,
+    TERA,
+    Advice,
+    Balanced,
+    Candidate,
+    Choice,
+    Device,
+    Group,
+    Link,
+    Measured,
+    candidates,
+)
 from parity.advise.duration import Compute, Duration, Machine, balanced, duration, work
 from parity.advise.measure import BACKWARD, Here, Rates, Single, processors, single, steps
 from parity.advise.model import Model

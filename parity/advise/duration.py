@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from parity.advise.devices import GIGA, MICRO, Link
+from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.model import Model
 from parity.advise.spread import Load, spread
 from parity.advise.traffic import Traffic, traffic

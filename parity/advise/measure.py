@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.advise.devices import GIGA, MICRO, Link
+from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.duration import Compute
 from parity.advise.model import FLOAT, Model
 from parity.advise.spread import memory
