@@ -51,8 +51,7 @@ def users_program(job: DoctorJob, side: str, kinds: tuple[type, ...], step: Step
     `job`: names the functions. `kinds`: the classes of which the model has to be one. `step`: the training step if the
     flags name none. `batches`: returns the batches of all steps for a model.
 
-    Raises:
-        UsageError: the flags name no functions, or no model is built.
+    Raises UsageError if the flags name no functions, or no model is built.
     """
     build = load(f"--{side}", job.build)
     step = load("--step", job.step, "model", "inputs") if job.step else step
@@ -71,12 +70,7 @@ def users_program(job: DoctorJob, side: str, kinds: tuple[type, ...], step: Step
 
 @contextmanager
 def building_errors(line_of: LineOf) -> Iterator[None]:
-    """Turn what a program raises while it is built into a message with the user's line.
-
-    Raises:
-        BackendError: for any other exception.
-        UsageError: passed on unchanged.
-    """
+    """Turn what a program raises while it is built, but for UsageError, into a BackendError with the user's line."""
     try:
         yield
     except UsageError:

@@ -33,9 +33,7 @@ def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], l
 
     `patience`: seconds without progress after which the program counts as hung.
 
-    Raises:
-        UsageError: the job asks for something that is not there.
-        BackendError: the program could not be built.
+    Raises UsageError if the job asks for something that is not there, BackendError if the program cannot be built.
     """
     findings, evidences = _examine(program, patience)
     if not program.job.virtual and len(evidences) == 1:

@@ -110,10 +110,7 @@ def _write(args: argparse.Namespace, tested: Selftest) -> None:
 
 
 def _chosen(patterns: Sequence[str]) -> list[Fault]:
-    """Return the faults whose `side:name` any of the globs matches.
-
-    Raises UsageError for a glob that matches none.
-    """
+    """Return the faults whose `side:name` any of the globs matches. Raises UsageError for a glob that matches none."""
     names = {f"{fault.side}:{fault.name}": fault for fault in ALL}
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
@@ -126,10 +123,7 @@ def _chosen(patterns: Sequence[str]) -> list[Fault]:
 
 
 def _clean(count: int, seed: int) -> list[Case]:
-    """Return random cases.
-
-    Raises UsageError if hypothesis is not installed.
-    """
+    """Return random cases. Raises UsageError if hypothesis is not installed."""
     if not count:
         return []
     try:

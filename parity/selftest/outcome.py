@@ -109,10 +109,7 @@ TOLERANCE = 1e-5
 
 
 class Outcome(NamedTuple):
-    """A comparison.
-
-    `fault` is None for a clean run. `outputs` are the pairs of outputs that other checks compare.
-    """
+    """A comparison. `fault` is None for a clean run. `outputs` are the pairs of outputs that other checks compare."""
 
     case: Case
     fault: Fault | None

@@ -155,10 +155,7 @@ def _spread_strides(call: Call, settings: Settings) -> list[int]:
 
 
 def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
-    """Yield what may be cropped at the top, bottom, left and right.
-
-    A negative crop is PyTorch's output_padding.
-    """
+    """Yield what may be cropped at the top, bottom, left and right. A negative crop is PyTorch's output_padding."""
     if settings["stride"] is UNSET:
         return
     axes = zip(_size(call.inputs[0]), _size(call.output), _size(call.parameters["weight"]), strict=True)
