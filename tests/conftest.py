@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from parity.config import cases
 from parity.config.schema import Case
 from parity.diagnose.diagnosis import explained
-from parity.pairs import compare
+from parity.pairs import judge
 from parity.results import CaseResult
 from parity.runtime.backend import Backend, running
 from parity.runtime.job import RUNS, Job
@@ -97,7 +97,7 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Backend]
 @pytest.fixture
 def verdicts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the experiments of a pair, which name causes and change no verdict."""
-    monkeypatch.setattr(compare, "_ask", lambda *_: None)
+    monkeypatch.setattr(judge, "_ask", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

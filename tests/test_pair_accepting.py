@@ -108,8 +108,22 @@ def batch_norm(epsilon=1e-5):
     return keras.layers.BatchNormalization(momentum=0.9, epsilon=epsilon)
 
 
-def norm(faulty=False):
-    return keras.Sequential([keras.layers.Dense(6), batch_norm(), Sine(faulty), keras.layers.Dense(3)])
+class Drifting(keras.layers.BatchNormalization):
+    def build(self, shape):
+        super().build(shape)
+        self.begun = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x, training=False):
+        outputs = super().call(x, training=training)
+        if training:
+            self.moving_mean.assign_add(0.1 * self.begun * keras.ops.ones_like(self.moving_mean))
+            self.begun.assign(1.0)
+        return outputs
+
+
+def norm(faulty=False, drifts=False):
+    norm = Drifting(momentum=0.9, epsilon=1e-5) if drifts else batch_norm()
+    return keras.Sequential([keras.layers.Dense(6), norm, Sine(faulty), keras.layers.Dense(3)])
 
 
 class Gelu(keras.layers.Layer):
@@ -280,6 +294,14 @@ def test_a_fault_in_inference_alone_does_not_follow_from_the_statistics_of_a_bat
     lines = pasted(text, judge(text))
     assert judge(lines).verdict == "match"
     assert judge(lines, faulty=True).verdict == "diverged"
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_an_inherent_running_variance_hides_no_later_difference_of_the_mean(accepts, judge):
+    line = '[[expect]]\ncause = "batch_norm.running_variance"\nwhere = "norm"\nreason = "r"\n'
+    result = judge(normed("norm") + line * accepts, drifts=True)
+    assert result.verdict == "diverged" and result.first_divergence.name == "norm.running_mean"
+    assert [cause.id == "batch_norm.running_variance" for cause in result.causes] == [False, True][: 2 - accepts]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ GELU = '[[expect]]\ncause = "constant.precision"\nwhere = "*.act"\nreason = "Ten
 # model, shape, the rest of the file, arguments of the fault in Keras's model
 ROWS = {
     "calls in another order in training": ("Auxiliary", VECTORS, SGD, {"factor": 0.4}),
+    "an average that begins as a copy, and a head of training alone": ("Averaged", VECTORS, SGD, {"decay": 0.5}),
     "a buffer that the port trains, without training": ("Table", VECTORS, RULE, {"power": 2}),
     "a buffer that the port does not train": ("Table", VECTORS, ADAM, {"trainable": True}),
     "an output that the loss leaves unused": ("Unused", VECTORS, TARGET + ADAM + LOSS.format("loss"), {}),

@@ -12,7 +12,7 @@ from judged import PAIR, PAIRS, Judge, causes, judge_of, passes_strict
 from slow import sampled
 
 from parity.pairs import file
-from parity.pairs.compare import judged
+from parity.pairs.judge import judged
 from parity.pairs.recording import recorded
 from parity.pairs.untrained import disputed
 from parity.trace.manifest import Trace

@@ -56,7 +56,7 @@ class Live(live.Live):
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
     } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
-    base, separator = keras.layers.Layer, "/"
+    base, separator = keras.Model, "/"  # which has all that a layer has
     array, like = staticmethod(weights.array), staticmethod(like)
     exchanged = staticmethod(exchanged_arguments)
 

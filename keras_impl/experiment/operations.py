@@ -1,4 +1,4 @@
-"""Other ways to do the ops of a call: other orders of a reshape, and the settings of operations in a model's graph.
+"""Other ways to do the ops of a call: other orders of a reshape, widths of a padding; settings of a model's graph.
 
 Keras calls TensorFlow's functions by their public names, under which others are put in their place. Where windows lie
 is changed on PyTorch's side, whose ops take any padding.
@@ -46,8 +46,8 @@ from parity.diagnose.experiment.operations import (
 from parity.runtime.experiment import Mask
 
 CAST = "cast"
-NAMES = (RESHAPE, TRANSPOSE, CAST)
-reshape, transpose = tf.reshape, tf.transpose  # as they are when nothing is put in their place
+NAMES = (RESHAPE, TRANSPOSE, CAST, ways.PAD)
+reshape, transpose, pad = tf.reshape, tf.transpose, tf.pad  # as they are when nothing is put in their place
 Function = Callable[..., Any]
 Do = Callable[[str, int, Function, tuple, dict[str, Any]], Any]
 
@@ -104,6 +104,8 @@ def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], resu
         return None
     if name == CAST:
         return _of_cast(number, _given(args, kwargs).dtype, result.dtype)
+    if name == ways.PAD:
+        return _of_pad(number, args, kwargs)
     before, after = tuple(_given(args, kwargs).shape), tuple(result.shape)
     if name == RESHAPE:
         others: dict[str, Any] = {order.text: partial(_reordered, order) for order in ways.orders(before, after)}
@@ -120,6 +122,25 @@ def _of_cast(number: int, before: tf.DType, after: tf.DType) -> ways.Operation |
         return None
     what, kind = (after.name, "precision") if after.is_floating else ("dtype", CAST)
     return ways.Operation(CAST, number, what, kind, f"cast to {after.name}", {ways.LEFT_OUT: lambda x, result: x})
+
+
+def _of_pad(number: int, args: tuple, kwargs: dict[str, Any]) -> ways.Operation | None:
+    """Return a call that pads with zeros, with other widths before and after; None for one that pads otherwise."""
+    given = dict(zip(("tensor", "paddings", "mode", "constant_values"), args, strict=False)) | kwargs
+    if given.get("mode", "CONSTANT").upper() != "CONSTANT" or given.get("constant_values", 0) != 0:
+        return None
+    present = tuple((int(before), int(after)) for before, after in np.asarray(given["paddings"]))
+    padded = [axis for axis, ends in enumerate(present) if any(ends)]
+    others: dict[str, Any] = {
+        text: partial(_padded, dict(zip(padded, ends, strict=True)))
+        for text, ends in ways.widths(tuple(present[axis] for axis in padded)).items()
+    }
+    told = ways.told(tuple(present[axis] for axis in padded)) if padded else ""
+    return ways.Operation(ways.PAD, number, ways.PADDING, ways.ZERO_PADDING, told, others) if others else None
+
+
+def _padded(ends: Mapping[int, tuple[int, int]], x: Any, result: Any) -> Any:
+    return pad(x, [ends.get(axis, (0, 0)) for axis in range(len(x.shape))])
 
 
 def _turned(order: Order, x: Any, result: Any) -> Any:

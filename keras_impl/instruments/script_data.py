@@ -11,6 +11,7 @@ from einops import rearrange
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from parity.config.pair import TARGET
 from parity.core.errors import UsageError
 from parity.pairs.scripts import axes
 
@@ -35,6 +36,19 @@ class Fit(NamedTuple):
         if isinstance(self.x, dict):
             return {name: np.asarray(each) for name, each in self.x.items()}
         return {str(number): np.asarray(each) for number, each in enumerate(keras.tree.flatten(self.x))}
+
+    @property
+    def targets(self) -> dict[str, np.ndarray]:
+        """Return the targets in the first batch, by their names in a pair."""
+        leaves = [] if self.y is None else keras.tree.flatten(self.y)
+        names = (f"{TARGET}.{number}" if number else TARGET for number in range(len(leaves)))
+        return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
+
+    def target(self, arrays: Mapping[str, np.ndarray], samples: int) -> Any:
+        """Return PyTorch's targets, by name, in the structure and the form of the script's own."""
+        given = [like(own, arrays[name], samples) for name, own in self.targets.items()]
+        dtype = [keras.config.floatx() if each.dtype.kind == "f" else each.dtype for each in given]
+        return keras.tree.pack_sequence_as(self.y, list(map(tf.constant, given, dtype)))
 
     def structured(self, tensors: Sequence[Any]) -> Any:
         """Return the model's inputs, which are in the order of `inputs`, in the structure of the script's own."""

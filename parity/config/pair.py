@@ -18,6 +18,7 @@ Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int6
 LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
 Text = Annotated[str, Meta(min_length=1)]
 SUM = "weights.sum"  # the id of a cause: Keras holds a torch weight only as part of a sum
+VARIANCE = "batch_norm.running_variance"  # the id of a cause: torch's is unbiased, Keras's biased
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
 UNNAMED = (UNKNOWN, INTERNAL_ERROR)
@@ -228,6 +229,10 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         """
         return any(each.cause == SUM and fnmatchcase(weight, each.where) for each in self.expect)
 
+    def holds_variance(self, module: str) -> bool:
+        """Return whether torch's runs update the running variance of a module as Keras does."""
+        return any(each.cause == VARIANCE and fnmatchcase(module, each.where) for each in self.expect)
+
     @property
     def loss_inputs(self) -> set[str]:
         """Return the names of the inputs that the loss takes, and not the model."""
@@ -244,7 +249,9 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         scripts = [is_script(text) for text in (self.torch, self.keras) if text != UNUSED]
         if any(scripts) and not all(scripts):
             raise ValueError("received a training script on one side alone; give two scripts, or two module:function")
-        if self.further_targets and not (self.train and self.train.torch_step and self.train.keras_step):
+        if self.further_targets and not (
+            all(scripts) or (self.train and self.train.torch_step and self.train.keras_step)
+        ):
             name = self.further_targets[0]
             raise ValueError(
                 f"inputs {name!r}: a loss takes one target, called {TARGET!r}; give torch_step and keras_step, whose "

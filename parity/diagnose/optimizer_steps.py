@@ -6,6 +6,7 @@ A class that is derived from a framework's may do in some respects what the refe
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ ROUNDED = {
 # Sign of the momentum buffer, by whether the learning rate is multiplied into it.
 DIRECTION = {"rate outside": 1.0, "rate inside": 1.0, "rate inside, negative": -1.0}
 KIND = "kind"
+SAME_RATE = 1e-12  # relative: schedules multiply in other orders
 MOST_MIXED = 64  # combinations of so many settings that are tried
 DECAY = "weight_decay"
 
@@ -279,7 +281,8 @@ def _changes(
         # At a constant learning rate the form of the momentum changes what is kept, but no update.
         if before < NEEDED and not (trait.name == "momentum_form" and len(set(mine["rates"])) == 1):
             yield Change(trait.name, trait.cause, mine[trait.name], theirs[trait.name], reached, before)
-    is_other = [rate != their_rate for rate, their_rate in zip(mine["rates"], theirs["rates"], strict=True)]
+    rates = zip(mine["rates"], theirs["rates"], strict=True)
+    is_other = [not math.isclose(rate, their_rate, rel_tol=SAME_RATE) for rate, their_rate in rates]
     if mine[KIND] == theirs[KIND] and any(is_other):
         change = _rate(formula, candidate, mine, theirs, is_other.index(True), reached)
         if change.before < NEEDED:

@@ -45,11 +45,12 @@ def recorded(
     return backend.do(_job(file, backend.name, folder, context, runs, summarises))
 
 
-def recorded_again(file: PairFile, torch: Worker, folder: Path, own: Path, summarises: bool) -> Answer:
-    """Record torch's candidate for an earlier trace of its own into `own`, from the survey that is in `folder`."""
+def recorded_again(
+    file: PairFile, torch: Worker, folder: Path, own: Path, runs: list[str], summarises: bool = False
+) -> Answer:
+    """Record torch's side again, into `own`, from the survey that is in `folder`."""
     context = PairContext(search=file.search, survey=place(folder, "torch"))
-    job = Job(case=file.case, runs=RUNS["keras"], folder=str(own.absolute()), pair=context, summarises=summarises)
-    return torch.do(job)
+    return torch.do(Job(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, summarises=summarises))
 
 
 def _job(file: PairFile, side: str, folder: Path, context: PairContext, runs: Sequence[str], summarises: bool) -> Job:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from parity.config.pair import TARGET, Pair, PairInput, PairOutput
+from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
@@ -24,6 +24,8 @@ from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
+SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
+OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
 FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 
 
@@ -31,14 +33,16 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
     Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
-    the script has not gone back to training mode. Of Keras's `fit` also its callbacks, which are not run; or
-    whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index; of
+    the script has not gone back to training mode; and the names of what its loss takes beside the model's outputs, in
+    the order in which it uses that, "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
+    or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index; of
     Keras's only where the model has no `call` (keras_impl/instruments/uncalled.py).
     """
 
     inputs: list[str]
     asked: int = 0
     in_evaluation: list[int] = []
+    of_loss: list[str] = []
     callbacks: list[str] = []
     is_loop: bool = False
     outputs: dict[str | int, list[int]] = {}
@@ -115,7 +119,7 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
         if answer.status != "done":
             error = UsageError if answer.status == "usage" else BackendError
             raise error(f"{side_name}: {answer.message}")
-    torch = dict(np.load(own / "torch" / VALUES))
+    torch = _with_names(pair, own)
     first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
     inputs = {name: _described(array) for name, array in first.items()}
     is_loop, outputs = False, pair.outputs
@@ -131,13 +135,64 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
     return file._replace(case=case, search=[*file.search, str(own / "torch")])
 
 
+def _with_names(pair: Pair, own: Path) -> dict[str, Array]:
+    """Return PyTorch's batches, in which what the loss takes has got the names of Keras's targets, and of weights.
+
+    They are written in its folder in the place of those without. Raises UsageError where they are not the same.
+    """
+    torch, trained = dict(np.load(own / "torch" / VALUES)), _trained(own / "torch")
+    keras = dict(np.load(own / "keras" / VALUES)) if (own / "keras" / VALUES).exists() else {}
+    given = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
+    taken = {name: array for name, array in given.items() if name.startswith(OF_LOSS)}
+    samples = next((len(array) for name, array in given.items() if name not in taken and array.ndim), 1)
+    names, left = dict.fromkeys(taken, ""), dict(taken)
+    targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
+    if len(targets) > 1:
+        for name, array in targets.items():
+            if (best := min(left, key=lambda each: _unlike(left[each], samples, array), default=None)) is None:
+                break
+            names[best] = name
+            del left[best]
+    elif left and TARGET not in given:
+        names[first := next(iter(left))] = TARGET
+        del left[first]
+    sizes = {samples, next((array.size for array in taken.values()), samples)}
+    weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
+    if len(weights) > 1 or len(set(names.values()) & targets.keys()) < len(targets) > 1:
+        shapes = ", ".join(str(array.shape) for array in taken.values())
+        expected = (
+            "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
+        )
+        raise UsageError(
+            f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
+            f"({shapes}), expected {expected}"
+        )
+    names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
+    renamed = {}
+    for key, array in torch.items():
+        name, _, step = key.partition("@")
+        if names.get(name, name):
+            renamed[f"{names.get(name, name)}@{step}"] = array
+    write(own / "torch", msgspec.structs.replace(trained, of_loss=list(names.values())), renamed)
+    return renamed
+
+
+def _unlike(torch: Array, samples: int, keras: Array) -> int:
+    """Return how little a tensor of PyTorch's is like a target of Keras's: in kind, size, or ids for one-hot rows."""
+    ours, theirs = torch.size / samples, keras.size / max(len(keras), 1)
+    if ours == theirs:
+        return 2 * ((torch.dtype.kind == "f") != (keras.dtype.kind == "f"))
+    are_ids = torch.dtype.kind in "iu" and keras.ndim and ours * keras.shape[-1] == theirs
+    return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3
+
+
 def _with_keras(
     pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], folder: Path
 ) -> tuple[dict[str, PairInput], bool]:
     """Return the inputs with their names and axes in Keras's script, and whether that trains in a loop of its own."""
     keras, trained = dict(np.load(folder / VALUES)), _trained(folder)
     _check_loss(pair, torch, keras)
-    given = [name for name in torch if name not in pair.loss_inputs]
+    given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
     for name, theirs in _counterparts(pair, given, trained.inputs).items():
         layout = _layout(pair, name, torch[name], keras[theirs])
         own = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
@@ -177,6 +232,35 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if sizes[0] != sizes[1]:
         message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"
         result.findings.append(Finding(id="script.batch_size", side="keras", where=theirs, message=message))
+    for name, (mine, own) in _scales(pair, torch, keras).items():
+        message = (
+            f"{theirs} gives {name} {own / mine:.3g} times as large as {ours}: its root mean square is {own:.3g}, not "
+            f"{mine:.3g}"
+        )
+        result.findings.append(Finding(id="script.data", side="keras", where=theirs, message=message))
+
+
+def _scales(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
+    """Return the root mean square of what is given to both models, or losses, where they are not of one scale.
+
+    That is where the mean logarithms of the samples' root mean squares are further apart than SCALE, and than CLEARLY
+    times the standard error of their difference.
+    """
+    unlike = {}
+    for name, given in pair.inputs.items():
+        own = keras.get(given.keras or name, keras.get(str(list(pair.inputs).index(name)), np.zeros(0)))
+        samples = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
+        sides = [np.concatenate(samples) if samples else np.zeros(0), own]
+        if any(each.dtype.kind != "f" or len(each) < FEWEST for each in sides):
+            continue
+        squares = [np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in sides]
+        logs = [np.log(each[each > 0]) / 2 for each in squares]
+        if min(map(len, logs)) >= FEWEST:
+            apart = abs(logs[0].mean() - logs[1].mean())
+            error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in logs))
+            if apart > max(np.log(SCALE), CLEARLY * error):
+                unlike[name] = float(np.sqrt(squares[0].mean())), float(np.sqrt(squares[1].mean()))
+    return unlike
 
 
 def _trained(folder: Path) -> Trained:

@@ -63,13 +63,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     other: str  # the folder of the other side's trace
     # The values of the other side's settings; None to be told this side's settings only.
     settings: list[Any] | None = None
+    named: dict[str, list[Any]] = {}  # those of its arguments and attributes, by their names (causes.NAMES)
     masks: list[Mask] = []  # the masks that the other side's module is given
     given: list[Change] = []  # changes that are made throughout; asked for is what has to be changed as well
     # Whether the module is one around the place, in which settings that have a name are tried first, and of which the
     # code is not changed if it is the whole model.
     wider: bool = False
-    # The side's own lines at which both sides' calls part; if there are any, only what stands near them is changed.
+    # The side's own lines at which both sides' calls part; if there are any, only what stands near them is changed, or
+    # is a setting of one of the modules that are `made` there.
     lines: list[str] = []
+    made: list[str] = []
     description: str = ""  # a folder in which to describe what the module does instead, or ""
     takes_theirs: bool = False  # whether the module that is described is given what the other side's was given
 
@@ -86,6 +89,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question."""
 
     settings: list[Any] = []  # the values of all settings in the module, as texts, numbers and lists
+    named: dict[str, list[Any]] = {}  # those of arguments and attributes, by their names (causes.NAMES)
     masks: list[Mask] = []  # the masks that the module is given
     found: list[Found] = []  # the sets of changes that reproduce the other side
     tried: int = 0  # how many settings were tried

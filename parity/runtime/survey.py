@@ -20,6 +20,7 @@ import numpy as np
 from parity.core import random
 from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
+from parity.core.groups import grouped
 from parity.core.plain import plain
 from parity.runtime.returned import Path as Keys
 from parity.runtime.returned import Returned
@@ -156,7 +157,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     that take part in nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move;
     of Keras's model only if it was asked for. `laws`: by name, the laws of the weights whose initial values were drawn
     anew. `outside`: Keras's layers with weights that were made with the model and
-    are no part of it, in words.
+    are no part of it, in words. `copies`: untrained weights that begin with the values of trained ones, as those of a
+    target network or of a moving average do.
     """
 
     side: str
@@ -177,6 +179,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     still: list[str] = []
     laws: dict[str, Law] = {}
     outside: list[str] = []
+    copies: list[str] = []
 
     @property
     def is_large(self) -> bool:
@@ -225,6 +228,14 @@ def activations(folder: Path) -> dict[str, Array]:
 def built(folder: Path, file: str = BUILT) -> dict[str, Array]:
     """Return what the builder gave to all that is neither trained nor a statistic, by name. Raises TraceError."""
     return dict(TensorFile(folder / file))
+
+
+def copies(untrained: Iterable[tuple[str, Array]], trained: Iterable[Array]) -> list[str]:
+    """Return the names of those untrained weights that hold the values of a trained one."""
+    by_shape = grouped(trained, lambda array: array.shape)
+    return [
+        name for name, array in untrained if any(np.array_equal(array, each) for each in by_shape.get(array.shape, ()))
+    ]
 
 
 def drawn(folder: Path) -> list[dict[str, Array]]:

@@ -16,8 +16,8 @@ from parity.config.schema import Case
 from parity.core.errors import BackendError, TraceError, UsageError
 from parity.core.wording import count
 from parity.pairs.causes.sources import add_sources
-from parity.pairs.compare import judged
 from parity.pairs.file import PairFile
+from parity.pairs.judge import judged
 from parity.pairs.packed import INPUTS, unpack
 from parity.pairs.recording import recorded, recorded_again
 from parity.results import CaseResult, Report, error_kind, failed
@@ -136,7 +136,7 @@ def _recorded(pair: PairFile, side: Worker, folder: Path, own: Path) -> Answer:
         return side.do(Job(case=pair.case, runs=RUNS[side.name], folder=str(own.absolute()), summarises=True))
     if side.name == "keras":
         return recorded(pair, side, folder, RUNS[side.name], summarises=True)
-    return recorded_again(pair, side, folder, own, summarises=True)
+    return recorded_again(pair, side, folder, own, RUNS["keras"], summarises=True)
 
 
 def _left_out(file: Path, head: Head) -> Iterator[str]:

@@ -12,7 +12,7 @@ from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.pairs.recording import recorded, recorded_again
 from parity.results import CaseResult, Report, failed
-from parity.runtime.job import Answer
+from parity.runtime.job import RUNS, Answer
 from parity.runtime.plan import Plan
 from parity.runtime.runner import Worker
 from parity.subjects.subject import Subject, note_environment
@@ -68,7 +68,7 @@ class UserPair(Subject):
             )
         own = folder / side.name
         if side.name == "torch":
-            return recorded_again(self.file, side, golden / self.case.name, own, summarises=False)
+            return recorded_again(self.file, side, golden / self.case.name, own, RUNS["keras"])
         # Keras expects torch's survey in the folder that it writes to: use a copy, so that the golden folder is
         # unchanged.
         with tempfile.TemporaryDirectory(dir=side.folder) as apart:

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from parity.config.sides import Side
 from parity.core.errors import BackendError, MissingError, UsageError
-from parity.pairs.compare import judged
 from parity.pairs.file import PairFile
+from parity.pairs.judge import judged
 from parity.pairs.prepare import prepare, prepare_alone, survey_torch
 from parity.pairs.scripts import completed
 from parity.results import CaseResult, Report, error_kind, failed

@@ -8,7 +8,7 @@ from typing import TypeVar
 from parity.config import cases
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.compare import judged
+from parity.pairs.judge import judged
 from parity.results import CaseResult, Report, failed
 from parity.runtime.job import Answer
 from parity.runtime.plan import Plan

@@ -49,3 +49,5 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     unreached: str = ""  # the clipping that an optimizer does, if no gradient was so large in these steps
     compiled: str = ""  # by what
     breaks: list[str] = []  # where torch.compile broke the graph
+    # The batch norms whose running variance was updated as Keras does, since the pair accepts that.
+    held: list[str] = []

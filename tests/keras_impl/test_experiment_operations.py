@@ -93,3 +93,13 @@ def test_a_cast_that_rounds_can_be_left_out(dtype: str, what: str, kind: str) ->
     assert (knob.name, knob.of, knob.value) == (what, kind, f"cast to {dtype}")
     assert np.array_equal(under(rounded, knob, "left out"), X / 7)
     assert not np.array_equal(rounded(), X / 7)
+
+
+def test_what_is_padded_with_zeros_gets_other_widths() -> None:
+    def padded():
+        return ops.pad(ops.convert_to_tensor(X), [[0, 0], [1, 1], [0, 0]])
+
+    (knob,) = found(padded)
+    assert (knob.of, knob.value) == ("zero_padding", "1")
+    assert np.array_equal(under(padded, knob, "(2, 0)"), np.pad(X, [(0, 0), (2, 0), (0, 0)]))
+    assert found(lambda: ops.pad(ops.convert_to_tensor(X), [[0, 0], [1, 1], [0, 0]], mode="reflect")) == []

@@ -17,6 +17,26 @@ class Auxiliary(keras.Model):
         return y + self.factor * self.head(h) if training else y
 
 
+class Averaged(keras.Model):
+    def __init__(self, decay=0.9):
+        super().__init__()
+        self.a, self.aside, self.head = layers.Dense(8), layers.Dense(4), layers.Dense(4)
+        self.mean, self.decay = layers.Dense(4, trainable=False), decay
+
+    def build(self, shape):
+        for layer in (self.head, self.mean):
+            layer.build((*shape[:-1], 8))
+        self.mean.set_weights(self.head.get_weights())
+
+    def call(self, x, training=False):
+        h = ops.tanh(self.a(x))
+        if not training:
+            return self.mean(h)
+        for mean, weight in zip(self.mean.weights, self.head.weights, strict=True):
+            mean.assign(self.decay * mean + (1 - self.decay) * weight)
+        return self.head(h) + self.aside(h)
+
+
 class Table(keras.Model):
     def __init__(self, trainable=True, power=1):
         super().__init__()

@@ -1,5 +1,7 @@
 """Right models that a careless comparison calls different, and what their training needs."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -15,6 +17,24 @@ class Auxiliary(nn.Module):
         h = torch.tanh(self.a(x))
         early = 0.5 * self.head(h) if self.training else 0.0
         return self.head(torch.tanh(self.b(h))) + early
+
+
+class Averaged(nn.Module):
+    """Inference calls a moving average of the head, which begins as its copy; training an auxiliary head."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.aside, self.head = nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.mean = copy.deepcopy(self.head).requires_grad_(False)
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        if not self.training:
+            return self.mean(h)
+        with torch.no_grad():
+            for mean, weight in zip(self.mean.parameters(), self.head.parameters(), strict=True):
+                mean.lerp_(weight, 0.1)
+        return self.head(h) + self.aside(h)
 
 
 class Table(nn.Module):

@@ -18,7 +18,7 @@ from synthetic import by_hand, record, small_case, whole
 from parity.config import cases
 from parity.core.errors import BackendError, UsageError
 from parity.diagnose.diagnosis import Examined
-from parity.pairs import compare as pair_comparison
+from parity.pairs import judge as pair_judge
 from parity.report import pairs, terminal
 from parity.report.output import Console
 from parity.results import CaseResult, ErrorKind, Report, Verdict, error_kind, failed
@@ -155,7 +155,7 @@ def test_a_mistake_in_the_search_for_causes_costs_no_verdict() -> None:
             raise TypeError("unhashable type: 'list'")
 
     examination = Examined(CaseResult(case="pair/a", verdict="diverged"), [])
-    pair_comparison._ask(Mistaken(), examination)  # type: ignore[arg-type]
+    pair_judge._ask(Mistaken(), examination)  # type: ignore[arg-type]
     (cause,) = examination.result.causes
     assert (cause.id, cause.where) == ("internal_error", "(model)")
     assert cause.evidence.startswith("TypeError in ") and "mistake in parity" in cause.evidence

@@ -338,7 +338,7 @@ def test_several_axes_are_tried_for_one_where_the_other_side_takes_several() -> 
 )
 def test_what_stands_near_a_line(source: str, expected: bool) -> None:
     setting = Knob("0.5", "turn", source, 0.5, "constant", lambda _: nullcontext())
-    assert knobs.is_near(setting, ["port/attention.py:9", "port/rotary.py:173"]) is expected
+    assert knobs.is_near(setting.source, ["port/attention.py:9", "port/rotary.py:173"]) is expected
 
 
 def test_a_count_so_huge_that_nothing_is_left_is_no_explanation() -> None:

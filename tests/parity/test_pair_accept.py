@@ -51,6 +51,8 @@ def test_layers_that_differ_by_their_number_are_one_unless_others_are_called_so_
     three = [cause("gelu.form", f"blocks.{number}.norm") for number in range(3)]
     assert [one["where"] for one in suggested(*three)] == ["blocks.*.norm"]
     assert [one["where"] for one in suggested(*three[:2])] == ["blocks.0.norm", "blocks.1.norm"]
+    inherent = [cause("batch_norm.running_variance", where) for where in ("a", "b.c", "d.e.f", "g")]
+    assert [one["where"] for one in suggested(*inherent)] == ["*"] and len(suggested(*inherent[:3])) == 3
 
 
 def test_what_is_accepted_already_is_not_suggested() -> None:

@@ -5,12 +5,18 @@ import numpy as np
 from data import CLASSES, SIZE
 from keras import layers
 
+
+class Rectified(layers.Layer):
+    def call(self, x):
+        return keras.ops.relu(x)
+
+
 model = keras.Sequential(
     [
         keras.Input((SIZE, SIZE, 3)),
         layers.Conv2D(4, 3),
         layers.BatchNormalization(momentum=0.9, epsilon=1e-5),
-        layers.ReLU(),
+        Rectified(),
         layers.Flatten(),
         layers.Dense(16, activation="relu"),
         layers.Dropout(0.2),

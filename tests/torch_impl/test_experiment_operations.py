@@ -183,3 +183,12 @@ def test_attention_can_do_without_its_softmax() -> None:
         assert (knob.owner, knob.value) == ("scaled_dot_product_attention", "softmax")
         assert torch.allclose(under(call, knob, "left out"), expected @ value)
         assert not torch.allclose(call(), expected @ value)  # put back
+
+
+def test_the_other_half_can_be_the_gate_and_a_roll_goes_the_other_way() -> None:
+    x = X[:, :2]
+    (knob,) = found(lambda: functional.glu(x, 1))
+    assert (knob.of, knob.name) == ("split", "order")
+    assert torch.equal(under(lambda: functional.glu(x, 1), knob, *knob.words), x[:, 1:] * x[:, :1].sigmoid())
+    back, _ = found(lambda: torch.roll(X, (1, -2), (2, 3)))
+    assert torch.equal(under(lambda: torch.roll(X, (1, -2), (2, 3)), back, *back.words), torch.roll(X, (-1, 2), (2, 3)))

@@ -32,11 +32,13 @@ ARGUMENTS = {
 }
 POOLS = (MAXIMUM, AVERAGE)
 CODE = "code"  # the kind of what stands in no layer
-PAD = "pad"  # of nn.functional
+PAD = ways.PAD  # of nn.functional
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis")
 JOINS = ("cat", "concat", "concatenate", "stack")
 SPLITS = ("split", "chunk", "unbind", "tensor_split")
+GLU = "glu"  # of nn.functional: it splits, and one half is the gate of the other
+ROLL = "roll"
 # Functions that keep the shape of what they are given, so that they can be left out, as pools can be too.
 FUNCTIONS = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
@@ -47,7 +49,7 @@ FUNCTIONS = (
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-KNOWN = (PAD, *RESHAPES, *TRANSPOSES, *JOINS, *SPLITS, *FUNCTIONS, *SUMS, ATTENTION)
+KNOWN = (PAD, *RESHAPES, *TRANSPOSES, *JOINS, *SPLITS, GLU, *FUNCTIONS, *SUMS, ATTENTION)
 Function = Callable[..., Any]
 Given = dict[str, Any]  # the arguments of a function by name
 
@@ -129,6 +131,11 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
         others = {ways.RESHAPE: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
         yield Operation(name, number, ways.ORDER, ways.RESHAPE, ways.TRANSPOSE, others)
+    elif name == GLU:
+        (text,) = ways.arrangements(2)
+        yield Operation(name, number, ways.ORDER, ways.SPLIT, "as they are", {text: _other_gate})
+    elif name == ROLL:
+        yield Operation(name, number, "direction", ROLL, "as it is", {"the other way": _rolled_back})
     elif name == ATTENTION:
         yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
     if name in FUNCTIONS or _kind(name) in POOLS:
@@ -159,6 +166,17 @@ def _joined(order: Sequence[int], function: Function, args: tuple, kwargs: Given
 def _apart(order: Sequence[int], function: Function, args: tuple, kwargs: Given) -> tuple[torch.Tensor, ...]:
     parts = function(*args, **kwargs)
     return tuple(parts[number] for number in order)
+
+
+def _other_gate(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    axis = kwargs.get("dim", (*args, -1)[1])
+    return function(torch.cat(args[0].chunk(2, axis)[::-1], axis), *args[1:], **kwargs)
+
+
+def _rolled_back(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    given = dict(zip(("input", "shifts", "dims"), args, strict=False)) | kwargs
+    shifts = given.pop("shifts")
+    return function(**given, shifts=[-each for each in shifts] if isinstance(shifts, Sequence) else -shifts)
 
 
 def _without_softmax(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
@@ -213,7 +231,7 @@ def _of_pad(number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
         return
     present = tuple(zip(widths[-2::-2], widths[::-2], strict=True))
     others = {text: partial(_padded, ends) for text, ends in ways.widths(present).items()}
-    yield Operation(PAD, number, ways.PADDING, "zero_padding", ways.told(present), others)
+    yield Operation(PAD, number, ways.PADDING, ways.ZERO_PADDING, ways.told(present), others)
 
 
 def _axes(kind: str, given: Given, made: Sequence[int]) -> list[Axis]:

@@ -28,6 +28,7 @@ class LossTape(TorchFunctionMode):
         super().__init__()
         self._replaced = replaced
         self._applied: list[_Applied] = []
+        self._sources: dict[int, frozenset[int]] = {}  # by id(): what the functions' results are made of
         self._outputs: Tensors = []
         self.loss: Any = None  # what is differentiated
         self._is_open = False
@@ -39,6 +40,10 @@ class LossTape(TorchFunctionMode):
     def end(self, loss: Any) -> None:
         """End with what is differentiated."""
         self.loss, self._is_open = loss, False
+
+    def sources(self, tensor: torch.Tensor) -> frozenset[int]:
+        """Return by id() what the functions have made a tensor of: the tensor itself, if none has made it."""
+        return self._sources.get(id(tensor), frozenset([id(tensor)]))
 
     def again(self, outputs: Tensors) -> torch.Tensor:
         """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
@@ -66,4 +71,6 @@ class LossTape(TorchFunctionMode):
         result = func(*args, **kwargs)
         if self._is_open:
             self._applied.append(_Applied(func, args, kwargs, result))
+            sources = frozenset[int]().union(*map(self.sources, tensors))
+            self._sources |= dict.fromkeys(map(id, tree_leaves(result)), sources)
         return result

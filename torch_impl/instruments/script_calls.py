@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_leaves
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 
-OF_LOSS = (TARGET, SAMPLE_WEIGHT)  # what a loss takes beside outputs, in the order in which it uses them
 LABELS = ("labels", "label", "targets", TARGET)  # optional arguments of models that compute a loss themselves
 
 
@@ -53,7 +52,7 @@ def tensors_of_call(
             named |= value
         elif value is not parameter.default:
             is_label = name in LABELS and parameter.default is None
-            named[TARGET if is_label else f"{name}_" if name in OF_LOSS else name] = value
+            named[TARGET if is_label else f"{name}_" if name in (TARGET, SAMPLE_WEIGHT) else name] = value
     flat: dict[str, Any] = {}
     for name, value in named.items():
         parts = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
@@ -64,15 +63,6 @@ def tensors_of_call(
                 f"{script}: calls its model with {name}={value!r} by position or within others, expected tensors there"
             )
     return flat
-
-
-def _constants(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named arguments of a model's call that hold nothing of each sample, such as an option."""
-    return {
-        name: value
-        for name, value in kwargs.items()
-        if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
-    }
 
 
 def options(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from keras_impl.instruments.script_data import fits
 from keras_impl.instruments.uncalled import is_uncalled, let_call
 from keras_impl.record import precision
 from keras_impl.record.pair.build import user_errors
+from parity.config.pair import SAMPLE_WEIGHT
 from parity.core import program
 from parity.pairs.scripts import Trained, write
 from parity.runtime.job import BatchesJob
@@ -30,8 +31,8 @@ def batches(job: BatchesJob) -> None:
             let_call(model)
             with precision.eagerly():
                 outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
-    given = {"target": fit.y, "sample_weight": fit.sample_weight}
-    arrays = fit.inputs | {name: np.asarray(each) for name, each in given.items() if each is not None}
+    weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
+    arrays = fit.inputs | fit.targets | weight
     trained = Trained(
         inputs=list(fit.inputs), callbacks=list(fit.callbacks), is_loop=build.__self__.is_loop, outputs=outputs
     )

@@ -6,7 +6,7 @@ change, globals of the user's files) must not reach what is compared, nor must w
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import keras
@@ -22,6 +22,7 @@ from keras_impl.record.pair import build, layers
 from keras_impl.record.pair.values import FRAMEWORK
 from parity.config.schema import Case
 from parity.core import program
+from parity.core.errors import BackendError, UsageError
 from parity.core.python_state import PythonState
 from parity.runtime import survey
 
@@ -135,6 +136,9 @@ def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
 
     with calls.observed(tree.called(model), note, lambda *_: None):
         build.call(model, case.model, build.tensors(case.model, inputs))
+        if case.model.train and _waits(model):  # for layers that training alone calls; if it fails, a run says why
+            with suppress(UsageError, BackendError):
+                build.call(model, case.model, build.tensors(case.model, inputs), training=True)
     named = tree.named(model)
     shapes = {path: named[path]._build_shapes_dict for path in callers if named[path].built}
     return _Plan(callers, shapes, _weights(model), set(named))

@@ -60,6 +60,7 @@ class Script(script.Script):
         self._made: list[Any] = []  # that the script has made
         self._functions = 0  # calls of tf.functions and of `train_on_batch`
         self._in_function = False
+        self._runs_eagerly = False  # whether it has set that tf.functions run op by op
         self._until = math.inf  # updates, after which a free run is suspended
         self._text, self._search = text, search
         self._run = greenlet(self.main)
@@ -167,9 +168,10 @@ class Script(script.Script):
         patches = [
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
-            around(Function, "__call__", self._on_function),
+            around(Function, "__call__", self._within_function),
+            around(tf.config, "run_functions_eagerly", self._on_eager),
             around(BaseOptimizer, "__init__", self._on_optimizer),
-            around(keras.Layer, "__init__", self._on_layer),
+            around(keras.Layer, "__new__", self._on_layer),  # Keras reads the signature of __init__
             around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
         ]
         steps: Iterable[AbstractContextManager[Any]] = () if self._free else self._of_steps()
@@ -220,9 +222,6 @@ class Script(script.Script):
         logs = self._within_function(model.train_step, batch)
         return logs if return_dict else model._flatten_metrics_in_order(logs)
 
-    def _on_function(self, call: Callable[..., Any], function: Function, *args: Any, **kwargs: Any) -> Any:
-        return self._within_function(call, function, *args, **kwargs)
-
     def _within_function(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call what makes a graph; in a free run, suspend the script before it trains, and once it has done so."""
         if self._in_function or getcurrent() is not self._run:
@@ -242,23 +241,22 @@ class Script(script.Script):
         return result
 
     def _leave(self, model: Any, fit: Fit) -> None:
-        if isinstance(fit.y, (dict, list, tuple)):
-            raise UsageError(
-                f"{self.name}: fit is given {count(len(fit.y), 'target')}, expected a tensor; compare models of "
-                'several targets by a file with torch_step and keras_step, and inputs called "target.NAME"'
-            )
         if getattr(model, "optimizer", None) is None:
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
+        model.run_eagerly |= self._runs_eagerly
         self._model, fits[model] = model, fit
         raise _Left
+
+    def _on_eager(self, _: Callable[[bool], None], run_eagerly: bool) -> None:
+        self._runs_eagerly = run_eagerly
 
     def _on_optimizer(self, init: Callable[..., None], optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
 
-    def _on_layer(self, init: Callable[..., None], layer: Any, *args: Any, **kwargs: Any) -> None:
-        self._made.append(layer)
-        init(layer, *args, **kwargs)
+    def _on_layer(self, new: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
+        self._made.append(new(kind, *args, **kwargs))
+        return self._made[-1]
 
     def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
         self._tapes.append(tape)
@@ -276,7 +274,7 @@ class Script(script.Script):
         if self._backwards or self._model is None:
             if self._model is None:
                 self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
-                if self._in_function:
+                if self._in_function and not self._runs_eagerly:
                     number = next(number for number, each in enumerate(self._made) if each is layer)
                     self.begin = Begin(self._functions, number, fits[layer])
             self._suspend()

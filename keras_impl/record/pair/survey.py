@@ -49,6 +49,8 @@ def survey(job: SurveyJob) -> None:
         model, sources, created = _built(job, given)
         inputs = build.tensors(pair, given)
         surveys.keep(folder / surveys.BUILT, values.untrained(model))  # before torch's values are loaded
+        trained = [weights.array(held.variable) for held in layers.variables(model) if held.description.trainable]
+        copies = surveys.copies(values.untrained(model), trained)
         if not halves.survey:  # of a model that is compared with itself
             surveys.keep(folder / surveys.WEIGHTS, values.started(model, job.case))
         keys: list[Keys] = []
@@ -81,6 +83,7 @@ def survey(job: SurveyJob) -> None:
             optimizer=_optimizer(pair, halves.search, sources),
             created=_in_order(model, created),
             outside=list(_outside(model, sources)),
+            copies=copies,
             **idle,
         ),
     )

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from keras_impl.instruments.script_data import fits, like
+from keras_impl.instruments.script_data import fits
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
@@ -176,7 +176,7 @@ class Training:
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
         if self._fit and self._fit.y is not None:
-            target = build.tensor(like(self._fit.y, array, len(next(iter(inputs.values())))))
+            target = self._fit.target({TARGET: array} | data.further_targets(number), len(next(iter(inputs.values()))))
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
         weight = data.sample_weight(number)

@@ -158,8 +158,8 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
 
 
 def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
-    numbers = [other for other in map(_of_all_axes, theirs) if type(other) is int]
-    counts = {len(other) for other in theirs if are_axes(other)}
+    numbers = [other for other in map(of_all_axes, theirs) if type(other) is int]
+    counts = {len(other) for other in theirs if are_axes(other) and len(other) > 1}
     axes = [several for several in _axes(counts) if value in several or value + MOST_AXES in several]
     near = [value + 1, value - 1, -value, 2 * value, value // 2, 0, 1, -1, 2, 3]
     large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
@@ -170,7 +170,7 @@ def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
     return [*switched, *large, *(other for pair in both for other in pair if other is not None), *axes]
 
 
-def _of_all_axes(value: Any) -> Any:
+def of_all_axes(value: Any) -> Any:
     """Return the number of which there is one for each axis, such as a dilation of (4, 4); else the value itself."""
     is_alike = isinstance(value, (list, tuple)) and len(set(map(str, value))) == 1
     return value[0] if is_alike else value

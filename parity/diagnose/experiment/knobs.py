@@ -26,6 +26,7 @@ NEAR = 2  # lines: those of a statement, and its neighbours
 # What a mask can be.
 AS_GIVEN, INVERTED, LEFT_OUT, THEIRS = "as given", "inverted", "left out", "the other side's"
 SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embedding, and what else it can be
+BESIDE = ("_self_", "lora_")  # how names begin of what TensorFlow and Keras keep in each layer, beside its settings
 MOST_SIBLINGS = 3  # values that other modules of a class have
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
 Changed = Callable[[Any], AbstractContextManager[None]]
@@ -75,7 +76,12 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
     own, kind = vars(owner.module), type(owner.module)
     usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
     for name, value in list(own.items()):
-        if name in read and name not in usual and (is_setting(value) or isinstance(value, FUNCTIONS)):
+        if (
+            name in read
+            and name not in usual
+            and not name.startswith(BESIDE)
+            and (is_setting(value) or isinstance(value, FUNCTIONS))
+        ):
             yield named(own, name, owner)._replace(
                 name=name.lstrip("_"),
                 kind="callable" if isinstance(value, FUNCTIONS) else "attribute",
@@ -140,12 +146,12 @@ def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:
     return lambda how: change(ways[how])
 
 
-def is_near(knob: Knob, lines: Iterable[str]) -> bool:
-    """Return whether a setting stands near one of some lines: in the same file, and at most a few lines away.
+def is_near(source: str, lines: Iterable[str]) -> bool:
+    """Return whether a line is near one of some others: in the same file, and at most a few lines away.
 
-    `lines`: "file:line", where the file may be the end of a path.
+    `source`: "file:line", or "". `lines`: the same, where the file may be the end of a path.
     """
-    file, _, at = knob.source.rpartition(":")
+    file, _, at = source.rpartition(":")
     named = [line.rpartition(":") for line in lines]
     return any(file.endswith(name) and abs(int(at) - int(number)) <= NEAR for name, _, number in named if file)
 

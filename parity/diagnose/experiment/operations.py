@@ -20,6 +20,7 @@ PADDING, ORDER, FUNCTION, SUM = "padding", "order", "function", "sum"  # what ca
 LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 RESHAPE, TRANSPOSE = "reshape", "transpose"
+PAD, ZERO_PADDING = "pad", "zero_padding"
 JOIN, SPLIT = "concatenation", "split"
 # The sign that is written for a function of two tensors, and the function that does what a sign means.
 SIGNS: Final = {
@@ -118,11 +119,13 @@ def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Mar
 def widths(present: Margins) -> dict[str, Margins]:
     """Return other margins than the present ones, the nearest first, by the text that tells them.
 
-    They differ from them by the same number at the same end of each axis that is padded.
+    They differ from them by the same number at the same end of each axis that is padded, or all is at one end.
     """
     steps = sorted(itertools.product(range(-2, 3), repeat=2), key=lambda step: (abs(sum(step)), abs(step[0])))
-    changed = (tuple((b + x, a + y) if b or a else (b, a) for b, a in present) for x, y in steps if x or y)
-    return {told(margins): margins for margins in changed if all(min(pair) >= 0 for pair in margins)}
+    changed = [tuple((b + x, a + y) if b or a else (b, a) for b, a in present) for x, y in steps]
+    changed[:0] = [tuple((a + b, 0) for b, a in present), tuple((0, a + b) for b, a in present)]
+    good = (margins for margins in changed if margins != present and all(min(pair) >= 0 for pair in margins))
+    return {told(margins): margins for margins in good}
 
 
 def padding(axes: Sequence[Axis]) -> Margins:

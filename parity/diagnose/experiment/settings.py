@@ -7,9 +7,19 @@ from typing import Any, Final, NamedTuple
 
 from parity.core import ownership
 from parity.core.arrays import Array, Floats
+from parity.core.groups import by_key
 from parity.diagnose.experiment import code, knobs, masks
 from parity.diagnose.experiment.attempts import plain
-from parity.diagnose.experiment.candidates import EQUATION, FORMS, SLICES, alternatives, candidates, is_number
+from parity.diagnose.experiment.candidates import (
+    EQUATION,
+    FORMS,
+    SLICES,
+    alternatives,
+    candidates,
+    is_number,
+    of_all_axes,
+)
+from parity.diagnose.experiment.causes import NAMES
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.live import Live
@@ -18,7 +28,9 @@ from parity.runtime.job import ExperimentJob
 
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
+LEFT_OUT: Final = ("linear", "identity")  # in place of an activation
 MOST_SIZES: Final = 2  # that are tried first
+MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 # What stands in the code of the model that was run.
 IN_CODE: Final = (code.variables, code.constants, code.functions, code.operators, code.slices, code.exchanged)
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
@@ -36,6 +48,14 @@ class Known(NamedTuple):
     def all(self) -> list[Knob]:
         """Return the settings of both kinds."""
         return [*self.named, *self.in_code]
+
+    @property
+    def by_name(self) -> dict[str, list[Any]]:
+        """Return the values of arguments and attributes, by the names that causes have for them."""
+        names = ((NAMES.get(knob.name, knob.name), plain(knob.value)) for knob in self.named)
+        return {
+            name: [each for n, each in enumerate(all_) if each not in all_[:n]] for name, all_ in by_key(names).items()
+        }
 
     def beside(self, theirs: Sequence[Any]) -> "Known":
         """Return the settings, first the numbers that are none of the other side's: one of them is likelier wrong."""
@@ -66,7 +86,7 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
     """Return the function that returns the values to try for a setting."""
     # What the other side alone has is the likeliest.
     theirs = sorted(question.settings or [], key=known.settings.__contains__)
-    words = [text for text in theirs if isinstance(text, str)]
+    words, own = [text for text in theirs if isinstance(text, str)], known.by_name
     around = [word for each in known.run for word in knobs.words(each.function.__code__)]
 
     def values(knob: Knob) -> Sequence[Any]:
@@ -79,10 +99,23 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
         sizes = [each for each in others if isinstance(each, (tuple, list)) and plain(each) not in known.settings]
         sizes.sort(key=lambda size: _distance(size, knob.value))
         siblings = [*_switched_off(knob, question.tensor.kind), *knobs.of_siblings(knob, known.named)]
-        first = [*sizes[:MOST_SIZES], *siblings, *usual]
+        alike = _of_its_name(knob, others, question.named, own)
+        first = [*alike, *(each for each in (*sizes[:MOST_SIZES], *siblings, *usual) if each not in alike)]
         return [*first, *(each for each in others if each not in first)]
 
     return values
+
+
+def _of_its_name(
+    knob: Knob, values: Sequence[Any], theirs: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]]
+) -> list[Any]:
+    """Return the values that the other side has under the setting's name, first those that this side has not."""
+    name = NAMES.get(knob.name, knob.name)
+    there = [form for each in theirs.get(name, ()) for form in (each, of_all_axes(each))]
+    found = [
+        each for each in values if (is_number(each) or isinstance(each, (str, tuple, list))) and plain(each) in there
+    ]
+    return sorted(found, key=lambda each: plain(each) in own.get(name, ()))[:MOST_ALIKE]
 
 
 def _distance(size: Sequence[Any], own: Any) -> float:
@@ -115,7 +148,8 @@ def _values(
         return code.signs(knob.value)
     if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
         return []  # a format, a message
-    known = {name: functions[name] for name in theirs if isinstance(name, str) and name in functions}
+    names = (*theirs, *LEFT_OUT)
+    known = {name: functions[name] for name in names if isinstance(name, str) and name in functions}
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 
 

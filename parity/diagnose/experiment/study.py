@@ -1,12 +1,13 @@
 """One backend's half of an experiment: calls a module of the living model with other settings."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from parity.core import precision
+from parity.core import ownership, precision
 from parity.core.arrays import Array, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.data.pairs import PairData
@@ -26,6 +27,7 @@ from parity.runtime.job import ExperimentJob
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 2.0
+MORE: Final = 72  # calls for the settings of a loss itself
 FEW: Final = 24  # calls that are made in each part, however long they take, where they include a backward pass
 
 
@@ -76,7 +78,8 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         return Outcome()
     known = known_settings(question, live)
     if question.settings is None:
-        return Outcome(settings=known.settings, masks=list(masks.told(live.arguments()[0], live.array)))
+        given = list(masks.told(live.arguments()[0], live.array))
+        return Outcome(settings=known.settings, named=known.by_name, masks=given)
     assert recorded.other
     known = known.beside(question.settings)
     theirs, is_forward = recorded.other.value, question.tensor.kind not in LATER
@@ -135,7 +138,9 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
 def _forward(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
     """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
     if question.lines:
-        there = [knob for knob in (*known.all, *operations) if knobs.is_near(knob, question.lines)]
+        made = [knob for path in question.made for knob in known.all if knob.path == path]
+        near = [knob for knob in (*known.all, *operations) if knobs.is_near(knob.source, question.lines)]
+        there = [*made, *(knob for knob in near if knob not in made)]
         return Outcome(settings=known.settings, found=search.found(there, least=FEWER), tried=len(there))
     if question.given:
         return _besides(question, search, known, operations)
@@ -148,8 +153,8 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     apart = [*others, *sizes]
     named, in_code = ([knob for knob in each if knob not in apart] for each in (known.named, known.in_code))
     together = [knob for knob in together if not knob.is_size]
-    near = [in_code] if question.module else []  # the code of a whole model can do anything
-    groups = [named, others, operations, *near] if question.wider else [named, others, together, in_code, operations]
+    also = [in_code] if question.module else []  # the code of a whole model can do anything
+    groups = [named, others, operations, *also] if question.wider else [named, others, together, in_code, operations]
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     least = LEAST // 2 if together else LEAST
@@ -189,7 +194,9 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)
-        groups = [own, *([knob for knob in each if knob not in own] for each in groups)]
+        if found := search.found(own, pairs=False, least=MORE):
+            return Outcome(settings=settings, found=found, tried=len(own))
+        groups = [[knob for knob in each if knob not in own] for each in groups]
         groups.append([knob for knob in live.operations() if {FIRST, LEFT_OUT} & set(knob.words)])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
@@ -198,9 +205,13 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
 
 
 def _of_loss(known: Known, live: Live) -> list[Knob]:
-    """Return what is no part of the model, whose outputs agree: the settings of the loss and of what it calls."""
-    whole = live.arguments()[1]
-    parts = [whole.module, *(owner.module for owner in live.owners() if owner.path)]
+    """Return what is no part of the model, whose outputs agree: the settings of the loss and of what it calls.
+
+    A model whose class is the user's own may compute its loss itself, by what it holds.
+    """
+    whole = live.arguments()[1].module
+    file = getattr(sys.modules.get(type(whole).__module__), "__file__", None) or ""
+    parts = [*([] if ownership.is_models(file) else [whole]), *(owner.module for owner in live.owners() if owner.path)]
     classes = {type(module).__name__ for module in parts}
     return [knob for knob in known.all if not knob.path and knob.owner.partition(".")[0] not in classes]
 

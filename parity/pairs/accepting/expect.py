@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from parity.config.pair import SUM, UNKNOWN, Expect
+from parity.config.pair import SUM, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -147,23 +147,33 @@ class Accepted:
         return expected.at_most_bits is None or size.missing <= min(expected.at_most_bits, self.evidence.needed)
 
 
-def held_at_zero(expected: list[Expect], mapping: Mapping) -> tuple[list[Expect], list[Cause]]:
-    """Return the expectations that are left, and what is accepted because torch's runs hold weights at 0 (Pair.holds).
+def held(result: CaseResult, expected: list[Expect], mapping: Mapping, modules: list[str]) -> list[Expect]:
+    """Return the expectations that are left, and add to the result what is accepted since torch's runs are held to it.
 
-    An expectation that holds anything but further parts of Keras's sums is left: it does not occur.
+    These hold weights at 0 (Pair.holds), and at `modules` the biased running variance (Pair.holds_variance). An
+    expectation that holds anything but further parts of Keras's sums is left: it does not occur. So is one of a running
+    variance that Keras computes as torch does, or that differs at other modules.
     """
     sums = {part: entry for entry in mapping.entries if entry.combine == "sum" for part in entry.torch[1:]}
     torch = [name for entry in mapping.entries for name in entry.torch]
-    of_sums: dict[Expect, list[str]] = {
-        each: [name for name in torch if fnmatchcase(name, each.where)] for each in expected if each.cause == SUM
-    }
-    held = {each: names for each, names in of_sums.items() if names and sums.keys() >= set(names)}
-    causes = [
-        Cause(id=SUM, where=name, torch="held at 0", keras=sums[name].keras[0], reason=each.reason)
-        for each, names in held.items()
-        for name in names
-    ]
-    return [each for each in expected if each not in held], causes
+    left = []
+    for each in expected:
+        found = [cause for cause in result.causes if cause.id == each.cause == VARIANCE]
+        result.causes = [cause for cause in result.causes if cause not in found or cause.where not in modules]
+        names = [name for name in (torch if each.cause == SUM else modules) if fnmatchcase(name, each.where)]
+        if each.cause == SUM and names and sums.keys() >= set(names):
+            result.expected += [
+                Cause(id=SUM, where=name, torch="held at 0", keras=sums[name].keras[0], reason=each.reason)
+                for name in names
+            ]
+        elif each.cause == VARIANCE and names and not any(fnmatchcase(cause.where, each.where) for cause in found):
+            result.expected += [
+                Cause(id=VARIANCE, where=name, torch="held as biased", keras="biased", reason=each.reason)
+                for name in names
+            ]
+        else:
+            left.append(each)
+    return left
 
 
 def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidence) -> None:
@@ -180,7 +190,7 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
     if missing := [each for each in expected if not (accepted.occurs(each) or accepted.may_be_hidden(each))]:
         result.verdict, result.reason = "diverged", "; ".join(map(accepted.complaint, missing))
         return
-    result.expected = [replace(cause, reason=by.reason) for cause, by in accepted.causes if by]
+    result.expected += [replace(cause, reason=by.reason) for cause, by in accepted.causes if by]
     result.expected += accepted.sizes()
     if result.verdict not in ("diverged", "subprecision") or not all(by for _, by in accepted.causes):
         return

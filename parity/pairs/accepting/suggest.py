@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from parity.config.pair import UNNAMED, Expect
+from parity.config.pair import SUM, UNNAMED, Expect
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.groups import grouped
@@ -29,6 +29,7 @@ from parity.trace.mapping import Mapping
 WITHIN = (
     "Keras's optimizer has its epsilon within the root, torch's beside it, and neither has an argument for the other"
 )
+MOST_SECTIONS = 3  # in which an inherent difference is accepted place by place
 # Differences that remain in a faithful port, since no argument of the framework takes them away.
 INHERENT = {
     "batch_norm.running_variance": "torch's running variance is the unbiased one, Keras's the biased one, and neither "
@@ -95,7 +96,7 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     return [
         Suggestion(why=_why(alike[0]), toml=_section(alike[0], where))
         for alike in grouped(named, lambda cause: (cause.id, _sides(cause))).values()
-        for where in _globs(dict.fromkeys(cause.where for cause in alike), modules)
+        for where in _places(alike, modules)
     ]
 
 
@@ -124,6 +125,13 @@ def _section(cause: Cause, where: str) -> str:
 def _sides(cause: Cause) -> str:
     """Describe what each side does, for example "torch 1e-05, keras 0.001"."""
     return ", ".join(f"{name} {value}" for name, value in cause.sides.items() if value is not None) or cause.evidence
+
+
+def _places(alike: Sequence[Cause], modules: Collection[str]) -> list[str]:
+    """Return the globs of a cause's places; of many where it is inherent, one that accepts it everywhere."""
+    globs = list(_globs(dict.fromkeys(cause.where for cause in alike), modules))
+    is_everywhere = len(globs) > MOST_SECTIONS and alike[0].id in INHERENT and alike[0].id != SUM
+    return ["*"] if is_everywhere else globs
 
 
 def _globs(paths: Iterable[str], modules: Collection[str]) -> Iterator[str]:

@@ -122,11 +122,18 @@ class Experiment(NamedTuple):
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
         near = {}
         for where, (torch, keras) in lines.items():
-            near[where] = replace(questions[where][0], lines=torch), replace(questions[where][1], lines=keras)
+            near[where] = self._near(questions[where][0], torch), self._near(questions[where][1], keras)
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
         result.causes = with_descriptions(result.causes, described)
+
+    def _near(self, question: Question, lines: list[str]) -> Question:
+        """Return a question about what stands near some lines, and about the modules that are made there."""
+        folder = Path(question.own) / "survey"
+        modules = survey.read(folder).modules if (folder / survey.FILE).exists() else []
+        made = [each.path for line in lines for each in modules if each.made and each.made.source.endswith(line)]
+        return replace(question, lines=lines, made=list(dict.fromkeys(made)))
 
     def _add_lines(self, asked: Asked, examined: Examined) -> None:
         """Tell where in the user's code the calls part, of causes that name no line of Keras's."""
@@ -306,6 +313,6 @@ def _around(questions: tuple[Question, Question], asked: tuple[Question, Questio
 def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
     """Return the questions with the settings and the masks that the other side has."""
     return tuple(  # type: ignore[return-value]
-        replace(question, settings=other.settings, masks=other.masks)
+        replace(question, settings=other.settings, named=other.named, masks=other.masks)
         for question, other in zip(questions, (keras, torch), strict=True)
     )

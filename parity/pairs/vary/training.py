@@ -16,6 +16,7 @@ from parity.pairs.vary.outcome import NPZ
 from parity.pairs.vary.variations import is_float, is_padded, padded
 
 NAME = "training on other batches, with evaluations between"
+OTHER_PADDING = 1  # id of padding in some vocabularies; the first of the last sample
 LARGER = 8  # times as large: the last sample, which may get beyond a limit that the others keep
 
 
@@ -39,6 +40,7 @@ def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
                 array[-1:] *= LARGER
             elif name not in pair.loss_inputs and array.ndim > 1 and is_padded(given, array):
                 array[-1:] = padded(array[-1:])
+                array[-1, 0] = min(OTHER_PADDING, array.max())
             arrays[f"{name}@{number}"] = array
             path = str((folder / NPZ).absolute())
             inputs[name] = msgspec.structs.replace(given, npz=path, shape=list(array.shape), range=None)

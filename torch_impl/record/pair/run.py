@@ -108,7 +108,8 @@ class _Course:
         )  # fmt: skip
         self._update_by({training.optimizer}, is_own=bool(self.pair.train.torch_optimizer))
         self.rates = [rate(training.optimizer)]
-        with self.masks.drawn(self.model):  # around all steps, because it looks through every loaded file
+        # The masks around all steps, because they look through every loaded file.
+        with self.masks.drawn(self.model), values.held(self.model, self.pair) as held:
             for number in range(self.case.steps):
                 batch = training.batch(number)
                 if self.evaluates:
@@ -121,6 +122,7 @@ class _Course:
             self.training,
             own_step=bool(self.pair.train.torch_step),
             repeated=self.masks.repeats.places,
+            held=sorted(held),
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
         )

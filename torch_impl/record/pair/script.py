@@ -23,14 +23,15 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_map
 
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.pairs.scripts import known
+from parity.pairs.scripts import OF_LOSS, known
 from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
-from torch_impl.instruments.script_calls import OF_LOSS, announce, options, tensors_of_call
+from torch_impl.instruments.script_calls import announce, options, tensors_of_call
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
@@ -53,6 +54,7 @@ class Script(script.Script):
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         before = known(search)
         self._differentiated = before and set(before.in_evaluation)
+        self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
@@ -62,6 +64,7 @@ class Script(script.Script):
         self._batch: Given | None = batch
         self._called: Given = {}  # what the script gives to its model, by the names of the arguments
         self._loss_inputs: list[torch.Tensor] = []
+        self._of_data: set[int] = set()  # by id(): what these are made of, and the model's outputs
         self._tape = LossTape(self._for_loss)
         self._call_arguments: Any = ()  # of the call of the model
         self._passes = self._backwards = 0
@@ -130,14 +133,8 @@ class Script(script.Script):
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
-            if len(self._loss_inputs) > len(self._of_loss):
-                shapes = ", ".join(str(tuple(each.shape)) for each in self._loss_inputs)
-                tensors = count(len(self._loss_inputs), "tensor")
-                raise UsageError(
-                    f"{self.name}: its loss takes {tensors} beside what the model returns ({shapes}), expected a "
-                    "target, and at most a weight of each sample"
-                )
-            yield {**self._called, **dict(zip(self._of_loss, self._loss_inputs, strict=False))}
+            names = (f"{OF_LOSS}{position}" for position in itertools.count())
+            yield {**self._called, **dict(zip(names, self._loss_inputs, strict=False))}
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -215,6 +212,7 @@ class Script(script.Script):
         self._called, self._call_arguments = tensors_of_call(self.name, own, args, kwargs), (args, kwargs)
         outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
         self._tape.begin(list(flat(outputs)))
+        self._of_data = set(map(id, flat(outputs)))
         parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
         named = parts if isinstance(parts, dict) else {"": parts}
         self.outputs = {key: list(each.shape) for key, each in named.items() if isinstance(each, torch.Tensor)}
@@ -234,27 +232,22 @@ class Script(script.Script):
     def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what stands in a loss in place of a tensor of the script's own, if that has something of each sample.
 
-        Weights of classes and other constants stay.
+        Weights of classes and other constants stay, and what is made of the target, such as its one-hot rows, or of the
+        model's outputs.
         """
         samples = next((each.shape[0] for each in self._called.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
-        sizes = {each.numel() for each in self._loss_inputs[:1]} | {samples}
-        if (
-            is_constant
-            or not samples
-            or tensor.numel() % samples
-            or (self._loss_inputs and (tensor.numel() not in sizes or not tensor.is_floating_point()))
-        ):
-            return tensor  # also what is made of the target, such as its one-hot rows
+        if is_constant or not samples or tensor.numel() % samples:
+            return tensor
         if not any(each is tensor for each in self._loss_inputs):
+            sources = self._tape.sources(tensor)
+            if self._loss_inputs and (not sources or sources & self._of_data):
+                return tensor
+            self._of_data |= sources
             self._loss_inputs.append(tensor)
         position = next(number for number, each in enumerate(self._loss_inputs) if each is tensor)
-        return tensor if not self._batch else self._batch.get(dict(enumerate(self._of_loss)).get(position, ""), tensor)
-
-    @property
-    def _of_loss(self) -> list[str]:
-        """Return what the loss is given outside of the model, in the order in which it uses it."""
-        return [name for name in OF_LOSS if name not in self._called]
+        name = self._of_loss[position] if position < len(self._of_loss) else ""
+        return tensor if not self._batch else self._batch.get(name, tensor)
 
     def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)

@@ -47,7 +47,7 @@ def survey(job: SurveyJob) -> None:
         return
     initial, keeps = files.writer(folder / files.WEIGHTS), job.case.model.keeps_weights
     laws: dict[str, Law] = {}
-    has_frozen = _write_start(job, device, initial, folder, laws)
+    has_frozen, copies = _write_start(job, device, initial, folder, laws)
     sources = Sources()
     with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
         with sources.recorded():
@@ -67,26 +67,30 @@ def survey(job: SurveyJob) -> None:
             rehearsal = rehearse(model, job.case, tensors(inputs, device))
             idle = unused(model, job.case, tensors(inputs, device))
     described = _described(model, forward_pass, sources)
-    files.write(folder, replace(described, rehearsal=rehearsal, unused=idle, laws=laws))
+    files.write(folder, replace(described, rehearsal=rehearsal, unused=idle, laws=laws, copies=copies))
 
 
-def _write_start(job: SurveyJob, device: torch.device, initial: Writer, folder: Path, laws: dict[str, Law]) -> bool:
-    """Write the initial values of parameters and statistics, unless they are kept; return whether some are frozen.
+def _write_start(
+    job: SurveyJob, device: torch.device, initial: Writer, folder: Path, laws: dict[str, Law]
+) -> tuple[bool, list[str]]:
+    """Write the initial values of parameters and statistics, unless they are kept.
 
-    The laws of those that are drawn anew are noted in `laws`.
+    Returns whether some parameters are frozen, and what begins as a copy of trained ones (Survey.copies). The laws of
+    those that are drawn anew are noted in `laws`.
 
     The model is freed on return: two models at a time may not fit into memory.
     """
     with precision.policy(job.case.precision):
         model = ready(job.case, job.case.precision, job.pair.search, device, [], surveyed=True)
     files.keep(folder / files.BUILT, values.untrained(model))
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad} if job.redraws else ()
+    redrawn = {name for name, parameter in model.named_parameters() if parameter.requires_grad} if job.redraws else ()
     for name, array in values.started(model, job.case) if not job.case.model.keeps_weights else ():
-        if name in trained and array.size > LARGE and np.isfinite(array).all():
+        if name in redrawn and array.size > LARGE and np.isfinite(array).all():
             laws[name] = Law.of(array)
             array = laws[name].drawn(job.case.seed, name, array.shape, job.case.precision)
         initial.add(name, array)
-    return not all(parameter.requires_grad for parameter in model.parameters())
+    trained = [weights.array(each) for each in model.parameters() if each.requires_grad]
+    return len(trained) < len(list(model.parameters())), files.copies(values.untrained(model), trained)
 
 
 def _drawn(job: SurveyJob, device: torch.device) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,0 +1,145 @@
+"""Judge two traces; of a pair, name what differs, and apply what its file accepts."""
+
+from parity.config.pair import Expect, Pair
+from parity.diagnose.diagnosis import Examined, examined, examined_beyond
+from parity.diagnose.entries import internal_error
+from parity.diagnose.gradients import without_followers
+from parity.diagnose.place import with_module
+from parity.pairs import hidden
+from parity.pairs.accepting.evidence import Evidence
+from parity.pairs.accepting.expect import apply_expected, held, left_over
+from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
+from parity.pairs.activations.matching import summary
+from parity.pairs.causes import later
+from parity.pairs.causes.experiment import Experiment
+from parity.pairs.causes.pair_causes import SEED, name_layout, name_pair_causes, name_seeds, question_unfilled
+from parity.pairs.causes.training import name_fitted, with_changing_buffers
+from parity.pairs.decay import as_decayed
+from parity.pairs.extent import constants, gradients, not_run, note_counterparts, schedules, unused
+from parity.pairs.momentum import in_torchs_form
+from parity.pairs.sides.traces import describe, recorded_by_both
+from parity.results import CaseResult, Divergence, Verdict
+from parity.trace.keys import MODEL
+from parity.trace.manifest import Trace
+
+
+def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = None) -> CaseResult:
+    """Compare two traces; if they are the two sides of one pair, apply what its file accepts.
+
+    `experiment` names causes that the traces do not tell, where the models can still be called.
+    """
+    if reference.manifest.side is None or candidate.manifest.side is None:
+        return _judged(reference, candidate, experiment)
+    result = _judged(*recorded_by_both(reference, candidate))
+    describe(result, reference, candidate)
+    return result
+
+
+def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = None) -> CaseResult:
+    pair, mapping = reference.case.model, candidate.manifest.mapping
+    if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
+        return examined(reference, candidate).result
+    mapping = with_changing_buffers(mapping, reference)
+    candidate = in_torchs_form(candidate.replaced(mapping=mapping))
+    traces = hidden.without_one_sided(reference, candidate, pair)
+    examination = examined(traces.reference, traces.candidate)
+    if _is_loss_scaled(examination, reference, candidate):
+        reference, candidate = hidden.without_losses(reference), hidden.without_losses(candidate)
+        traces = hidden.without_one_sided(reference, candidate, pair)
+        examination = examined(traces.reference, traces.candidate)
+        traces.notes.append(
+            "a training step returns no loss, and what it differentiates is scaled: no loss is compared"
+        )
+    decayed = as_decayed(examination.unequal, reference, candidate)
+    if decayed:
+        reference, candidate, note = decayed
+        traces = hidden.without_one_sided(reference, candidate, pair)
+        examination = examined(traces.reference, traces.candidate)
+    other_form = _slots_in_another_form(examination, pair)
+    apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
+    apart |= hidden.equal_by_chance(examination)
+    if other_form or apart:
+        traces = hidden.without_one_sided(reference, candidate, pair, other_form, apart)
+        examination = examined(traces.reference, traces.candidate)
+    result, matching = examination.result, candidate.manifest.matching
+    result.mapping, result.assumptions = mapping, [*traces.notes, *([note] if decayed else [])]
+    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
+    if matching:
+        result.matched = summary(matching, traces.alone)
+        result.not_compared += matching.not_compared
+    note_counterparts(result, mapping, matching, reference)
+    name_pair_causes(examination, mapping, reference, candidate)
+    name_seeds(result, reference, candidate)
+    expected = held(result, pair.expect, mapping, reference.manifest.training.held)
+    evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
+    permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
+    if any(cause.id == SEED for cause in result.causes):
+        experiment = None  # what is called again draws other numbers than these
+    if experiment and not permuted:
+        _ask(experiment, examination)
+    if left := _left_over(examination, expected, evidence):
+        examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
+        if experiment:
+            _ask(experiment, examination)
+    result.not_compared += [*gradients(evidence.outputs()), *schedules((reference, candidate))]
+    name_fitted(result, candidate, mapping)
+    apply_expected(examination, expected, evidence)
+    if result.verdict == "diverged":
+        result.causes = without_followers(result.causes, examination.unequal, result.expected)
+        result.causes.sort(key=lambda cause: cause.id in INHERENT)  # the user's own come first
+    question_unfilled(result, mapping)
+    if result.first_divergence:
+        result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)
+    result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
+    if result.verdict == "diverged" and not _has_layout(pair, result) and len(outputs := evidence.outputs()) == 1:
+        result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
+        for key, axes in permuted.items():
+            name_layout(result, key, axes)
+    return result
+
+
+def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence) -> tuple[Verdict, Divergence] | None:
+    """Return what is left once all that is accepted is taken away, and else what is inherent too.
+
+    What float32 does not see is none of the latter: the inherent differences make the verdict then.
+    """
+    if accepted := left_over(examination, expected, evidence):
+        return accepted
+    known = inherent(examination.result.causes)
+    beyond = left_over(examination, [*expected, *known], evidence) if known else None
+    return beyond if beyond and beyond[0] == "diverged" else None
+
+
+def _ask(experiment: Experiment, examination: Examined) -> None:
+    """Name the causes that the traces do not tell; a mistake of this program's costs no verdict, nor other pairs'."""
+    try:
+        experiment.name_causes(examination)
+        later.name_causes(experiment, examination)
+    except MemoryError:
+        raise
+    except Exception as error:
+        examination.result.causes.append(internal_error(MODEL, ("torch", "keras"), error))
+
+
+def _has_layout(pair: Pair, result: CaseResult) -> bool:
+    """Return whether the order of axes of the model's outputs is known, from the pair's file or from the layers."""
+    return bool(pair.outputs or (result.matched and result.matched.layouts))
+
+
+def _permuted(evidence: Evidence) -> dict[str, str]:
+    """Return the pattern of axes, by key, if Keras's only output has torch's numbers in another order of axes."""
+    outputs = evidence.outputs()
+    patterns = {key: order_of_axes(*sides) for key, sides in outputs.items()} if len(outputs) == 1 else {}
+    return {key: pattern for key, pattern in patterns.items() if pattern}
+
+
+def _is_loss_scaled(examination: Examined, *traces: Trace) -> bool:
+    """Return whether losses differ alone that a step of the user's own does not return: they may be scaled."""
+    kinds = {tensor.kind for tensor in examination.unequal}
+    return kinds == {"loss"} and not all(trace.manifest.training.returns_loss for trace in traces)
+
+
+def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:
+    """Return the slots of the user's own optimizers that hold other numbers, and yet give the same updates."""
+    own = hidden.has_own_optimizer(pair)
+    return hidden.slots_in_another_form(examination, pair.train.steps) if own and pair.train else set()
