@@ -9,7 +9,7 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from keras_impl.doctor import timing
+from keras_impl.doctor import observer
 from keras_impl.instruments import devices
 from keras_impl.record import precision
 from keras_impl.record import run as built_in
@@ -63,7 +63,7 @@ def _carried_out(mode: Mode) -> AbstractContextManager[Any]:
 
 
 def _timed(clock: Clock, model: keras.Model) -> AbstractContextManager[None]:
-    return applied([timing.timed_communication(clock), timing.timed(clock, model)])
+    return applied([observer.timed_communication(clock), observer.timed(clock, model)])
 
 
 def _repeated() -> AbstractContextManager[Any]:

@@ -29,9 +29,9 @@ from parity.core.errors import UsageError
 from parity.core.script import is_script
 from parity.pairs.accepting.suggest import accept
 from parity.repair import flags
-from parity.report import ci, markdown, output, terminal
-from parity.report.console import progress
+from parity.report import ci, output, terminal
 from parity.report.html import comparison
+from parity.report.output import progress
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
 from parity.runtime.backend import Backend
@@ -106,7 +106,7 @@ def _write(args: argparse.Namespace, report: Report) -> None:
         "html": lambda: comparison.render(report),
         "junit": lambda: ci.junit("parity.compare", ci.tests_of_cases(report, args.strict)),
         "sarif": lambda: ci.sarif(ci.remarks_of_causes(report)),
-        "markdown": lambda: markdown.comparison(report),
+        "markdown": lambda: ci.comparison(report),
     }
     output.write(args, report, makers)
 

@@ -15,7 +15,7 @@ from parity.core.patches import applied
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following
-from torch_impl.doctor import timing
+from torch_impl.doctor import observer
 from torch_impl.instruments import devices
 from torch_impl.instruments.devices import Machine
 from torch_impl.record import precision
@@ -77,7 +77,7 @@ def _checked(job: BenchJob, on_step: Callable[[], None]) -> Callable[[], None]:
 
 
 def _timed(clock: Clock, model: nn.Module) -> AbstractContextManager[None]:
-    return applied([timing.timed_communication(clock), timing.timed(clock, model)])
+    return applied([observer.timed_communication(clock), observer.timed(clock, model)])
 
 
 def _wait(machine: Machine) -> None:

@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.profiler.internal import _pywrap_profiler_plugin  # the converter of profiles has no public API
 
-from keras_impl.doctor.observer import Observer
-from keras_impl.doctor.timing import timed
+from keras_impl.doctor.observer import Observer, timed
 from keras_impl.instruments import devices, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.functions import Functions
@@ -41,10 +40,7 @@ HOST = "CPU:0"
 
 
 def examine(job: DoctorJob) -> None:
-    """Write what this rank observed.
-
-    Raises UsageError, and any exception that the program raises while it is built.
-    """
+    """Write what this rank observed. Raises UsageError, and any exception that the program raises while it is built."""
     rank = devices.rank()
     files = Files(Path(job.folder), rank.number)
     files.answer_where()
@@ -93,10 +89,7 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
 
 @contextmanager
 def _machine(job: DoctorJob) -> Iterator[Evidence]:
-    """Provide the devices of the job, real or virtual.
-
-    Yields evidence in which only the devices are filled in.
-    """
+    """Provide the devices of the job, real or virtual. Yields evidence in which only the devices are filled in."""
     rank = devices.rank()
     evidence = Evidence(side="keras", rank=rank.number, ranks=rank.of, asked=job.asked)
     evidence.own_step = bool(job.case or job.step)
@@ -162,10 +155,7 @@ def _batches(job: DoctorJob) -> Iterator[Inputs]:
 
 
 def _step(model: keras.Model, inputs: Inputs) -> None:
-    """Make a default step: forward, sum of the outputs, backward.
-
-    Used if the user gives no step.
-    """
+    """Make a default step: forward, sum of the outputs, backward. Used if the user gives no step."""
     with tf.GradientTape() as tape:
         outputs = tf.nest.flatten(_call(model, inputs))
         total = tf.add_n([tf.reduce_sum(output) for output in outputs if output.dtype.is_floating])

@@ -14,7 +14,7 @@ from tensorflow.python.framework import op_callbacks  # what sees every op has n
 from keras_impl.instruments.origins import tensors
 from keras_impl.instruments.source import nearest
 from parity.core.arrays import Array
-from parity.diagnose.experiment.inputs import exchanged
+from parity.diagnose.experiment.masks import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
 
 

@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
-from keras_impl.experiment import graph
 from keras_impl.experiment.call import exchanged_arguments, like, recorded
 from keras_impl.experiment.later import Later
-from keras_impl.experiment.operations import operations
+from keras_impl.experiment.operations import graph_settings, located, operations
 from keras_impl.record import calls, tree, weights
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import layers
@@ -93,7 +92,7 @@ class Live(live.Live):
 
         `read`: the names that the code which is run refers to. `theirs`: the masks of the other side's module.
         """
-        return list(graph.settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
+        return list(graph_settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
 
     def _arranged(self, array: Array) -> Array:
         return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
@@ -103,7 +102,7 @@ class Live(live.Live):
 
     def _located(self) -> AbstractContextManager[None]:
         """Take the line that made an operation of a graph for the line that is running."""
-        return graph.located(self._modules.values(), self._built.lines)
+        return located(self._modules.values(), self._built.lines)
 
     def _owner(self, path: str) -> Owner:
         layer = self._modules[path]

@@ -1,7 +1,9 @@
-"""Faults of a model's layers, of attention, and of models whose layers are correct by themselves."""
+"""Faults of what a model computes: its layers, their order, initial parameters, dropout and a lower precision."""
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import keras
@@ -9,26 +11,26 @@ import numpy as np
 import tensorflow as tf
 from einops import rearrange
 
+from keras_impl.dropout import keep
 from keras_impl.models import transformer
 from keras_impl.models.residual_block import BatchNorm2d, ResidualBlock
 from keras_impl.models.transformer import EncoderDecoder, EncoderLayer, MultiheadAttention
-from keras_impl.record import specimen
-from parity.selftest.mutate import Patches, constant, replaced, wrapped
+from keras_impl.record import masks, specimen, weights
+from keras_impl.record.masks import Masks
+from keras_impl.strategies import single
+from parity.core import random
+from parity.core.arrays import Floats
+from parity.core.patches import setting
+from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
 
 Call = Callable[..., tf.Tensor]
 NORM, BATCH_NORM, DENSE = keras.layers.LayerNormalization, BatchNorm2d, keras.layers.Dense
+EMBEDDING, RELU = keras.layers.Embedding, keras.layers.ReLU
 
 
 def unused(*variables: keras.Variable) -> tf.Tensor:
     """Return zero, so that variables that a fault leaves out still have a gradient: zeros."""
     return tf.add_n([tf.reduce_sum(variable.value) * 0 for variable in variables])
-
-
-# Batch norm.
-
-
-def _running_statistics(call: Call, norm: BatchNorm2d, x: tf.Tensor, training: bool = False) -> tf.Tensor:
-    return call(norm, x, training=False)
 
 
 def _synchronised(call: Call, norm: BatchNorm2d, x: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -37,59 +39,6 @@ def _synchronised(call: Call, norm: BatchNorm2d, x: tf.Tensor, training: bool = 
     samples = tf.shape(x)[0]
     start = replica.replica_id_in_sync_group * samples
     return call(norm, replica.all_gather(x, axis=0), training=training)[start : start + samples]
-
-
-# Dense and convolutions.
-
-
-def _transposed_product(dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-    return tf.matmul(x, dense.kernel.value, transpose_b=True) + dense.bias.value
-
-
-def _no_bias(dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-    return tf.matmul(x, dense.kernel.value) + unused(dense.bias)
-
-
-def _activated(call: Call, dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-    return tf.nn.relu(call(dense, x))
-
-
-def _padded_same(layer: specimen.Conv2d, x: tf.Tensor) -> tf.Tensor:
-    return tf.nn.conv2d(x, layer.kernel.value, layer.strides, "SAME") + layer.bias.value
-
-
-def _pooled_same(layer: specimen.MaxPool2d, x: tf.Tensor) -> tf.Tensor:
-    return tf.nn.max_pool2d(x, layer.pool_size, layer.strides, "SAME")
-
-
-def _channels_last(layer: specimen.Flatten, x: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(x, (tf.shape(x)[0], -1))
-
-
-# Activations.
-
-
-def _leaky(layer: keras.layers.ReLU, x: tf.Tensor) -> tf.Tensor:
-    return tf.where(x > 0, x, x * 0.01)
-
-
-def _by_tanh(layer: specimen.GELU, x: tf.Tensor) -> tf.Tensor:
-    return x * 0.5 * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
-def _over_samples(layer: keras.layers.Softmax, x: tf.Tensor) -> tf.Tensor:
-    return tf.nn.softmax(x, axis=0)
-
-
-# Embedding.
-
-
-def _next_ids(call: Call, embedding: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
-    return call(embedding, tf.minimum(ids + 1, embedding.input_dim - 1))
-
-
-def _scaled_embedding(call: Call, embedding: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
-    return call(embedding, ids) * math.sqrt(embedding.output_dim)
 
 
 def _padding(call: Call, embedding: keras.layers.Embedding, ids: tf.Tensor) -> tf.Tensor:
@@ -128,11 +77,6 @@ def _sequence_first(
     return tf.transpose(call(attention, x, memory, **kwargs), (1, 0, 2))
 
 
-def _one_word_ahead(mask: Call, size: int, dtype: Any) -> tf.Tensor:
-    """Let every word see the next one too."""
-    return mask(size + 1, dtype)[1:, :-1]
-
-
 # Models of layers that are correct by themselves.
 
 
@@ -149,11 +93,6 @@ def _norm_first(layer: EncoderLayer, x: tf.Tensor, training: bool = False) -> tf
 def _no_shortcut_around_attention(layer: EncoderLayer, x: tf.Tensor, training: bool = False) -> tf.Tensor:
     x = layer.norm1(layer.dropout1(layer.self_attn(x, x, training=training), training=training))
     return layer.norm2(x + layer.dropout2(layer.feed_forward(x, training), training=training))
-
-
-def _with_positions(call: Call, layer: EncoderLayer, x: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """Let each layer add sinusoids (Vaswani et al. 2017, section 3.5) to its input."""
-    return call(layer, x + _sinusoids(x), training=training)
 
 
 def _sinusoids(x: tf.Tensor) -> tf.Tensor:
@@ -174,6 +113,65 @@ def _norm_after_relu(model: ResidualBlock, x: tf.Tensor, training: bool = False)
     return model.relu(main + model.shortcut(x, training=training))
 
 
+# Initial parameters.
+
+
+def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
+    """Change the parameters whose names have this ending when they are loaded."""
+    return loaded(weights, lambda name, values: change(values) if name.endswith(ending) else values)
+
+
+def _query_for_key(packed: Floats) -> Floats:
+    query, key, value = np.split(packed, 3)
+    return np.concatenate([key, query, value])
+
+
+def _not_loaded(name: str, values: Floats) -> Floats:
+    """Leave linear2 at an initialization like Keras's: Glorot uniform, and a bias of zeros."""
+    if name == "linear2.weight":
+        bound = math.sqrt(6 / sum(values.shape))
+        return random.representable(random.uniform(1, "glorot", values.shape, bound), "float32")
+    return np.zeros_like(values) if name == "linear2.bias" else values
+
+
+# Precision.
+
+
+def _product_in(
+    dtype: tf.DType, _: Call, dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None
+) -> tf.Tensor:
+    product = tf.matmul(tf.cast(x, dtype), tf.cast(dense.kernel.value, dtype))
+    return tf.cast(product, x.dtype) + dense.bias.value
+
+
+def _ten_bits(x: tf.Tensor) -> tf.Tensor:
+    """Round x to 10 bits, as TF32 rounds the factors of a product."""
+
+    @tf.custom_gradient
+    def rounded(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        bits = tf.bitcast(x, tf.int32) + (1 << 12)
+        return tf.bitcast(tf.bitwise.bitwise_and(bits, ~((1 << 13) - 1)), tf.float32), lambda upstream: upstream
+
+    return rounded(x)
+
+
+def _sums_in_float16(dense: keras.layers.Dense, x: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+    """Multiply in float32, but sum the products in float16."""
+    products = tf.cast(x[..., None] * dense.kernel.value, tf.float16)
+    return tf.cast(tf.reduce_sum(products, axis=-2), x.dtype) + dense.bias.value
+
+
+def _outputs_in(dtype: tf.DType, call: Call, *args: Any, **kwargs: Any) -> tf.Tensor:
+    outputs = call(*args, **kwargs)
+    return tf.cast(tf.cast(outputs, dtype), outputs.dtype)
+
+
+def _tf32() -> AbstractContextManager[None]:
+    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
+    config = tf.config.experimental
+    return setting(config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution, True)
+
+
 FAULTS: dict[str, Patches] = {
     "layer_norm.epsilon": constant(NORM, "epsilon", 1.001e-5),
     "layer_norm.default_epsilon": constant(NORM, "epsilon", 1e-3),
@@ -181,31 +179,92 @@ FAULTS: dict[str, Patches] = {
     "batch_norm.epsilon": constant(BATCH_NORM, "epsilon", 1e-3),
     "batch_norm.momentum": constant(BATCH_NORM, "momentum", 0.99),
     "batch_norm.running_variance": replaced(BATCH_NORM, "call", keras.layers.BatchNormalization.call),
-    "batch_norm.mode": wrapped(BATCH_NORM, "call", _running_statistics),
+    "batch_norm.mode": wrapped(BATCH_NORM, "call", lambda call, norm, x, training=False: call(norm, x, training=False)),
     "batch_norm.frozen": replaced(BATCH_NORM, "_track", lambda norm, statistic, new: None),
     "batch_norm.scope": wrapped(BATCH_NORM, "call", _synchronised),
-    "linear.transposed": replaced(DENSE, "call", _transposed_product),
-    "linear.bias": replaced(DENSE, "call", _no_bias),
-    "linear.activation": wrapped(DENSE, "call", _activated),
-    "conv2d.padding": replaced(specimen.Conv2d, "call", _padded_same),
-    "max_pool.padding": replaced(specimen.MaxPool2d, "call", _pooled_same),
-    "flatten.order": replaced(specimen.Flatten, "call", _channels_last),
-    "gelu.form": replaced(specimen.GELU, "call", _by_tanh),
-    "softmax.axis": replaced(keras.layers.Softmax, "call", _over_samples),
-    "relu.dropped": replaced(keras.layers.ReLU, "call", lambda relu, x: x),
-    "relu.slope": replaced(keras.layers.ReLU, "call", _leaky),
-    "embedding.ids": wrapped(keras.layers.Embedding, "call", _next_ids),
-    "embedding.scale": wrapped(keras.layers.Embedding, "call", _scaled_embedding),
-    "embedding.padding_idx": wrapped(keras.layers.Embedding, "call", _padding),
+    "linear.transposed": replaced(
+        DENSE,
+        "call",
+        lambda dense, x, training=None: tf.matmul(x, dense.kernel.value, transpose_b=True) + dense.bias.value,
+    ),
+    "linear.bias": replaced(
+        DENSE, "call", lambda dense, x, training=None: tf.matmul(x, dense.kernel.value) + unused(dense.bias)
+    ),
+    "linear.activation": wrapped(DENSE, "call", lambda call, dense, x, training=None: tf.nn.relu(call(dense, x))),
+    "conv2d.padding": replaced(
+        specimen.Conv2d,
+        "call",
+        lambda layer, x: tf.nn.conv2d(x, layer.kernel.value, layer.strides, "SAME") + layer.bias.value,
+    ),
+    "max_pool.padding": replaced(
+        specimen.MaxPool2d, "call", lambda layer, x: tf.nn.max_pool2d(x, layer.pool_size, layer.strides, "SAME")
+    ),
+    "flatten.order": replaced(specimen.Flatten, "call", lambda layer, x: tf.reshape(x, (tf.shape(x)[0], -1))),
+    "gelu.form": replaced(
+        specimen.GELU, "call", lambda layer, x: x * 0.5 * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+    "softmax.axis": replaced(keras.layers.Softmax, "call", lambda layer, x: tf.nn.softmax(x, axis=0)),
+    "relu.dropped": replaced(RELU, "call", lambda relu, x: x),
+    "relu.slope": replaced(RELU, "call", lambda relu, x: tf.where(x > 0, x, x * 0.01)),
+    "embedding.ids": wrapped(
+        EMBEDDING, "call", lambda call, layer, ids: call(layer, tf.minimum(ids + 1, layer.input_dim - 1))
+    ),
+    "embedding.scale": wrapped(
+        EMBEDDING, "call", lambda call, layer, ids: call(layer, ids) * math.sqrt(layer.output_dim)
+    ),
+    "embedding.padding_idx": wrapped(EMBEDDING, "call", _padding),
     "attention.key_dim": wrapped(MultiheadAttention, "__init__", _key_dim_of_all_heads),
     "attention.heads": replaced(MultiheadAttention, "call", _interleaved_heads),
     "attention.batch_first": wrapped(MultiheadAttention, "call", _sequence_first),
     "attention.mask": replaced(EncoderDecoder, "mask", lambda model, target: None),
-    "attention.mask_offset": wrapped(transformer, "_causal_mask", _one_word_ahead),
-    "transformer.final_norm": wrapped(keras.layers.LayerNormalization, "call", _skipped_final_norm),
+    "attention.mask_offset": wrapped(
+        transformer, "_causal_mask", lambda mask, size, dtype: mask(size + 1, dtype)[1:, :-1]
+    ),
+    "transformer.final_norm": wrapped(NORM, "call", _skipped_final_norm),
     "transformer.norm_order": replaced(EncoderLayer, "call", _norm_first),
     "transformer.shortcut": replaced(EncoderLayer, "call", _no_shortcut_around_attention),
-    "transformer.position": wrapped(EncoderLayer, "call", _with_positions),
+    "transformer.position": wrapped(
+        EncoderLayer, "call", lambda call, layer, x, training=False: call(layer, x + _sinusoids(x), training=training)
+    ),
     "residual.shortcut": replaced(ResidualBlock, "call", _no_shortcut),
     "residual.order": replaced(ResidualBlock, "call", _norm_after_relu),
+    "linear.weight": _of("weight", np.transpose),
+    "conv2d.weight": _of("conv1.weight", lambda kernel: np.swapaxes(kernel, 2, 3)),
+    "conv2d.flipped": _of("conv.weight", lambda kernel: kernel[:, :, ::-1, ::-1]),
+    "conv_transpose": _of("up.weight", lambda kernel: np.swapaxes(kernel, 0, 1)),
+    "attention.packing": _of("in_proj_weight", _query_for_key),
+    "initialisation": loaded(weights, _not_loaded),
+    "dropout.generator": replaced(Masks, "attach", lambda masks, model, replica: None),
+    "dropout.replicas": wrapped(random, "mask_key", lambda mask_key, seed, name, replica: mask_key(seed, name, 0)),
+    "dropout.step": replaced(Masks, "on_step", lambda masks: masks._calls.clear()),
+    "dropout.rate": constant(keras.layers.Dropout, "rate", 0.2),
+    "dropout.scale": replaced(
+        masks, "dropout", lambda x, numbers, rate, key: x * tf.cast(keep(numbers, rate, key), x.dtype)
+    ),
+    "evaluation.mode": replaced(
+        single, "evaluate", lambda model, inputs: model(single.unpacked(inputs), training=True)
+    ),
+}
+# In float32 runs only: the float64 runs are correct.
+FAULTS_IN_FLOAT32: dict[str, Patches] = {
+    "relu.dropped_in_float32": together(FAULTS["relu.dropped"], replaced(tf.nn, "relu", lambda x: x)),
+    "relu.bfloat16_in_float32": wrapped(RELU, "call", partial(_outputs_in, tf.bfloat16)),
+    "matmul.bfloat16_in_float32": wrapped(DENSE, "call", partial(_product_in, tf.bfloat16)),
+    "matmul.float16_in_float32": wrapped(DENSE, "call", partial(_product_in, tf.float16)),
+    "matmul.tf32_in_float32": replaced(
+        DENSE,
+        "call",
+        lambda dense, x, training=None: tf.matmul(_ten_bits(x), _ten_bits(dense.kernel.value)) + dense.bias.value,
+    ),
+    "matmul.float16_sums_in_float32": replaced(DENSE, "call", _sums_in_float16),
+    "softmax.bfloat16_in_float32": wrapped(
+        tf.nn,
+        "softmax",
+        lambda softmax, x, *args, **kwargs: tf.cast(softmax(tf.cast(x, tf.bfloat16), *args, **kwargs), x.dtype),
+    ),
+    "attention.float16_in_float32": wrapped(MultiheadAttention, "call", partial(_outputs_in, tf.float16)),
+    "layer_norm.bfloat16_in_float32": wrapped(NORM, "call", partial(_outputs_in, tf.bfloat16)),
+    "layer_norm.epsilon_in_float32": constant(NORM, "epsilon", 1e-3),
+    "embedding.bfloat16_in_float32": wrapped(EMBEDDING, "call", partial(_outputs_in, tf.bfloat16)),
+    "precision.tf32": lambda: [_tf32()],
 }

@@ -15,7 +15,7 @@ from keras_impl.losses import Loss
 from keras_impl.strategies import single
 from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, outputs, per_replica
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
-from parity.config.shards import distributed_sampler
+from parity.config.devices import distributed_sampler
 
 
 def place(

@@ -26,10 +26,7 @@ def place(
     schedule: str = "gpipe",
     stage_blocks: Sequence[int] = (),
 ) -> tuple[list[keras.Model], list[keras.optimizers.Optimizer]]:
-    """Build a model and an optimizer for every STAGES devices.
-
-    The caller must give all models the same weights.
-    """
+    """Build a model and an optimizer for every STAGES devices. The caller must give all models the same weights."""
     rows = [devices[start : start + STAGES] for start in range(0, len(devices), STAGES)]
     pairs = [pipeline.place(make_model, make_optimizer, row, input_shape, schedule, stage_blocks) for row in rows]
     models, optimizers = zip(*pairs, strict=True)

@@ -16,7 +16,6 @@ from keras_impl.strategies.send_recv import Chain, Gradients, evaluate
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 __all__ = ["evaluate", "place", "train"]
-
 Pass = tuple[str, int]  # "forward" or "backward", and the number of the micro-batch
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_impl.models.simple_block import SimpleBlock
+from keras_impl.models.perceptrons import SimpleBlock
 from keras_impl.strategies import single
 from keras_impl.strategies.branch_parallel import on
 from keras_impl.strategies.send_recv import under

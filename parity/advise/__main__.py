@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import get_args
 
 from parity import cli
-from parity.advise import devices, report
+from parity.advise import choices, report
 from parity.advise.advice import FACTOR, USABLE, Adviser, Target, advise, peak
-from parity.advise.choices import Document
+from parity.advise.choices import GIGA, TERA, Device, Document, Group, Table
 from parity.advise.describe import describe
-from parity.advise.devices import GIGA, TERA, Device, Group, Table
 from parity.advise.measure import Here, Rates, measured_link, processors, rates
-from parity.advise.traced import recorded
+from parity.advise.model import recorded
 from parity.config import cases, schema
 from parity.core.errors import UsageError
 from parity.pairs.file import load
@@ -43,8 +42,8 @@ EPILOG = """Exit status: 0 the advice was given; 2 wrong usage; 3 a framework co
 def main(argv: Sequence[str], program: str = "parity.advise") -> int:
     """Run the command, called as `program`, and return its exit status."""
     args = _parse(argv, program)
-    table = devices.table(args.table)
-    group = devices.parse(args.devices or str(available(cli.pythons(args))), table)
+    table = choices.table(args.table)
+    group = choices.parse(args.devices or str(available(cli.pythons(args))), table)
     aim = target(args, group, table)
     document = Document()
     try:
@@ -85,7 +84,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     return args
 
 
-def _advisers(args: argparse.Namespace, group: devices.Group) -> Iterator[Adviser]:
+def _advisers(args: argparse.Namespace, group: choices.Group) -> Iterator[Adviser]:
     """Yield an adviser for each case and pair. Raises UsageError, and BackendError where a pair cannot be recorded."""
     pythons = cli.pythons(args)
     kind = available(pythons).kind if not group.is_here else "gpu" if group.kind == "gpu" else "cpu"
@@ -108,7 +107,7 @@ def _advisers(args: argparse.Namespace, group: devices.Group) -> Iterator[Advise
 def target(args: argparse.Namespace, group: Group, table: Table) -> Target:
     """Return the devices that the flags ask about. Raises UsageError for what this machine does not have."""
     pythons = cli.pythons(args)
-    row = None if group.is_here else devices.found(table.device, group.kind, f"--devices={args.devices}: device")
+    row = None if group.is_here else choices.found(table.device, group.kind, f"--devices={args.devices}: device")
     if group.kind == "gpu" and gpus(pythons) < group.number:
         raise UsageError(
             f"--devices={group}: this machine has {gpus(pythons)} GPUs that {' and '.join(pythons)} can use; for "
@@ -116,10 +115,10 @@ def target(args: argparse.Namespace, group: Group, table: Table) -> Target:
         )
     usual = [row.link] if row else list(OWN_LINKS if group.kind == "cpu" else [GPU_LINK])
     names = ([args.link] if args.link else usual) * 2
-    links = [devices.found(table.link, name, f"--link={name}: link") for name in names]
+    links = [choices.found(table.link, name, f"--link={name}: link") for name in names]
     if group.kind == "cpu" and group.number > 1 and not args.link:
         links[0] = measured_link(group.number, Here(pythons, "cpu", args.seconds, args.timeout))
-    memory = devices.gigabytes(args.memory) if args.memory else row.memory * GIGA if row else _memory(group)
+    memory = choices.gigabytes(args.memory) if args.memory else row.memory * GIGA if row else _memory(group)
     measured = _rates(table, pythons) if row else None
     return Target(group=group, links=tuple(links), memory=memory, rates=measured, row=row)
 

@@ -4,8 +4,19 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from parity.advise.choices import Advice, Balanced, Candidate, Choice, Measured, candidates
-from parity.advise.devices import GIGA, TERA, Device, Group, Link
+from parity.advise.choices import (
+    GIGA,
+    TERA,
+    Advice,
+    Balanced,
+    Candidate,
+    Choice,
+    Device,
+    Group,
+    Link,
+    Measured,
+    candidates,
+)
 from parity.advise.duration import Compute, Duration, Machine, balanced, duration, work
 from parity.advise.measure import BACKWARD, Here, Rates, Single, processors, single, steps
 from parity.advise.model import Model
@@ -23,19 +34,14 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices that are asked about.
-
-    `links`: the link between processes and that within one process. `memory`: bytes of each device. `rates`:
-    those of the device that is measured; `row`: the device of the table, None if it is the measured one. `speed`: how
-    many times faster than that it computes.
-    """
+    """The devices that are asked about."""
 
     group: Group
-    links: tuple[Link, ...]
-    memory: float
-    rates: Rates | None = None
-    row: Device | None = None
-    speed: float = 1.0
+    links: tuple[Link, ...]  # the link between processes and that within one process
+    memory: float  # bytes of each device
+    rates: Rates | None = None  # those of the device that is measured
+    row: Device | None = None  # the device of the table, None if it is the measured one
+    speed: float = 1.0  # how many times faster than that it computes
 
     @property
     def shares(self) -> bool:

@@ -1,14 +1,126 @@
-"""The strategies to choose from, and what the advice says of them, as the structs of its JSON."""
+"""The devices and the strategies to choose from, and what the advice says of them, as the structs of its JSON."""
 
+import math
+import re
+import tomllib
 from collections.abc import Iterator
-from typing import Any, NamedTuple, get_args
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import msgspec
+from msgspec import Meta
 
-from parity.config import shards
-from parity.config.devices import obstacle
+from parity.config.base import Frozen
+from parity.config.cases import checked
+from parity.config.devices import obstacle, split
 from parity.config.schema import UNUSED, Case
 from parity.config.strategies import OPTIONS, Pipelined, Strategy
+from parity.core.errors import UsageError, nearest
+
+GIGA, TERA, MICRO = 1e9, 1e12, 1e-6
+Above = Annotated[float, Meta(gt=0.0)]
+Kind = TypeVar("Kind")
+
+
+class Device(Frozen, frozen=True):
+    """A device. Memory in GB, bandwidth of its memory in GB/s, flops of dense matrices in TFLOPS."""
+
+    memory: Above
+    bandwidth: Above
+    float32: Above
+    link: str  # the usual link between such devices
+    source: str
+    bfloat16: Above | None = None  # None where it has no arithmetic of its own for it
+
+
+class Link(Frozen, frozen=True):
+    """A link between two devices: bandwidth of one direction in GB/s, latency of one message in microseconds."""
+
+    bandwidth: Above
+    latency: Annotated[float, Meta(ge=0.0)]
+    source: str
+    # Microseconds that a collective operation takes beside the messages of which it consists.
+    collective: Annotated[float, Meta(ge=0.0)] = 0.0
+
+
+class Table(Frozen, frozen=True):
+    """Devices and links by name."""
+
+    device: dict[str, Device] = {}
+    link: dict[str, Link] = {}
+
+
+class Group(NamedTuple):
+    """So many equal devices, by the name of their kind: "cpu" and "gpu" are those of this machine."""
+
+    number: int
+    kind: str
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether they are devices of this machine."""
+        return self.kind in ("cpu", "gpu")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.number}" if self.is_here else f"{self.number}x{self.kind}"
+
+
+def table(path: Path | None = None) -> Table:
+    """Return the known devices and links, with those of a user's file added. Raises UsageError."""
+    known = _read(resources.files("parity.advise").joinpath("devices.toml").read_text(encoding="utf-8"), "devices.toml")
+    if path is None:
+        return known
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--table={path}: expected a TOML file of devices and links: {error}") from None
+    given = _read(text, f"--table={path}")
+    merged = Table(device=known.device | given.device, link=known.link | given.link)
+    for name, device in given.device.items():
+        found(merged.link, device.link, f"--table={path}: device {name!r}: link")
+    return merged
+
+
+def _read(text: str, where: str) -> Table:
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where}: is not TOML: {error}") from None
+    read = checked(content, Table, where)
+    fields = [field for row in (*read.device.values(), *read.link.values()) for field in msgspec.structs.astuple(row)]
+    if not all(math.isfinite(field) for field in fields if isinstance(field, float)):
+        raise UsageError(f"{where}: received an infinite number; expected what the data sheet says")
+    return read
+
+
+def parse(text: str, known: Table) -> Group:
+    """Parse cpu:2, gpu:4 or 8xH200. Raises UsageError, with the nearest known device."""
+    if match := re.fullmatch(r"(cpu|gpu):([1-9]\d{0,2})", text):
+        return Group(int(match[2]), match[1])
+    if match := re.fullmatch(r"([1-9]\d{0,4})x(.+)", text):
+        found(known.device, match[2], f"--devices={text}: device")
+        return Group(int(match[1]), match[2])
+    raise UsageError(
+        f"--devices={text}: expected cpu:N or gpu:N of this machine, or NxDEVICE of the table, e.g. 8xH200"
+    )
+
+
+def found(rows: dict[str, Kind], name: str, where: str) -> Kind:
+    """Return the row of a table. Raises UsageError, which begins with `where`, with the nearest name."""
+    if name not in rows:
+        hint = nearest(name, rows) or f"; expected one of {', '.join(rows)}"
+        raise UsageError(f"{where} {name!r} is not in the table{hint}")
+    return rows[name]
+
+
+def gigabytes(text: str) -> float:
+    """Parse a flag's value such as 24GB or 512MB as bytes. Raises UsageError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(MB|GB|TB)", text)
+    if not match or not float(match[1]):
+        raise UsageError(f"--memory={text}: expected the memory of one device above 0, e.g. 24GB or 512MB")
+    return float(match[1]) * {"MB": 1e6, "GB": 1e9, "TB": 1e12}[match[2]]
+
 
 ENOUGH = 4  # micro-batches for each stage: from there on bubbles are small (Huang et al. 2018, section 2.3)
 
@@ -47,19 +159,16 @@ def _by(case: Case, name: str, devices: int) -> Case:
 
 def _micro_batches(case: Case) -> int:
     """Return a number of micro-batches that divides every replica's samples, with enough of them for few bubbles."""
-    sizes = [len(part) for part in shards.split(range(case.data.batch), case)]
+    sizes = [len(part) for part in split(range(case.data.batch), case)]
     limit = ENOUGH * case.distribution.stages
     return max(count for count in range(1, limit + 1) if not any(size % count for size in sizes))
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of a strategy, and how far the prediction is from it, as a part of what was measured.
+    """What was measured of a strategy, and how far the prediction is from it, as a part of what was measured."""
 
-    `seconds`: of a step; `peak`: bytes of the process or GPU with the most.
-    """
-
-    seconds: float
-    peak: float
+    seconds: float  # of a step
+    peak: float  # bytes of the process or GPU with the most
     seconds_error: float
     peak_error: float
 
@@ -73,46 +182,37 @@ class Balanced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, kw_only=True):
-    """What a strategy costs in one framework.
-
-    `memory`: the bytes of the device that needs the most, by their parts; `devices`: the bytes of each device. `peak`:
-    on this machine, the bytes of the process with the most. `sent`: the bytes of a step's copies and collectives.
-    `seconds`: the parts of a step's time. `balanced`: a cut into stages by which a step is shorter, if there is one.
-    `why_not`: why there is no such training, or "".
-    """
+    """What a strategy costs in one framework."""
 
     side: str
     strategy: str
-    why_not: str = ""
+    why_not: str = ""  # why there is no such training, or ""
     micro_batches: int = 1
     fits: bool = False
-    memory: dict[str, float] = {}
-    devices: list[float] = []
-    peak: float | None = None
-    sent: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    memory: dict[str, float] = {}  # the bytes of the device that needs the most, by their parts
+    devices: list[float] = []  # the bytes of each device
+    peak: float | None = None  # on this machine, the bytes of the process with the most
+    sent: dict[str, int] = {}  # the bytes of a step's copies and collectives
+    seconds: dict[str, float] = {}  # the parts of a step's time
     step: float | None = None
     speed_up: float | None = None
-    balanced: Balanced | None = None
+    balanced: Balanced | None = None  # a cut into stages by which a step is shorter, if there is one
     measured: Measured | None = None
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """The advice for one case or pair.
-
-    `memory`: the bytes that each device has. `best`: for each framework the fastest strategy that fits. `scaling`: the
-    fastest strategy of each framework on other numbers of devices, with its speed-up.
-    """
+    """The advice for one case or pair."""
 
     case: str
     batch: int | None
     devices: str
     link: str
-    memory: float
+    memory: float  # the bytes that each device has
     choices: list[Choice] = []
-    best: dict[str, str] = {}
+    best: dict[str, str] = {}  # for each framework the fastest strategy that fits
     assumed: list[str] = []
     would_change: list[str] = []
+    # The fastest strategy of each framework on other numbers of devices, with its speed-up.
     scaling: dict[str, list[tuple[int, str, float]]] = {}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from parity.advise.devices import GIGA, MICRO, Link
+from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.model import Model
 from parity.advise.spread import Load, spread
 from parity.advise.traffic import Traffic, traffic
@@ -24,40 +24,30 @@ BACKWARD = 2 / 3  # of the computation is the backward pass, beside which gradie
 
 
 class Compute(NamedTuple):
-    """The seconds of what a step costs once, of a pass without samples, and of one operation of a forward pass.
+    """The seconds of what a step costs once, of a pass without samples, and of one operation of a forward pass."""
 
-    `update`: that of all parameters, and whatever else is done once. `fixed`: of a forward and a backward pass of the
-    whole model.
-    """
-
-    update: float
-    fixed: float
+    update: float  # that of all parameters, and whatever else is done once
+    fixed: float  # of a forward and a backward pass of the whole model
     flop: float
 
 
 class Machine(NamedTuple):
-    """Where a training runs.
-
-    `slots`: how many devices can compute at the same time, where they share the processors of one machine; 0 if each
-    has its own.
-    """
+    """Where a training runs."""
 
     compute: Compute
     link: Link
+    # How many devices can compute at the same time, where they share the processors of one machine; 0 if each has its
+    # own.
     slots: int = 0
 
 
 class Duration(NamedTuple):
-    """The seconds of a step.
+    """The seconds of a step."""
 
-    `compute`: what the devices would need if all had equal work all the time. `imbalance`: what the busiest has more.
-    `bubbles`: what it waits for others. `communication`: copies and collectives that no computation hides.
-    """
-
-    compute: float
-    imbalance: float
-    bubbles: float
-    communication: float
+    compute: float  # what the devices would need if all had equal work all the time
+    imbalance: float  # what the busiest has more
+    bubbles: float  # what it waits for others
+    communication: float  # copies and collectives that no computation hides
 
     @property
     def total(self) -> float:

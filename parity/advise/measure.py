@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from parity.advise.devices import GIGA, MICRO, Link
+from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.duration import Compute
 from parity.advise.model import FLOAT, Model
 from parity.advise.spread import memory
@@ -56,16 +56,12 @@ class Rates(NamedTuple):
 
 
 class Single(NamedTuple):
-    """A measured training on one device: its computation, the seconds of its step, and its memory.
-
-    `beside`: bytes of the process that are not tensors of the training, such as the framework itself. `added`: those
-    that each further micro-batch adds, such as its part of a graph.
-    """
+    """A measured training on one device: its computation, the seconds of its step, and its memory."""
 
     compute: Compute
     step: float
-    beside: float
-    added: float = 0.0
+    beside: float  # bytes of the process that are not tensors of the training, such as the framework itself
+    added: float = 0.0  # those that each further micro-batch adds, such as its part of a graph
 
 
 class Here(NamedTuple):

@@ -1,12 +1,31 @@
 """What the formulas need to know of a training: its tensors by size, its weights, and where it can be cut.
 
-All sizes are those of one sample, so that a strategy can multiply them by the samples that a device has.
+All sizes are those of one sample, so that a strategy can multiply them by the samples that a device has. A user's pair
+is described by its recorded training on a single device.
 """
 
 import math
 import operator
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
+
+from parity.bench.run import recorded_context
+from parity.config.base import BaseModel, Positive
+from parity.config.devices import Kind
+from parity.config.schema import Case
+from parity.core.arrays import Array
+from parity.core.errors import BackendError, UsageError
+from parity.pairs.compare import compared
+from parity.pairs.file import PairFile
+from parity.runtime.backend import Backend
+from parity.runtime.runner import Runner
+from parity.trace import keys
+from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
 
 Shape = tuple[int, ...]
 FLOAT, LONG = 4, 8  # bytes of a float32 and of an int64
@@ -26,13 +45,11 @@ class Tensor(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a part of a model costs for one sample.
+    """What a part of a model costs for one sample."""
 
-    `kept`: bytes that the forward pass keeps for the backward pass. `flops`: floating-point operations of the forward
-    pass; the backward pass has twice as many, for the gradients of the inputs and of the weights.
-    """
-
-    kept: float
+    kept: float  # bytes that the forward pass keeps for the backward pass
+    # Floating-point operations of the forward pass; the backward pass has twice as many, for the gradients of the
+    # inputs and of the weights.
     flops: float
 
     def __add__(self, other: Iterable[Any]) -> "Cost":
@@ -67,14 +84,11 @@ class Branch(NamedTuple):
 
 
 class LinearPair(NamedTuple):
-    """Two linear layers of which the first can be split by columns and the second by rows, over `hidden` features.
-
-    `weights`: the bytes of those that are split. `cost`: that of all that works on the hidden features.
-    """
+    """Two linear layers of which the first can be split by columns and the second by rows, over `hidden` features."""
 
     hidden: int
-    weights: int
-    cost: Cost
+    weights: int  # the bytes of those that are split
+    cost: Cost  # that of all that works on the hidden features
     taken: Tensor
     returned: Tensor
 
@@ -109,3 +123,107 @@ class Model(NamedTuple):
         """Return the bytes of the named weights, by default of all."""
         chosen = self.weights if names is None else names
         return FLOAT * sum(math.prod(self.weights[name]) for name in chosen)
+
+
+MEMBER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")  # a member of a numbered list of modules, such as encoder.layers.3
+MULTIPLY_ADD = 2.0
+
+
+class PairModel(BaseModel, frozen=True, tag="pair_model"):
+    """What stands for a pair's model in a prediction: any strategy may spread its blocks."""
+
+    blocks: Positive = 1
+
+
+class Recorded(NamedTuple):
+    """A recorded pair: the training to predict, its description, and what its own training has to know."""
+
+    case: Case
+    model: Model
+    trained: Case
+    context: PairContext
+
+
+def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: float, folder: Path) -> Recorded:
+    """Record a pair on one device and describe it. Raises UsageError, BackendError and MissingError."""
+    backends = [Backend(side, python, folder, kind, patience) for side, python in pythons.items()]
+    with Runner(backends) as runner:
+        result = compared(file, runner.sides, folder / file.case.name, varied=False)
+    if result.verdict == "error":
+        raise (UsageError if result.error == "usage" else BackendError)(f"{file.case.name}: {result.reason}")
+    model, batch = described(Trace(folder / file.case.name / "torch"))
+    data = msgspec.structs.replace(file.case.data, batch=batch)
+    stand_in = PairModel(blocks=len(model.blocks))
+    case = msgspec.structs.replace(file.case, model=stand_in, data=data)
+    return Recorded(case, model, file.case, recorded_context(file, folder / file.case.name))
+
+
+def described(trace: Trace) -> tuple[Model, int]:
+    """Return the description of a recorded training, and the number of samples in its batch.
+
+    The samples are on the first axis of the first input. What a module returns is taken to be kept for the backward
+    pass.
+    """
+    steps = [stem for stem in trace.stems("low") if keys.step_of(stem) is not None]
+    state = trace.open("low", keys.INITIAL) if keys.INITIAL in trace.stems("low") else {}
+    step = trace.open("low", steps[0])
+    aliases = trace.manifest.aliases.get(f"low/rank-0/{steps[0]}", {})
+    shapes = {name: array.shape for name, array in _of({**step, **state}, "parameter").items()}
+    outputs = _of(step, "activation")
+    own = {name: array for name, array in outputs.items() if f"activation/{name}" not in aliases}
+    given = _of(step, "input")
+    inputs = [array for name, array in given.items() if name.partition(".")[0].partition("#")[0] == "input"]
+    batch = len(inputs[0]) if inputs and inputs[0].ndim else 1
+    target = given.get("target", next(iter(outputs.values())))
+    model = Model(
+        weights=shapes,
+        buffers=sum(array.size for array in _of(step, "buffer").values() if array.dtype.kind == "f"),
+        inputs=tuple(_tensor(array, batch)._replace(differentiable=False) for array in inputs),
+        target=_tensor(target, batch)._replace(differentiable=False),
+        blocks=_blocks(shapes, own, outputs, batch),
+    )
+    return model, batch
+
+
+def _blocks(
+    shapes: dict[str, tuple[int, ...]], own: dict[str, Array], outputs: dict[str, Array], batch: int
+) -> tuple[Block, ...]:
+    """Return a block for each member of the numbered lists of modules that hold weights, in the order of execution.
+
+    What belongs to no member is in the first block if it comes before all of them, else in that of the one before it.
+    """
+    members = dict.fromkeys(match[0] for match in map(MEMBER.match, shapes) if match)
+    known = [member for member in members if member in outputs] or [""]
+    last = list(outputs.values())[-1]
+    weights: dict[str, list[str]] = {member: [] for member in known}
+    kept: dict[str, list[str]] = {member: [] for member in known}
+    for names, held in ((shapes, weights), (own, kept)):
+        current = known[0]
+        for name in names:
+            member = MEMBER.match(name)
+            current = member[0] if member and member[0] in held else current
+            held[current].append(name)
+    return tuple(
+        Block(
+            tuple(weights[member]),
+            Cost(
+                sum(own[name].nbytes for name in kept[member]) / batch,
+                sum(_flops(shapes[name], outputs.get(name.rpartition(".")[0])) for name in weights[member]) / batch,
+            ),
+            (_tensor(last if member == known[-1] else outputs[member], batch),),
+        )
+        for member in known
+    )
+
+
+def _flops(weight: tuple[int, ...], output: Array | None) -> float:
+    """Return the operations of a linear or convolutional layer: each element it returns has a product per input."""
+    return MULTIPLY_ADD * output.size * math.prod(weight[1:]) if output is not None and len(weight) > 1 else 0.0
+
+
+def _of(tensors: dict[str, Array], kind: str) -> dict[str, Array]:
+    return {name: array for key, array in tensors.items() for own, name in [keys.split(key)] if own == kind}
+
+
+def _tensor(array: Array, batch: int) -> Tensor:
+    return Tensor(array.size // batch, array.itemsize, array.dtype.kind == "f")

@@ -9,7 +9,7 @@ from rich.table import Table
 from parity.advise.choices import Advice, Choice, Document, Measured
 from parity.core.groups import by_key
 from parity.core.wording import agree
-from parity.report.console import Console
+from parity.report.output import Console
 
 PIPE_WIDTH = 100  # columns if the output is no terminal
 PARTS = {"compute": "work", "imbalance": "uneven", "bubbles": "bubbles", "communication": "moved"}

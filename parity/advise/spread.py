@@ -10,21 +10,19 @@ from typing import Any, NamedTuple
 
 from parity.advise.model import FLOAT, Cost, Model
 from parity.advise.traffic import padded, pieces, stage_numbers
-from parity.config import shards, strategies
+from parity.config import strategies
 from parity.config.base import BaseStrategy
+from parity.config.devices import split
 from parity.config.schema import SGD, Case, Optimizer
 
 
 class Load(NamedTuple):
-    """What one device has of a training.
+    """What one device has of a training."""
 
-    `weights`: the bytes of the parameters that it keeps. `kept`: the bytes that the forward passes of a whole step keep
-    for the backward passes, with inputs, target and outputs. `flops`: operations of a step's forward passes.
-    """
-
-    weights: float
+    weights: float  # the bytes of the parameters that it keeps
+    # The bytes that the forward passes of a whole step keep for the backward passes, with inputs, target and outputs.
     kept: float
-    flops: float
+    flops: float  # operations of a step's forward passes
 
     def __add__(self, other: Iterable[Any]) -> "Load":
         """Return both loads on one device."""
@@ -49,17 +47,13 @@ def whole(model: Model, samples: int) -> Load:
 
 
 def _replicated(case: Case, model: Model, side: str) -> list[Load]:
-    return [whole(model, len(part)) for part in shards.split(range(case.data.batch), case)]
-
-
-def _sampled(case: Case, model: Model, side: str) -> list[Load]:
-    return [whole(model, case.data.batch // case.devices)] * case.devices
+    return [whole(model, len(part)) for part in split(range(case.data.batch), case)]
 
 
 def _staged(case: Case, model: Model, side: str) -> list[Load]:
     devices = case.distribution.used_devices // case.replicas
     places = stage_numbers(case, model)
-    parts = shards.split(range(case.data.batch), case)
+    parts = split(range(case.data.batch), case)
     return [load for part in parts for load in _cut(model, places, devices, len(part))]
 
 
@@ -107,14 +101,9 @@ def _part(weights: int, cost: Cost, samples: int) -> Load:
 
 
 SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
-    strategies.Single: _replicated,
-    strategies.RoundRobin: _staged,
-    strategies.DataParallel: _replicated,
-    strategies.DDP: _replicated,
-    strategies.AllReduce: _sampled,
-    strategies.SendRecv: _staged,
-    strategies.Pipeline: _staged,
-    strategies.Hybrid: _staged,
+    **dict.fromkeys((strategies.Single, strategies.DataParallel, strategies.DDP), _replicated),
+    **dict.fromkeys((strategies.RoundRobin, strategies.SendRecv, strategies.Pipeline, strategies.Hybrid), _staged),
+    strategies.AllReduce: lambda case, model, side: [whole(model, case.data.batch // case.devices)] * case.devices,
     strategies.BranchParallel: _branch_parallel,
     strategies.TensorParallel: _tensor_parallel,
     strategies.FSDP: _fsdp,
@@ -122,19 +111,15 @@ SPREADS: dict[type[BaseStrategy], Callable[[Case, Model, str], list[Load]]] = {
 
 
 class Memory(NamedTuple):
-    """The bytes of one device.
-
-    `buckets`: what communication needs beside the tensors that it moves. `stash`: what the forward passes of further
-    micro-batches keep, while one of them is computed.
-    """
+    """The bytes of one device."""
 
     parameters: float
     gradients: float
     optimizer: float
     buffers: float
     activations: float
-    buckets: float
-    stash: float
+    buckets: float  # what communication needs beside the tensors that it moves
+    stash: float  # what the forward passes of further micro-batches keep, while one of them is computed
 
     @property
     def total(self) -> float:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.advise.model import FLOAT, Branch, LinearPair, Model
-from parity.config import shards, strategies
+from parity.config import strategies
 from parity.config.base import BaseStrategy
+from parity.config.devices import split
 from parity.config.schema import Case
 from parity.trace.layout import Transfer, total
 
@@ -56,10 +57,6 @@ def pieces(rows: int, parts: int) -> list[int]:
     return [min(size, rows - start) for start in range(0, rows, size)]
 
 
-def _single(case: Case, model: Model, side: str) -> Traffic:
-    return Traffic([], {})
-
-
 def _data_parallel(case: Case, model: Model, side: str) -> Traffic:
     """Deal out inputs, weights and buffers, and collect outputs and gradients, all by device 0.
 
@@ -96,7 +93,7 @@ def _staged(case: Case, model: Model, side: str) -> Traffic:
     """
     numbers = stage_numbers(case, model)
     copies: list[Transfer] = []
-    for replica, part in enumerate(shards.split(range(case.data.batch), case)):
+    for replica, part in enumerate(split(range(case.data.batch), case)):
         copies += _along(model, [replica * case.distribution.stages + stage for stage in numbers], len(part))
     return Traffic(copies, {"all_reduce": model.size() * (case.replicas > 1)})
 
@@ -165,14 +162,10 @@ def _copy(what: str, source: int, target: int, size: int) -> Transfer:
 
 
 FORMULAS: dict[type[BaseStrategy], Callable[[Case, Model, str], Traffic]] = {
-    strategies.Single: _single,
-    strategies.RoundRobin: _staged,
+    strategies.Single: lambda case, model, side: Traffic([], {}),
     strategies.DataParallel: _data_parallel,
-    strategies.DDP: _reduced,
-    strategies.AllReduce: _reduced,
-    strategies.SendRecv: _staged,
-    strategies.Pipeline: _staged,
-    strategies.Hybrid: _staged,
+    **dict.fromkeys((strategies.DDP, strategies.AllReduce), _reduced),
+    **dict.fromkeys((strategies.RoundRobin, strategies.SendRecv, strategies.Pipeline, strategies.Hybrid), _staged),
     strategies.BranchParallel: _branch_parallel,
     strategies.TensorParallel: _tensor_parallel,
     strategies.FSDP: _fsdp,

@@ -14,19 +14,15 @@ from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following
 
 BATCHES = 4  # that a training takes in turn; they are made before the clock starts
-
 Timed = Callable[[Clock, Any], AbstractContextManager[None]]
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank has measured: the seconds of all steps together, and the most memory that it ever held.
-
-    `peak`: bytes, of the GPU with the most, or else of the process. `parts`: the medians of the parts of a step.
-    """
+    """What one rank has measured: the seconds of all steps together, and the most memory that it ever held."""
 
     seconds: float
-    peak: int
-    parts: list[Time] = []
+    peak: int  # bytes, of the GPU with the most, or else of the process
+    parts: list[Time] = []  # the medians of the parts of a step
 
 
 class Bursts:

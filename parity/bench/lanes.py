@@ -52,11 +52,8 @@ class Way(NamedTuple):
 class Lane(contextlib.AbstractContextManager["Lane"]):
     """A training that runs on its own in turn with others. It ends its processes when its block is left.
 
-    Args:
-        way: which side, and how.
-        case: what is trained.
-        backend: processes that are not used for anything else.
-        pair: what is known of a user's pair.
+    `way`: which side, and how. `backend`: processes that are not used for anything else. `pair`: what is known of a
+    user's pair.
     """
 
     def __init__(self, way: Way, case: Case, backend: Backend, pair: PairContext | None = None) -> None:
@@ -107,15 +104,12 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
 
 
 class Measured(NamedTuple):
-    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's.
-
-    `joules`: of one step, one number for each round; none where the machine does not tell them.
-    """
+    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's."""
 
     lane: Lane
     samples: list[float]
     ratio: Interval
-    joules: list[float]
+    joules: list[float]  # of one step, one number for each round; none where the machine does not tell them
 
 
 def measured(lanes: Sequence[Lane], seconds: float) -> list[Measured]:

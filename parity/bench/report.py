@@ -15,10 +15,9 @@ from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.config.devices import parse
 from parity.core.groups import by_key
 from parity.core.wording import agree, count
-from parity.report import markdown
-from parity.report.console import Console
+from parity.report import ci
 from parity.report.html import page, svg
-from parity.report.output import Makers
+from parity.report.output import Console, Makers
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
 PARTS = ("forward", "loss", "backward", "update", "copies")
@@ -158,14 +157,14 @@ def _rows(timed: Timed) -> list[list[str]]:
 
 
 def _markdown(benchmark: Benchmark) -> str:
-    return markdown.document(headline(benchmark), list(_tables(benchmark)), map(markdown.escaped, benchmark.slower))
+    return ci.document(headline(benchmark), list(_tables(benchmark)), map(ci.escaped, benchmark.slower))
 
 
 def _tables(benchmark: Benchmark) -> Iterator[str]:
     for timed in benchmark.timed:
-        yield f"\n{markdown.escaped(title(timed))}: {timed.verdict} {markdown.escaped(timed.reason)}\n"
+        yield f"\n{ci.escaped(title(timed))}: {timed.verdict} {ci.escaped(timed.reason)}\n"
         if timed.lanes:
-            yield from markdown.table(HEADINGS, _rows(timed))
+            yield from ci.table(HEADINGS, _rows(timed))
 
 
 class Sample(NamedTuple):

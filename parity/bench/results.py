@@ -61,45 +61,27 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float]:
 
 
 class LaneTimes(msgspec.Struct, kw_only=True):
-    """The times of one side in one mode, in seconds and bytes.
+    """The times of one side in one mode, in seconds and bytes."""
 
-    Attributes:
-        name: what a reader calls it. `side` and `mode` are the parts of it.
-        strategy: the strategy of its training.
-        is_alone: whether it is the same training on a single device, with which the others are compared.
-        why_not: why there are no times, or "".
-        step: the median of a step's seconds, with an interval that holds the true one in 95 of 100 measurements.
-        quartiles: the first and third quartile of a step's seconds.
-        samples: the seconds of a step, one number for each round.
-        per_second: samples of the data per second.
-        ratio: its step to that of the first one, with the interval.
-        peak: the most memory, of the GPU with the most, or else of the process with the most.
-        start: from the start of the process until the framework is imported.
-        first: from there until the end of the first step: building, tracing, compiling.
-        parts: medians of the parts of a step, where they can be told apart.
-        sent: bytes that a step sends between devices, by what they are.
-        joules: energy of a step of the whole machine, where it tells it.
-        speed_up: the step of `single` to its own; `efficiency` is that by device.
-    """
-
-    name: str
+    name: str  # what a reader calls it. `side` and `mode` are the parts of it
     side: str
     mode: str
-    strategy: str = ""
-    is_alone: bool = False
-    why_not: str = ""
+    strategy: str = ""  # the strategy of its training
+    is_alone: bool = False  # whether it is the same training on a single device, with which the others are compared
+    why_not: str = ""  # why there are no times, or ""
+    # The median of a step's seconds, with an interval that holds the true one in 95 of 100 measurements.
     step: Interval | None = None
-    quartiles: tuple[float, float] | None = None
-    samples: list[float] = []
-    per_second: float | None = None
-    ratio: Interval | None = None
-    peak: int | None = None
-    start: float | None = None
-    first: float | None = None
-    parts: Time | None = None
-    sent: dict[str, int] = {}
-    joules: float | None = None
-    speed_up: float | None = None
+    quartiles: tuple[float, float] | None = None  # the first and third quartile of a step's seconds
+    samples: list[float] = []  # the seconds of a step, one number for each round
+    per_second: float | None = None  # samples of the data per second
+    ratio: Interval | None = None  # its step to that of the first one, with the interval
+    peak: int | None = None  # the most memory, of the GPU with the most, or else of the process with the most
+    start: float | None = None  # from the start of the process until the framework is imported
+    first: float | None = None  # from there until the end of the first step: building, tracing, compiling
+    parts: Time | None = None  # medians of the parts of a step, where they can be told apart
+    sent: dict[str, int] = {}  # bytes that a step sends between devices, by what they are
+    joules: float | None = None  # energy of a step of the whole machine, where it tells it
+    speed_up: float | None = None  # the step of `single` to its own; `efficiency` is that by device
     efficiency: float | None = None
 
 

@@ -72,35 +72,25 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
     """What every strategy answers; as it stands here, a program in one process with one replica of the model.
 
     Overridden by a strategy, or by an option of the same name, where another answer is right.
-
-    Attributes:
-        devices: the number of logical devices of the case.
-        is_distributed: whether more than one device is used.
-        has_ranks: whether PyTorch runs one process per device.
-        is_replicated: whether it trains several replicas of the model side by side.
-        is_gathered: whether PyTorch runs all replicas in one process and gathers their outputs for a single loss.
-        is_staged: whether each replica is cut into consecutive stages, one per device.
-        is_sharded: whether single layers are split over the devices.
-        averages_gradients: whether PyTorch reduces gradients to their mean, so that losses are scaled by the ranks.
-        reduces_itself: whether the training program reduces the gradients, rather than the framework.
-        samples_by_rank: whether each rank draws its own samples by a DistributedSampler.
-        shards_parameters: whether each rank of PyTorch keeps only a shard of every parameter between the passes.
-        keras_obstacle: why Keras on TensorFlow cannot train by it, or "".
     """
 
-    devices: Positive
+    devices: Positive  # the number of logical devices of the case
 
-    is_distributed: ClassVar[bool] = True
-    has_ranks: ClassVar[bool] = False
-    is_replicated: ClassVar[bool] = False
+    is_distributed: ClassVar[bool] = True  # whether more than one device is used
+    has_ranks: ClassVar[bool] = False  # whether PyTorch runs one process per device
+    is_replicated: ClassVar[bool] = False  # whether it trains several replicas of the model side by side
+    # Whether PyTorch runs all replicas in one process and gathers their outputs for a single loss.
     is_gathered: ClassVar[bool] = False
-    is_staged: ClassVar[bool] = False
-    is_sharded: ClassVar[bool] = False
+    is_staged: ClassVar[bool] = False  # whether each replica is cut into consecutive stages, one per device
+    is_sharded: ClassVar[bool] = False  # whether single layers are split over the devices
+    # Whether PyTorch reduces gradients to their mean, so that losses are scaled by the ranks.
     averages_gradients: ClassVar[bool] = False
+    # Whether the training program reduces the gradients, rather than the framework.
     reduces_itself: ClassVar[bool] = False
-    samples_by_rank: ClassVar[bool] = False
+    samples_by_rank: ClassVar[bool] = False  # whether each rank draws its own samples by a DistributedSampler
+    # Whether each rank of PyTorch keeps only a shard of every parameter between the passes.
     shards_parameters: ClassVar[bool] = False
-    keras_obstacle: ClassVar[str] = ""
+    keras_obstacle: ClassVar[str] = ""  # why Keras on TensorFlow cannot train by it, or ""
 
     @property
     def used_devices(self) -> int:

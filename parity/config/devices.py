@@ -1,11 +1,14 @@
-"""The devices of a run, whether they suffice for a case, and the same training on a single one."""
+"""The devices of a run, whether they suffice for a case, the same training on one, and which samples a replica has."""
 
 import re
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from parity.config import shards
+from parity.config import schema
 from parity.config.schema import UNUSED, Case
 from parity.core.errors import UsageError
 from parity.core.wording import count
@@ -43,7 +46,7 @@ def obstacle(case: Case) -> str:
             f"stage_blocks = {list(strategy.stage_blocks)} has {count(sum(strategy.stage_blocks), 'block')} in "
             f"{count(len(strategy.stage_blocks), 'stage')}, but the model has {blocks}, for {strategy.stages} stages"
         )
-    sizes = [len(part) for part in shards.split(range(case.data.batch), case)]
+    sizes = [len(part) for part in split(range(case.data.batch), case)]
     if min(sizes) < case.accumulate:
         return (
             f"a batch of {count(case.data.batch, 'sample')} leaves one of {case.replicas} replicas with {min(sizes)}, "
@@ -69,3 +72,43 @@ def baseline(case: Case) -> Case:
     """Return the same training on one device, without accumulation: each batch is computed at once."""
     name = f"{case.name.partition('/')[0]}/single"
     return msgspec.structs.replace(case, name=name, strategy="single", **UNUSED)
+
+
+Indices = NDArray[np.int64]
+
+
+def split(batch: Sequence[int] | Indices, case: schema.Case) -> list[Indices]:
+    """Cut a batch into consecutive parts, one for each replica, as the case's strategy does.
+
+    nn.DataParallel scatters by torch.chunk, in parts of ceil(samples / replicas) of which the last are
+    smaller or empty; tf.distribute's experimental_distribute_dataset does the same. With other
+    strategies the training program itself cuts the batch; there the parts are as equal as possible.
+    """
+    whole = np.asarray(batch, np.int64)
+    if case.distribution.is_chunked:
+        size = -(-len(whole) // case.replicas)
+        return [whole[i * size : (i + 1) * size] for i in range(case.replicas)]
+    return np.array_split(whole, case.replicas)
+
+
+def distributed_sampler(size: int, replicas: int, seed: int, epoch: int) -> list[list[int]]:
+    """Return, for each rank, the indices of one epoch of a shuffled torch.utils.data.DistributedSampler.
+
+    As documented there: a permutation seeded by seed + epoch, extended from its own beginning to a
+    multiple of the number of ranks, and dealt to the ranks in turn. The permutation is torch.randperm's:
+    a Fisher-Yates shuffle with a 32-bit Mersenne Twister (ATen/native/TensorFactories.cpp, randperm_cpu).
+    """
+    order = _randperm(size, seed + epoch)
+    total = -(-size // replicas) * replicas
+    while len(order) < total:
+        order += order[: total - len(order)]
+    return [order[rank:total:replicas] for rank in range(replicas)]
+
+
+def _randperm(size: int, seed: int) -> list[int]:
+    twister: Any = np.random.RandomState(seed % 2**32)._bit_generator  # seeded like std::mt19937
+    order = list(range(size))
+    for i, draw in enumerate(twister.random_raw(size - 1).tolist()):
+        j = i + draw % (size - i)
+        order[i], order[j] = order[j], order[i]
+    return order

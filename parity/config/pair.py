@@ -120,16 +120,14 @@ class Ignore(Frozen, frozen=True):
 
 
 class Expect(Frozen, frozen=True):
-    """An accepted difference, by its cause or by its size; it fails if the difference no longer occurs.
-
-    `where`: a glob of modules and tensors. `largest_difference`: the largest absolute difference between the float64
-    runs. `at_most_bits`: how many of the bits that a match needs may be missing. See docs/accepting.md.
-    """
+    """An accepted difference, by its cause or by its size; it fails if the difference no longer occurs."""
 
     reason: Text
     cause: str = ""
-    where: Text = "*"
+    where: Text = "*"  # a glob of modules and tensors
+    # The largest absolute difference between the float64 runs.
     largest_difference: Annotated[float, Meta(gt=0.0)] | None = None
+    # How many of the bits that a match needs may be missing. See docs/accepting.md.
     at_most_bits: Annotated[float, Meta(gt=0.0)] | None = None
 
     @property

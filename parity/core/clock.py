@@ -14,13 +14,9 @@ class Time(msgspec.Struct, kw_only=True):
     """The time of a step and its parts: medians in seconds over `steps` steps after warming up.
 
     The device is waited for at the boundary of each part. What a side cannot measure is None.
-
-    Attributes:
-        device: "cpu", or the name of the hardware.
-        communication: how long something is sent or waited for, which may be at the same time as other parts.
     """
 
-    device: str
+    device: str  # "cpu", or the name of the hardware
     steps: int
     step: float
     forward: float | None = None
@@ -28,14 +24,14 @@ class Time(msgspec.Struct, kw_only=True):
     backward: float | None = None
     update: float | None = None
     copies: float | None = None
+    # How long something is sent or waited for, which may be at the same time as other parts.
     communication: float | None = None
 
 
 class Clock:
     """Times steps and their parts. A part within another part counts for the outer one only.
 
-    Args:
-        wait: returns when the devices have finished the work that they were given.
+    `wait`: returns when the devices have finished the work that they were given.
     """
 
     def __init__(self, wait: Callable[[], None]) -> None:

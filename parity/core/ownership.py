@@ -23,7 +23,6 @@ from typing import Literal
 import msgspec
 
 Owner = Literal["user", "own", "standard", "installed"]
-
 FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
 # Parts of this project's packages that are not examined ("" is the whole package).
 # The rest of these packages, models and strategies, is treated like a user's program. dropout.py draws the masks of
@@ -34,7 +33,6 @@ MACHINERY = (
 )  # fmt: skip
 OWN = {"parity": ("",), **dict.fromkeys(BUILT_IN, MACHINERY)}
 SITES = ("site-packages", "dist-packages")
-
 _programs: list[str] = []  # folders and files of the packages and modules that the flags name
 
 

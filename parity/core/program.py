@@ -31,12 +31,9 @@ def load(
 ) -> Callable[..., Any]:
     """Return the function that a flag names.
 
-    Args:
-        flag: the flag, for messages.
-        text: "module:function".
-        arguments: names of the positional arguments that it will be called with.
-        search: folders to search before the working directory and Python's path.
-        named: names of the keyword arguments that it will be called with.
+    `text`: "module:function". `arguments`: names of the positional arguments that it will be called with. `search`:
+    folders to search before the working directory and Python's path. `named`: names of the keyword arguments that it
+    will be called with.
 
     Raises:
         UsageError: there is no such function, or it cannot be called so. What the module itself raises while it is

@@ -27,7 +27,6 @@ from parity.core.arrays import Floats
 
 Bits = NDArray[np.uint64]
 Words = TypeVar("Words", int, NDArray[np.int64])
-
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 BLOCK = 1 << 16  # elements drawn at a time, so that temporary arrays stay small

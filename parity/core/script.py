@@ -53,12 +53,7 @@ def function(flag: str, text: str, search: Sequence[str]) -> Callable[..., Any]:
 
 
 class Script:
-    """One run of a script.
-
-    Args:
-        text: the command line.
-        search: the folders in which the file is looked for.
-    """
+    """One run of a script. `text`: the command line. `search`: the folders in which the file is looked for."""
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         path, *self._arguments = shlex.split(text)

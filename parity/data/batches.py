@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.config import schema, shards
-from parity.config.shards import Indices
+from parity.config import devices, schema
+from parity.config.devices import Indices
 from parity.core import random
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
@@ -69,7 +69,7 @@ class Dataset:
 
     def evaluation(self) -> list[Batch]:
         """Return the batch of the evaluation after training, one part per replica: the first step's batch again."""
-        parts = shards.split(self._indices(0, self.case.data.batch), self.case)
+        parts = devices.split(self._indices(0, self.case.data.batch), self.case)
         return [self.batch(part) for part in parts]
 
     def batch(self, indices: Indices, whole: int = 0) -> Batch:
@@ -83,7 +83,7 @@ class Dataset:
     def _step(self, indices: Indices) -> list[list[Batch]]:
         return [
             [self.batch(part, len(indices)) for part in np.array_split(of_replica, self.case.accumulate)]
-            for of_replica in shards.split(indices, self.case)
+            for of_replica in devices.split(indices, self.case)
         ]
 
     def _indices(self, start: int, count: int) -> Indices:

@@ -57,27 +57,20 @@ Told = frozenset[tuple[str, str]]  # causes that are known already, by id and pl
 class Examined(NamedTuple):
     """The verdict on a case with its causes, and the evidence behind them, for checks that look at single tensors.
 
-    Attributes:
-        result: the verdict, with `first_divergence` and `causes` filled in.
-        unequal: every tensor that is not a match, in execution order.
-        places: from a tensor's key to the module or tensor at which its cause would be reported.
-        same: keys of tensors that both sides compute alike from their own inputs; they differ only because those do.
-        failed: keys of tensors that no cause explains although the formula reproduces the reference.
-        first: the key of the first tensor that differs; a module around it may be what is responsible.
-        replayed: replays the optimizer with the settings that explain the updates; None unless a diagnosis was made.
-        noisier: by side, the tensors of step 0 whose low runs are noisier than they should be.
-
     Keys carry no call number: all calls of a module share one.
     """
 
-    result: CaseResult
-    unequal: list[Unequal]
-    places: Mapping[str, str] = {}
+    result: CaseResult  # the verdict, with `first_divergence` and `causes` filled in
+    unequal: list[Unequal]  # every tensor that is not a match, in execution order
+    places: Mapping[str, str] = {}  # from a tensor's key to the module or tensor at which its cause would be reported
+    # Keys of tensors that both sides compute alike from their own inputs; they differ only because those do.
     same: frozenset[str] = frozenset()
-    failed: frozenset[str] = frozenset()
-    first: str = ""
-    replayed: Replayed | None = None
-    noisier: Mapping[str, list[str]] = {}
+    failed: frozenset[str] = frozenset()  # of tensors that no cause explains although the formula fits the reference
+    first: str = ""  # the key of the first tensor that differs; a module around it may be what is responsible
+    replayed: Replayed | None = None  # replays the optimizer with the settings that explain the updates, if diagnosed
+    noisier: Mapping[
+        str, list[str]
+    ] = {}  # by side, the tensors of step 0 whose low runs are noisier than they should be
 
 
 def explained(reference: Trace, candidate: Trace) -> CaseResult:

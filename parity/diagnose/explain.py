@@ -41,43 +41,28 @@ class Explanation(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A trait whose value the candidate does not share with the reference.
+    """A trait whose value the candidate does not share with the reference."""
 
-    Attributes:
-        trait: its name, a parameter of the formula.
-        cause: the id to report.
-        bits: to how many bits the candidate is reproduced with its own value.
-        before: to how many bits it is reproduced with the reference's value.
-    """
-
-    trait: str
-    cause: str
+    trait: str  # its name, a parameter of the formula
+    cause: str  # the id to report
     reference: Any
     candidate: Any
-    bits: float
-    before: float
+    bits: float  # to how many bits the candidate is reproduced with its own value
+    before: float  # to how many bits it is reproduced with the reference's value
 
 
 class Explained(NamedTuple):
-    """The outcome of comparing two observations by a formula.
+    """The outcome of comparing two observations by a formula."""
 
-    Attributes:
-        same: whether the candidate computes what the reference computes.
-        changes: what it does differently. If there are none and `same` is false, nothing that was tried explains it.
-        tried: the ids of all causes that the formula can find.
-        known: whether the formula reproduces the reference.
-        settings: the settings of the reference and of the candidate, if both are explained.
-        error: what the formula raised because of a mistake in it; then nothing else is known.
-        hidden: whether what nothing explains is too small for float32 to see.
-    """
-
-    same: bool
+    same: bool  # whether the candidate computes what the reference computes
+    # What it does differently. If there are none and `same` is false, nothing that was tried explains it.
     changes: tuple[Change, ...]
-    tried: tuple[str, ...]
-    known: bool = True
+    tried: tuple[str, ...]  # the ids of all causes that the formula can find
+    known: bool = True  # whether the formula reproduces the reference
+    # The settings of the reference and of the candidate, if both are explained.
     settings: tuple[Settings, Settings] | None = None
-    error: Exception | None = None
-    hidden: bool = False
+    error: Exception | None = None  # what the formula raised because of a mistake in it; then nothing else is known
+    hidden: bool = False  # whether what nothing explains is too small for float32 to see
 
 
 def guarded(compute: Callable[[], Answer]) -> Answer | Explained:

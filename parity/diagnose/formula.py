@@ -28,17 +28,11 @@ Predicted = Mapping[str, Array]
 
 
 class Seen(NamedTuple):
-    """A recorded value, and how precisely it is known.
+    """A recorded value, and how precisely it is known."""
 
-    Attributes:
-        value: the value in the high run.
-        noise: how far the side's low run was from it, at least a float32 roundoff of its largest value.
-        grain: a few float64 roundoffs of it: a formula that comes this near has reproduced the value.
-    """
-
-    value: Array
-    noise: float
-    grain: float
+    value: Array  # the value in the high run
+    noise: float  # how far the side's low run was from it, at least a float32 roundoff of its largest value
+    grain: float  # a few float64 roundoffs of it: a formula that comes this near has reproduced the value
 
 
 class Observation(Protocol):
@@ -82,39 +76,29 @@ class NotApplicable(Exception):  # noqa: N818 - nothing went wrong
 
 
 class Trait(NamedTuple, Generic[Observed]):
-    """A constant or convention that is hidden in a module, a loss or an optimizer.
+    """A constant or convention that is hidden in a module, a loss or an optimizer."""
 
-    Attributes:
-        name: the parameter of the formula that it sets.
-        cause: the id to report if the sides differ in it.
-        values: gives the values to try on an observation, the usual one first. It receives the settings of the traits
-            before it, so that a constant can be solved for; one that has no value to try is UNSET. It may raise
-            NotApplicable.
-        specific_cause: gives a more specific id for a pair of values (the reference's, the candidate's), or "".
-    """
-
-    name: str
-    cause: str
+    name: str  # the parameter of the formula that it sets
+    cause: str  # the id to report if the sides differ in it
+    # Gives the values to try on an observation, the usual one first. It receives the settings of the traits before it,
+    # so that a constant can be solved for; one that has no value to try is UNSET. It may raise NotApplicable.
     values: Callable[[Observed, Settings], Iterable[Any]]
+    # Gives a more specific id for a pair of values (the reference's, the candidate's), or "".
     specific_cause: Callable[[Any, Any], str] = lambda reference, candidate: ""
 
 
 class Formula(NamedTuple, Generic[Observed]):
-    """A function of hidden settings that predicts what a trace must have recorded.
+    """A function of hidden settings that predicts what a trace must have recorded."""
 
-    Attributes:
-        predict: `predict(observation, **settings)` returns the predicted values by name. It raises NotApplicable where
-            the settings do not fit.
-        traits: the hidden settings.
-        check: raises NotApplicable if an observation has not the shapes and parameters that `predict` and the traits
-            rely on. They are called only after it.
-        is_function: whether the settings say alone what is computed of what was recorded before. Then settings that
-            reproduce both sides are those of both, and no difference.
-    """
-
+    # `predict(observation, **settings)` returns the predicted values by name. It raises NotApplicable where the
+    # settings do not fit.
     predict: Callable[..., Predicted]
-    traits: tuple[Trait[Observed], ...]
+    traits: tuple[Trait[Observed], ...]  # the hidden settings
+    # Raises NotApplicable if an observation has not the shapes and parameters that `predict` and the traits rely on.
+    # They are called only after it.
     check: Callable[[Observed], None] = lambda observation: None
+    # Whether the settings say alone what is computed of what was recorded before. Then settings that reproduce both
+    # sides are those of both, and no difference.
     is_function: bool = False
 
 

@@ -36,7 +36,8 @@ def questions(sides: Sides) -> Iterator[Question]:
     """Yield a question for each module and each tensor between modules, in execution order."""
     asked: set[tuple[str, bool]] = set()
     for tensor in sides.of("input", "activation", "buffer"):
-        module, is_input = _module(tensor), tensor.kind == "input"
+        module = plain(tensor.name) if tensor.kind != "buffer" else tensor.name.rpartition(".")[0]
+        is_input = tensor.kind == "input"
         if (module, is_input) in asked or (is_input and module in keys.MODEL_INPUTS):
             continue
         layer = sides.reference.modules.get(module, "") in LAYERS and not is_input
@@ -44,11 +45,6 @@ def questions(sides: Sides) -> Iterator[Question]:
         if question is not None:
             asked.add((module, is_input))
             yield question
-
-
-def _module(tensor: Unequal) -> str:
-    """Return the module that a tensor belongs to."""
-    return plain(tensor.name) if tensor.kind != "buffer" else tensor.name.rpartition(".")[0]
 
 
 def _of_layer(sides: Sides, tensor: Unequal, module: str) -> Question | None:

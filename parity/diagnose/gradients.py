@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from parity.config import schema, shards
+from parity.config import devices, schema
 from parity.config.pair import UNNAMED
 from parity.core.arrays import Array
 from parity.diagnose import solve
@@ -177,7 +177,7 @@ def _equal_replica_weights(gradient: Compared, settings: Settings) -> Iterator[f
     Only if the batch is divided into parts of different sizes do they differ from 1.
     """
     yield 1.0
-    sizes = [len(part) for part in shards.split(range(gradient.case.data.batch), gradient.case)]
+    sizes = [len(part) for part in devices.split(range(gradient.case.data.batch), gradient.case)]
     if gradient.name.endswith(keys.LOCAL):
         factors = [sum(sizes) / (len(sizes) * size) for size in sizes if size]
         yield from dict.fromkeys([*factors, *(1 / factor for factor in factors)])

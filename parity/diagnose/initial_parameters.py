@@ -43,19 +43,13 @@ KERNELS: Final[dict[str, Callable[[Array], Array]]] = {
 
 
 class InitialParameter(NamedTuple):
-    """A parameter before the first step.
-
-    Attributes:
-        kind: the kind of the module that owns it.
-        drawn: the value that both sides were told to start from.
-        seen: `parameter`.
-    """
+    """A parameter before the first step."""
 
     name: str
-    kind: str
-    drawn: Array
+    kind: str  # the kind of the module that owns it
+    drawn: Array  # the value that both sides were told to start from
     case: schema.Case
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Seen]  # `parameter`
 
 
 def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:

@@ -38,18 +38,12 @@ BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
 
 
 class LossValue(NamedTuple):
-    """The losses of one step.
+    """The losses of one step."""
 
-    Attributes:
-        outputs: the model's outputs for each micro-batch.
-        targets: the targets of each micro-batch.
-        seen: `loss`, one value for each micro-batch.
-    """
-
-    outputs: tuple[Array, ...]
-    targets: tuple[Array, ...]
+    outputs: tuple[Array, ...]  # the model's outputs for each micro-batch
+    targets: tuple[Array, ...]  # the targets of each micro-batch
     case: schema.Case
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Seen]  # `loss`, one value for each micro-batch
 
 
 def questions(sides: Sides) -> Iterator[Question]:

@@ -17,20 +17,15 @@ Values = Callable[[Any, Settings], Iterable[Any]]
 
 
 class Reduction(NamedTuple):
-    """The gradient that the optimizer applied, and those that backward left on the replicas.
-
-    Attributes:
-        local: by parameter, the gradient on each replica before reduction and clipping, scaled so that their sum is the
-            gradient of the whole batch.
-        samples: the number of samples on each replica.
-        seen: `gradient`.
-    """
+    """The gradient that the optimizer applied, and those that backward left on the replicas."""
 
     name: str
+    # By parameter, the gradient on each replica before reduction and clipping, scaled so that their sum is the gradient
+    # of the whole batch.
     local: Mapping[str, tuple[Array, ...]]
-    samples: tuple[int, ...]
+    samples: tuple[int, ...]  # the number of samples on each replica
     case: schema.Case
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Seen]  # `gradient`
 
 
 def questions(sides: Sides) -> Iterator[Question]:

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from parity.config import schema, shards
-from parity.config.shards import Indices
+from parity.config import devices, schema
+from parity.config.devices import Indices
 from parity.core.arrays import Array
 from parity.data import batches
 from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, choices_if, require, seen
@@ -29,16 +29,11 @@ KEPT: Final[dict[str, Callable[[Indices], Indices]]] = {
 
 
 class Samples(NamedTuple):
-    """The samples that were drawn.
+    """The samples that were drawn."""
 
-    Attributes:
-        size: the number of samples in the data set.
-        seen: `indices`: of every step of replica 0, then of every step of replica 1, and so on.
-    """
-
-    size: int
+    size: int  # the number of samples in the data set
     case: schema.Case
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Seen]  # `indices`: of every step of replica 0, then of every step of replica 1, and so on
 
 
 def questions(sides: Sides) -> Iterator[Question]:
@@ -104,7 +99,7 @@ def _epoch(samples: Samples, order: str, epoch: int) -> Indices:
         return np.arange(size)
     seed = case.seed + 1 if order == "shuffled with the next seed" else case.seed
     if case.distribution.samples_by_rank:
-        return np.asarray(shards.distributed_sampler(size, 1, seed, epoch)[0])
+        return np.asarray(devices.distributed_sampler(size, 1, seed, epoch)[0])
     return batches.order(msgspec.structs.replace(case, seed=seed), size, epoch * size, size)
 
 
@@ -120,7 +115,7 @@ def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
 
 def _parts(case: schema.Case, batch: Indices, dealt: str) -> Step:
     """Return a batch divided among the replicas."""
-    return _in_turn(batch, case.replicas) if dealt == IN_TURN else shards.split(batch, case)
+    return _in_turn(batch, case.replicas) if dealt == IN_TURN else devices.split(batch, case)
 
 
 def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: str) -> Iterator[Step]:

@@ -17,7 +17,6 @@ HALVINGS: Final = 4  # how often a step that makes the residuals larger is halve
 SLOW: Final = 0.8  # fraction of the sum of squares left by a step above which the iteration is given up
 APART: Final = 2.0**-20  # of the largest element: what rounding leaves between an array and a multiple of it
 ENOUGH: Final = 8  # values that must depend on a constant; fewer are fitted by chance
-
 Settings = dict[str, Any]
 
 

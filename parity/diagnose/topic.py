@@ -29,13 +29,10 @@ LARGEST = 1 << 16  # elements; larger parameters are asked about only if there a
 class Side:
     """One side's trace; each of its files is opened once.
 
-    Args:
-        name: the side's name, as reports have it.
-        trace: the recorded trace.
-        is_comparable: for a pair of models, whether a tensor's key has a counterpart on the other side.
-        same: for a pair of models, the reference's aliases: by file, from the key of a module's input to the key of the
-            output of another module that it is identical with. A tensor that was not recorded under the first key is
-            read from the second.
+    `is_comparable`: for a pair of models, whether a tensor's key has a counterpart on the other side. `same`: for a
+    pair of models, the reference's aliases: by file, from the key of a module's input to the key of the output of
+    another module that it is identical with. A tensor that was not recorded under the first key is read from the
+    second.
     """
 
     def __init__(
@@ -105,17 +102,12 @@ class Side:
 
 
 class Sides(NamedTuple):
-    """Both sides of a comparison, and what differs between them.
-
-    Attributes:
-        unequal: the tensors that are not a match, in execution order.
-        noisier: by side, the keys of tensors whose noise is much larger than on the other side.
-    """
+    """Both sides of a comparison, and what differs between them."""
 
     reference: Side
     candidate: Side
-    unequal: list[Unequal]
-    noisier: dict[str, list[str]]
+    unequal: list[Unequal]  # the tensors that are not a match, in execution order
+    noisier: dict[str, list[str]]  # by side, the keys of tensors whose noise is much larger than on the other side
 
     @property
     def both(self) -> tuple[Side, Side]:
@@ -133,19 +125,13 @@ class Sides(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A tensor of a side together with that of the reference.
-
-    Attributes:
-        other: the reference's tensor; for the reference itself, its own.
-        before: the reference's tensor of the step before.
-        seen: this side's tensor, by its kind.
-    """
+    """A tensor of a side together with that of the reference."""
 
     name: str
-    other: Array
-    before: Array | None
+    other: Array  # the reference's tensor; for the reference itself, its own
+    before: Array | None  # the reference's tensor of the step before
     case: Case
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Seen]  # this side's tensor, by its kind
 
 
 def compared(side: Side, tensor: Unequal, reference: Side) -> Compared | None:
@@ -173,27 +159,19 @@ def joined(arrays: list[Array]) -> Array:
 
 
 class Question(NamedTuple):
-    """What a formula has to explain: one tensor or module that differs, as both sides recorded it.
+    """What a formula has to explain: one tensor or module that differs, as both sides recorded it."""
 
-    Attributes:
-        kind: the kind of the tensor that differs (keys.py lists the kinds).
-        where: the module or tensor at which a cause would be reported.
-        formula: recomputes the observation under each setting.
-        both: the observations of the reference, for which the formula is made, and of the candidate; None of a side
-            that has not recorded what the formula needs. Then the question is not asked.
-        own_key: the key of what is explained, where it is not that of `where`.
-        answer: what explains the difference, where it is known without a search.
-        is_later: whether functions between modules make the tensor, and made it alike in the first step: then it may
-            differ only because weights do by then.
-    """
-
-    kind: str
-    where: str
-    formula: Formula[Any]
+    kind: str  # the kind of the tensor that differs (keys.py lists the kinds)
+    where: str  # the module or tensor at which a cause would be reported
+    formula: Formula[Any]  # recomputes the observation under each setting
+    # The observations of the reference, for which the formula is made, and of the candidate; None of a side that has
+    # not recorded what the formula needs. Then the question is not asked.
     both: Sequence[Any]
-    own_key: str = ""
+    own_key: str = ""  # the key of what is explained, where it is not that of `where`
+    # Whether functions between modules make the tensor, and made it alike in the first step: then it may differ only
+    # because weights do by then.
     is_later: bool = False
-    answer: Explained | None = None
+    answer: Explained | None = None  # what explains the difference, where it is known without a search
 
     @property
     def tensor(self) -> str:

@@ -22,23 +22,18 @@ Both = tuple[Settings, Settings]
 
 
 class Updates(NamedTuple):
-    """The updates of a parameter during the first steps.
+    """The updates of a parameter during the first steps."""
 
-    Attributes:
-        initial: the parameter before the first step.
-        gradients: what the optimizer applied, one for each step in order.
-        seen: `update@0` (the parameter after step 0 minus `initial`), `SLOT@0` for each slot of the optimizer's state
-            (momentum_buffer, exp_avg, exp_avg_sq) and `learning_rate@0` (the rate of step 1); then the same `@N` of the
-            last step N, where the update is again the parameter minus `initial`.
-        settings: those of the optimizer, as `optimizer_steps.Rule` names them, if it is one of a framework's own.
-        squares: the squares of the gradients, where the optimizer squares each row of a repeated id by itself.
-    """
-
-    initial: Array
-    gradients: tuple[Array, ...]
+    initial: Array  # the parameter before the first step
+    gradients: tuple[Array, ...]  # what the optimizer applied, one for each step in order
     case: schema.Case
+    # `update@0` (the parameter after step 0 minus `initial`), `SLOT@0` for each slot of the optimizer's state
+    # (momentum_buffer, exp_avg, exp_avg_sq) and `learning_rate@0` (the rate of step 1); then the same `@N` of the last
+    # step N, where the update is again the parameter minus `initial`.
     seen: Mapping[str, Seen]
+    # Those of the optimizer, as `optimizer_steps.Rule` names them, if it is one of a framework's own.
     settings: Settings | None = None
+    # The squares of the gradients, where the optimizer squares each row of a repeated id by itself.
     squares: tuple[Array, ...] = ()
 
 

@@ -33,21 +33,16 @@ NEAR: Final = 2.0**-40  # relative error up to which float64 values count as equ
 
 @dataclass(frozen=True, eq=False)
 class Junction:
-    """A tensor between modules.
+    """A tensor between modules."""
 
-    Attributes:
-        earlier: the tensors that were recorded before it and that it may be made of, by key.
-        seen: the tensor itself, as `input`.
-        names: the keys that stand for the same tensor as another one in the reference, with the first such key. As the
-            reference does not tell which of them it takes, the candidate may take any.
-        broadcast: smaller tensors that were recorded before it, stretched to its shape, by key: several where they fit
-            its axes in several ways. A sum has at most one of them.
-    """
-
-    earlier: Mapping[str, Array]
+    earlier: Mapping[str, Array]  # the tensors that were recorded before it and that it may be made of, by key
     case: schema.Case
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Seen]  # the tensor itself, as `input`
+    # The keys that stand for the same tensor as another one in the reference, with the first such key. As the reference
+    # does not tell which of them it takes, the candidate may take any.
     names: Mapping[str, str] = field(default_factory=dict)
+    # Smaller tensors that were recorded before it, stretched to its shape, by key: several where they fit its axes in
+    # several ways. A sum has at most one of them.
     broadcast: Mapping[str, list[Array]] = field(default_factory=dict)
 
     @property

@@ -129,8 +129,7 @@ def _check(args: argparse.Namespace) -> None:
 def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
     """Yield every program to examine; they run one after the other, since times are measured.
 
-    Raises:
-        UsageError: a flag asks for what is not there, such as devices or a case.
+    Raises UsageError if a flag asks for what is not there, such as devices or a case.
     """
     pythons = {side: python for side, python in cli.pythons(args).items() if args.case or getattr(args, side)}
     devices = available(pythons) if args.devices in (None, "auto") else parse(args.devices)

@@ -48,15 +48,10 @@ def steps(job: DoctorJob) -> int:
 def users_program(job: DoctorJob, side: str, kinds: tuple[type, ...], step: Step, batches: Batches) -> Program:
     """Return a program of the user's: what --torch or --keras builds, trained by --step.
 
-    Args:
-        job: names the functions.
-        side: "torch" or "keras".
-        kinds: the classes of which the model has to be one.
-        step: the training step if the flags name none.
-        batches: returns the batches of all steps for a model.
+    `job`: names the functions. `kinds`: the classes of which the model has to be one. `step`: the training step if the
+    flags name none. `batches`: returns the batches of all steps for a model.
 
-    Raises:
-        UsageError: the flags name no functions, or no model is built.
+    Raises UsageError if the flags name no functions, or no model is built.
     """
     build = load(f"--{side}", job.build)
     step = load("--step", job.step, "model", "inputs") if job.step else step
@@ -75,12 +70,7 @@ def users_program(job: DoctorJob, side: str, kinds: tuple[type, ...], step: Step
 
 @contextmanager
 def building_errors(line_of: LineOf) -> Iterator[None]:
-    """Turn what a program raises while it is built into a message with the user's line.
-
-    Raises:
-        BackendError: for any other exception.
-        UsageError: passed on unchanged.
-    """
+    """Turn what a program raises while it is built, but for UsageError, into a BackendError with the user's line."""
     try:
         yield
     except UsageError:
@@ -110,13 +100,8 @@ def outcome(drive: "Drive", line_of: LineOf) -> Failure | None:
 class Drive:
     """Trains a program step by step.
 
-    Args:
-        program: the program.
-        context: context(number, batch) returns the context manager that step `number` runs in. If it swallows an
-            exception, the training ends.
-        files: the files of this rank.
-        ranks: the number of ranks that keep in step with each other.
-        steps: the number of steps.
+    `context`: context(number, batch) returns the context manager that step `number` runs in. If it swallows an
+    exception, the training ends. `ranks`: the number of ranks that keep in step with each other.
     """
 
     def __init__(

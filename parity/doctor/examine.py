@@ -19,17 +19,11 @@ from parity.runtime.job import DoctorJob
 
 
 class ExaminedProgram(NamedTuple):
-    """A program to examine on one side.
+    """A program to examine on one side."""
 
-    Attributes:
-        side: "torch" or "keras".
-        python: the interpreter to run it with; "" for the current one.
-        job: what to run.
-    """
-
-    side: str
-    python: str
-    job: DoctorJob
+    side: str  # "torch" or "keras"
+    python: str  # the interpreter to run it with; "" for the current one
+    job: DoctorJob  # what to run
 
 
 def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
@@ -37,13 +31,9 @@ def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], l
 
     On a GPU the program also runs on the CPU, if that is possible, to add its times there for comparison.
 
-    Args:
-        program: what to examine.
-        patience: seconds without progress after which the program counts as hung.
+    `patience`: seconds without progress after which the program counts as hung.
 
-    Raises:
-        UsageError: the job asks for something that is not there.
-        BackendError: the program could not be built.
+    Raises UsageError if the job asks for something that is not there, BackendError if the program cannot be built.
     """
     findings, evidences = _examine(program, patience)
     if not program.job.virtual and len(evidences) == 1:
@@ -68,10 +58,7 @@ def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], 
 def examined(backend: Backend, job: DoctorJob, folder: Path) -> tuple[list[Finding], list[Evidence]]:
     """Return findings and evidence like `examine`, using processes that are already running.
 
-    Args:
-        backend: the running processes.
-        job: what to run.
-        folder: a folder to be created, for the files of this examination alone.
+    `backend`: the running processes. `folder`: a folder to be created, for the files of this examination alone.
     """
     folder.mkdir()
     answer = backend.do(msgspec.structs.replace(job, folder=str(folder.absolute())))

@@ -11,26 +11,16 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # from the wors
 
 
 class Finding(msgspec.Struct, kw_only=True):
-    """One thing that is wrong, or worth knowing.
+    """One thing that is wrong, or worth knowing."""
 
-    Attributes:
-        id: the kind of finding; stable, for --ignore. `IDS` lists them.
-        where: the path of the module; "" outside of the model.
-        source: the line of the user's code that should be changed, as "file:line".
-        message: what was observed, with its numbers.
-        fix: a line of code that mends it; "" if none is known.
-        side: "torch" or "keras".
-        case: the name of the built-in case, if it is one.
-    """
-
-    id: str
+    id: str  # the kind of finding; stable, for --ignore. `IDS` lists them
     severity: Severity
-    where: str
-    source: str
-    message: str
-    fix: str
-    side: str = ""
-    case: str = ""
+    where: str  # the path of the module; "" outside of the model
+    source: str  # the line of the user's code that should be changed, as "file:line"
+    message: str  # what was observed, with its numbers
+    fix: str  # a line of code that mends it; "" if none is known
+    side: str = ""  # "torch" or "keras"
+    case: str = ""  # the name of the built-in case, if it is one
 
 
 def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str | Code) -> Finding:

@@ -15,10 +15,9 @@ from parity.core.groups import by_key
 from parity.core.wording import count
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import SEVERITIES, Finding
-from parity.report import ci, markdown
-from parity.report.console import Console
+from parity.report import ci
 from parity.report.html import page
-from parity.report.output import Makers
+from parity.report.output import Console, Makers
 
 SCHEMA = 1
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -193,10 +192,10 @@ def _remarks(findings: Sequence[Finding]) -> list[ci.Remark]:
 def _markdown(examination: Examination) -> str:
     headings = ("severity", "finding", "line", "what was seen", "fix")
     rows = [_cells(finding) for finding in examination.findings]
-    errors = map(markdown.escaped, examination.errors)
-    return markdown.document(headline(examination), markdown.table(headings, rows) if rows else [], errors)
+    errors = map(ci.escaped, examination.errors)
+    return ci.document(headline(examination), ci.table(headings, rows) if rows else [], errors)
 
 
 def _cells(finding: Finding) -> list[str]:
     texts = (finding.id, finding.source, finding.message, finding.fix)
-    return [f"{MARKS[finding.severity]} {finding.severity}", *map(markdown.escaped, texts)]
+    return [f"{MARKS[finding.severity]} {finding.severity}", *map(ci.escaped, texts)]

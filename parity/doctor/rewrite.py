@@ -21,31 +21,19 @@ ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
 
 
 class Spot(NamedTuple):
-    """An instruction of a frame, without a reference to the frame.
+    """An instruction of a frame, without a reference to the frame."""
 
-    Attributes:
-        code: the code object.
-        instruction: the offset of the instruction.
-        names: the globals, and the modules among the locals.
-    """
-
-    code: CodeType
-    instruction: int
-    names: dict[str, Any]
+    code: CodeType  # the code object
+    instruction: int  # the offset of the instruction
+    names: dict[str, Any]  # the globals, and the modules among the locals
 
 
 class Expression(NamedTuple):
-    """An expression or statement in a source file.
+    """An expression or statement in a source file."""
 
-    Attributes:
-        file: the file.
-        node: its AST node.
-        names: the names that it can refer to (`Spot.names`).
-    """
-
-    file: str
-    node: Any
-    names: dict[str, Any]
+    file: str  # the file
+    node: Any  # its AST node
+    names: dict[str, Any]  # the names that it can refer to (`Spot.names`)
 
     @property
     def function(self) -> str:

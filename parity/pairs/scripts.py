@@ -17,6 +17,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
+from parity.pairs.script_targets import scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
@@ -24,8 +25,6 @@ from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
-SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
-OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
 FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 
 
@@ -119,7 +118,9 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
         if answer.status != "done":
             error = UsageError if answer.status == "usage" else BackendError
             raise error(f"{side_name}: {answer.message}")
-    torch = _with_names(pair, own)
+    read = {side.name: dict(np.load(own / side.name / VALUES)) for side in sides}
+    torch, of_loss = with_names(pair, read["torch"], read.get("keras", {}))
+    write(own / "torch", msgspec.structs.replace(_trained(own / "torch"), of_loss=of_loss), torch)
     first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
     inputs = {name: _described(array) for name, array in first.items()}
     is_loop, outputs = False, pair.outputs
@@ -133,57 +134,6 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
     model = msgspec.structs.replace(pair, inputs=inputs, outputs=outputs, train=train)
     case = msgspec.structs.replace(file.case, model=model, steps=steps)
     return file._replace(case=case, search=[*file.search, str(own / "torch")])
-
-
-def _with_names(pair: Pair, own: Path) -> dict[str, Array]:
-    """Return PyTorch's batches, in which what the loss takes has got the names of Keras's targets, and of weights.
-
-    They are written in its folder in the place of those without. Raises UsageError where they are not the same.
-    """
-    torch, trained = dict(np.load(own / "torch" / VALUES)), _trained(own / "torch")
-    keras = dict(np.load(own / "keras" / VALUES)) if (own / "keras" / VALUES).exists() else {}
-    given = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
-    taken = {name: array for name, array in given.items() if name.startswith(OF_LOSS)}
-    samples = next((len(array) for name, array in given.items() if name not in taken and array.ndim), 1)
-    names, left = dict.fromkeys(taken, ""), dict(taken)
-    targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
-    if len(targets) > 1:
-        for name, array in targets.items():
-            if (best := min(left, key=lambda each: _unlike(left[each], samples, array), default=None)) is None:
-                break
-            names[best] = name
-            del left[best]
-    elif left and TARGET not in given:
-        names[first := next(iter(left))] = TARGET
-        del left[first]
-    sizes = {samples, next((array.size for array in taken.values()), samples)}
-    weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
-    if len(weights) > 1 or len(set(names.values()) & targets.keys()) < len(targets) > 1:
-        shapes = ", ".join(str(array.shape) for array in taken.values())
-        expected = (
-            "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
-        )
-        raise UsageError(
-            f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
-            f"({shapes}), expected {expected}"
-        )
-    names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
-    renamed = {}
-    for key, array in torch.items():
-        name, _, step = key.partition("@")
-        if names.get(name, name):
-            renamed[f"{names.get(name, name)}@{step}"] = array
-    write(own / "torch", msgspec.structs.replace(trained, of_loss=list(names.values())), renamed)
-    return renamed
-
-
-def _unlike(torch: Array, samples: int, keras: Array) -> int:
-    """Return how little a tensor of PyTorch's is like a target of Keras's: in kind, size, or ids for one-hot rows."""
-    ours, theirs = torch.size / samples, keras.size / max(len(keras), 1)
-    if ours == theirs:
-        return 2 * ((torch.dtype.kind == "f") != (keras.dtype.kind == "f"))
-    are_ids = torch.dtype.kind in "iu" and keras.ndim and ours * keras.shape[-1] == theirs
-    return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3
 
 
 def _with_keras(
@@ -232,35 +182,12 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if sizes[0] != sizes[1]:
         message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"
         result.findings.append(Finding(id="script.batch_size", side="keras", where=theirs, message=message))
-    for name, (mine, own) in _scales(pair, torch, keras).items():
+    for name, (mine, own) in scales(pair, torch, keras).items():
         message = (
             f"{theirs} gives {name} {own / mine:.3g} times as large as {ours}: its root mean square is {own:.3g}, not "
             f"{mine:.3g}"
         )
         result.findings.append(Finding(id="script.data", side="keras", where=theirs, message=message))
-
-
-def _scales(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
-    """Return the root mean square of what is given to both models, or losses, where they are not of one scale.
-
-    That is where the mean logarithms of the samples' root mean squares are further apart than SCALE, and than CLEARLY
-    times the standard error of their difference.
-    """
-    unlike = {}
-    for name, given in pair.inputs.items():
-        own = keras.get(given.keras or name, keras.get(str(list(pair.inputs).index(name)), np.zeros(0)))
-        samples = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
-        sides = [np.concatenate(samples) if samples else np.zeros(0), own]
-        if any(each.dtype.kind != "f" or len(each) < FEWEST for each in sides):
-            continue
-        squares = [np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in sides]
-        logs = [np.log(each[each > 0]) / 2 for each in squares]
-        if min(map(len, logs)) >= FEWEST:
-            apart = abs(logs[0].mean() - logs[1].mean())
-            error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in logs))
-            if apart > max(np.log(SCALE), CLEARLY * error):
-                unlike[name] = float(np.sqrt(squares[0].mean())), float(np.sqrt(squares[1].mean()))
-    return unlike
 
 
 def _trained(folder: Path) -> Trained:

@@ -15,10 +15,10 @@ import libcst as cst
 
 from parity.config.pair import UNNAMED
 from parity.core.errors import TraceError
-from parity.diagnose.arguments import Expression, Setting, changed, code, settings
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
+from parity.repair.arguments import Expression, Setting, changed, code, settings
 from parity.repair.edit import Edit, edit
 from parity.repair.in_code import GRADIENT, in_code, lacking
 from parity.repair.origins import Origins, Place, Scope, insertion

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.diagnose.arguments import Expression, code
+from parity.repair.arguments import Expression, code
 from parity.repair.origins import Place
 from parity.repair.source import Source, Span
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import libcst as cst
 
-from parity.diagnose.arguments import code
 from parity.diagnose.experiment.candidates import ACTIVATIONS, STOPS
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
+from parity.repair.arguments import code
 from parity.repair.origins import Place
 from parity.repair.source import NOTHING, Source, Span, literal, parameters, parsed
 from parity.results import Cause, Changed
@@ -40,10 +40,7 @@ USES: Final = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Arg, cs
 def in_code(cause: Cause, change: Changed | None, source: Source) -> Iterator[tuple[Place, str]]:
     """Yield the places on a change's line of Keras's side, each with the source that is to stand there.
 
-    Args:
-        cause: the cause that the change explains.
-        change: what an experiment has changed, or None to look for what stops a gradient on the cause's line.
-        source: the file.
+    `change`: what an experiment has changed, or None to look for what stops a gradient on the cause's line.
     """
     for node in source.on_line(int((change or cause).source.rpartition(":")[2])):
         span = source.span(node)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import libcst as cst
 
-from parity.diagnose.arguments import Setting
+from parity.repair.arguments import Setting
 from parity.repair.source import (
     NOTHING,
     Function,
@@ -34,28 +34,21 @@ DEEPEST = 40  # steps from a value to where it comes from; more is a circle
 
 
 class Place(NamedTuple):
-    """Where a value can be changed: a part of a file, and the text that replaces it, with {} for the new value.
-
-    `key`: for a place in the pair's own file, the entry of keras_kwargs; the span is then of no meaning.
-    """
+    """Where a value can be changed: a part of a file, and the text that replaces it, with {} for the new value."""
 
     path: Path
     span: Span
     template: str = "{}"
-    key: str = ""
+    key: str = ""  # for a place in the pair's own file, the entry of keras_kwargs; the span is then of no meaning
 
 
 class Scope(NamedTuple):
-    """An expression, where it stands, and how the program came there.
-
-    `calls`: the calls that led to the function around `node`, the innermost first. `owners`: how the object was made
-    whose method this is, and the objects around it.
-    """
+    """An expression, where it stands, and how the program came there."""
 
     source: Source
     node: cst.CSTNode
-    calls: Sequence[Frame] = ()
-    owners: Sequence[Made] = ()
+    calls: Sequence[Frame] = ()  # the calls that led to the function around `node`, the innermost first
+    owners: Sequence[Made] = ()  # how the object was made whose method this is, and the objects around it
 
     @property
     def call(self) -> cst.Call:

@@ -14,10 +14,10 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
-from parity.diagnose.arguments import code
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.pairs.weights import transfer
+from parity.repair.arguments import code
 from parity.results import CaseResult, Divergence
 from parity.runtime import survey
 from parity.trace import keys

@@ -17,8 +17,8 @@ from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates
+from parity.repair.arguments import Decision, Key, decide, key
 from parity.repair.candidates import Port
-from parity.repair.decision import Decision, Key, decide, key
 from parity.repair.edit import Edit, copy_folder, diff_of, spliced
 from parity.results import CaseResult, Cause, Repair, TriedEdit
 from parity.runtime.runner import Worker
@@ -51,11 +51,8 @@ class Wish(NamedTuple):
 class Repairing:
     """The search for the edits that repair one pair.
 
-    Args:
-        file: the pair.
-        sides: torch's and Keras's processes.
-        scratch: a folder for copies and traces.
-        varied: whether the pair is compared also on variations of its inputs.
+    `sides`: torch's and Keras's processes. `scratch`: a folder for copies and traces. `varied`: whether the pair is
+    compared also on variations of its inputs.
     """
 
     def __init__(self, file: PairFile, sides: Sequence[Worker], scratch: Path, varied: bool) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from parity.core.groups import by_key
 from parity.core.wording import agree, count, listed
 from parity.pairs.weights import show as weights
-from parity.report.console import Console
+from parity.report.output import Console
 from parity.results import RANKING, CaseResult, Cause, Coverage, Matched, Repair, TriedEdit, Variation
 
 MOST_NAMES = 6  # names that a list prints at most

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from parity.core.groups import grouped
 from parity.core.wording import count, fitted, listed
-from parity.report import layouts, pairs, words
-from parity.report.console import Console
+from parity.report import pairs, words
+from parity.report.output import Console, show_layouts
 from parity.report.words import extent_line, sides_in_words
 from parity.results import ELSEWHERE, RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
@@ -83,7 +83,7 @@ class Printed:
             pairs.show(case, console)
             layout = case.checks.get("layout")
             if isinstance(layout, LayoutCheck) and layout.sides and self._layouts:
-                layouts.show(case.case, layout.sides, console)
+                show_layouts(case.case, layout.sides, console)
         counts = ", ".join(f"{number} {verdict}" for verdict, number in report.summary.items() if number)
         nothing = "" if any(report.summary.get(verdict) for verdict in RANKING) else "; nothing was compared"
         console.print(f"{count(len(report.cases), 'case')}: {counts}{nothing}")

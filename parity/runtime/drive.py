@@ -46,35 +46,26 @@ class Rank(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of a case on one rank, as a backend receives it.
-
-    `at`: the precision. `weights`: the initial parameters. `dataset`: a Dataset, or for a pair a PairData.
-    `recorders`: by replica number, one for each replica of which this process holds a part. `watch`: whether to
-    record the device layout. `fault`: the faults to plant, "" for none. `pair`: set for a user's own models.
-    """
+    """One run of a case on one rank, as a backend receives it."""
 
     case: Case
-    at: str
-    weights: Mapping[str, Floats]
-    dataset: Any
-    recorders: dict[int, Recorder]
-    watch: bool
-    fault: str
-    pair: PairContext | None = None
+    at: str  # the precision
+    weights: Mapping[str, Floats]  # the initial parameters
+    dataset: Any  # a Dataset, or for a pair a PairData
+    recorders: dict[int, Recorder]  # by replica number, one for each replica of which this process holds a part
+    watch: bool  # whether to record the device layout
+    fault: str  # the faults to plant, "" for none
+    pair: PairContext | None = None  # set for a user's own models
 
 
 class Account(NamedTuple):
-    """What a run returns besides its tensors: the device layout, and the kind of each recorded module.
-
-    `lifted`: the float32 computations of a user's model that were promoted to float64 in the high run. `classes`: the
-    names of the modules' classes, by path. `training`: how a pair was trained.
-    """
+    """What a run returns besides its tensors: the device layout, and the kind of each recorded module."""
 
     layout: Layout
     modules: dict[str, str]
-    lifted: list[str] = []
-    classes: dict[str, str] = {}
-    training: Training = Training()
+    lifted: list[str] = []  # the float32 computations of a user's model that were promoted to float64 in the high run
+    classes: dict[str, str] = {}  # the names of the modules' classes, by path
+    training: Training = Training()  # how a pair was trained
 
 
 class Side(Protocol):
@@ -221,19 +212,13 @@ def _wait(folder: Path, rank: int) -> Part:
 
 
 class Program(NamedTuple):
-    """A program, built.
+    """A program, built."""
 
-    Attributes:
-        model: the model.
-        batches: its batches.
-        train: train(batches, on_step) makes a step with each batch and calls `on_step()` after it.
-        called: what the training calls, where the model is called by something around it.
-    """
-
-    model: Any
-    batches: Iterator[Any]
+    model: Any  # the model
+    batches: Iterator[Any]  # its batches
+    # Train(batches, on_step) makes a step with each batch and calls `on_step()` after it.
     train: Callable[[Iterator[Any], Callable[[], None]], None]
-    called: Any = None
+    called: Any = None  # what the training calls, where the model is called by something around it
 
 
 def plain_run(case: Case, steps: int, rank: Rank, folder: str) -> Run:

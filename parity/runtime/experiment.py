@@ -11,55 +11,36 @@ LATER: Final = ("loss", "gradient", "buffer", "update")  # kinds of tensors that
 
 
 class Tensor(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor of a recorded run, as one side finds it, and as both traces record it.
+    """A tensor of a recorded run, as one side finds it, and as both traces record it."""
 
-    Attributes:
-        key: its key in both traces.
-        module: the side's own path of the module that returns it or is given it, "" for the whole model.
-        kind: whether the module returns it, is given it, or whether it is an output of the whole model, in the first
-            forward pass; or what comes later: a loss, a gradient, a buffer, or the updates of the parameters.
-        number: its number among the tensors that the module returns or is given in the pass; for an output of the whole
-            model it is found by its key.
-        each: how many of the tensors that the module is given count at each call; 0 for all.
-        axes: the side's axes in torch's order, None where they are torch's own.
-        shape: its shape in the traces.
-        step: the step of the training that makes it.
-    """
-
-    key: str
-    module: str
+    key: str  # its key in both traces
+    module: str  # the side's own path of the module that returns it or is given it, "" for the whole model
+    # Whether the module returns it, is given it, or whether it is an output of the whole model, in the first forward
+    # pass; or what comes later: a loss, a gradient, a buffer, or the updates of the parameters.
     kind: Literal["returned", "given", "output", "loss", "gradient", "buffer", "update"]
+    # Its number among the tensors that the module returns or is given in the pass; for an output of the whole model it
+    # is found by its key.
     number: int = 0
-    each: int = 0
-    axes: list[int] | None = None
-    shape: list[int] = []
-    step: int = 0
+    each: int = 0  # how many of the tensors that the module is given count at each call; 0 for all
+    axes: list[int] | None = None  # the side's axes in torch's order, None where they are torch's own
+    shape: list[int] = []  # its shape in the traces
+    step: int = 0  # the step of the training that makes it
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting and the value with which the other side is reproduced.
+    """A setting and the value with which the other side is reproduced."""
 
-    Attributes:
-        name: the argument's or attribute's name, or the constant as it is written.
-        owner: the class or function that has it.
-        source: "file:line", or "".
-        kind: argument (of the call), attribute, callable (an attribute that is a function), default, variable,
-            constant, function (the name of one that is called), operator, precision (of the framework), or operation
-            (how an op of the framework is done).
-        path: the path of the module that has it, where it is in a module.
-        of: the kind of the module that has it (kinds.py), "" where it is in no module but in the code.
-        before: its value.
-        after: the value with which the other side is reproduced.
-    """
-
-    name: str
-    owner: str
-    source: str
+    name: str  # the argument's or attribute's name, or the constant as it is written
+    owner: str  # the class or function that has it
+    source: str  # "file:line", or ""
+    # Argument (of the call), attribute, callable (an attribute that is a function), default, variable, constant,
+    # function (the name of one that is called), operator, precision (of the framework), or operation (how an op of the
+    # framework is done).
     kind: str
-    path: str
-    of: str
-    before: Any
-    after: Any
+    path: str  # the path of the module that has it, where it is in a module
+    of: str  # the kind of the module that has it (kinds.py), "" where it is in no module but in the code
+    before: Any  # its value
+    after: Any  # the value with which the other side is reproduced
 
 
 class Mask(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,42 +51,30 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of one side: which changes in a module make a tensor what the other side has recorded.
+    """What is asked of one side: which changes in a module make a tensor what the other side has recorded."""
 
-    Attributes:
-        module: the side's own path of the module in which to look, "" for the whole model.
-        tensor: the first tensor that differs.
-        innocent: the side's own paths of modules that return the same on both sides: nothing is changed in them.
-        tried: the side's own path of a module in which no single change does it: there is none without one elsewhere.
-        own: the folder of the side's own trace.
-        other: the folder of the other side's trace.
-        settings: the values of the other side's settings; None to be told this side's settings only.
-        named: those of its arguments and attributes, by their names (causes.NAMES).
-        masks: the masks that the other side's module is given.
-        given: changes that are made throughout; asked for is what has to be changed as well.
-        wider: whether the module is one around the place, in which settings that have a name are tried first, and of
-            which the code is not changed if it is the whole model.
-        lines: the side's own lines at which both sides' calls part; if there are any, only what stands near them is
-            changed, or is a setting of one of the modules that are `made` there.
-        description: a folder in which to describe what the module does instead, or "".
-        takes_theirs: whether the module that is described is given what the other side's was given.
-    """
-
-    module: str
-    tensor: Tensor
+    module: str  # the side's own path of the module in which to look, "" for the whole model
+    tensor: Tensor  # the first tensor that differs
+    # The side's own paths of modules that return the same on both sides: nothing is changed in them.
     innocent: list[str]
+    # The side's own path of a module in which no single change does it: there is none without one elsewhere.
     tried: str = ""
-    own: str
-    other: str
+    own: str  # the folder of the side's own trace
+    other: str  # the folder of the other side's trace
+    # The values of the other side's settings; None to be told this side's settings only.
     settings: list[Any] | None = None
-    named: dict[str, list[Any]] = {}
-    masks: list[Mask] = []
-    given: list[Change] = []
+    named: dict[str, list[Any]] = {}  # those of its arguments and attributes, by their names (causes.NAMES)
+    masks: list[Mask] = []  # the masks that the other side's module is given
+    given: list[Change] = []  # changes that are made throughout; asked for is what has to be changed as well
+    # Whether the module is one around the place, in which settings that have a name are tried first, and of which the
+    # code is not changed if it is the whole model.
     wider: bool = False
+    # The side's own lines at which both sides' calls part; if there are any, only what stands near them is changed, or
+    # is a setting of one of the modules that are `made` there.
     lines: list[str] = []
     made: list[str] = []
-    description: str = ""
-    takes_theirs: bool = False
+    description: str = ""  # a folder in which to describe what the module does instead, or ""
+    takes_theirs: bool = False  # whether the module that is described is given what the other side's was given
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,27 +86,18 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a question.
+    """The answer to a question."""
 
-    Attributes:
-        settings: the values of all settings in the module, as texts, numbers and lists.
-        named: those of arguments and attributes, by their names (causes.NAMES).
-        masks: the masks that the module is given.
-        found: the sets of changes that reproduce the other side.
-        tried: how many settings were tried.
-        problem: why the module could not be called again as it was, or "".
-        keeps_state: whether the model returns something else when it is called again with the same weights and inputs.
-        same: whether the module does what the other side's does when it is given what the other's was given, with the
-            changes that the question gives.
-    """
-
-    settings: list[Any] = []
-    named: dict[str, list[Any]] = {}
-    masks: list[Mask] = []
-    found: list[Found] = []
-    tried: int = 0
-    problem: str = ""
+    settings: list[Any] = []  # the values of all settings in the module, as texts, numbers and lists
+    named: dict[str, list[Any]] = {}  # those of arguments and attributes, by their names (causes.NAMES)
+    masks: list[Mask] = []  # the masks that the module is given
+    found: list[Found] = []  # the sets of changes that reproduce the other side
+    tried: int = 0  # how many settings were tried
+    problem: str = ""  # why the module could not be called again as it was, or ""
+    # Whether the model returns something else when it is called again with the same weights and inputs.
     keeps_state: bool = False
+    # Whether the module does what the other side's does when it is given what the other's was given, with the changes
+    # that the question gives.
     same: bool = False
 
 

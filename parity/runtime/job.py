@@ -14,8 +14,6 @@ from parity.trace.mapping import PairContext
 
 # The runs that a comparison needs from each side; only the reference, torch, has a witness.
 RUNS = {"torch": ["low", "high", "witness"], "keras": ["low", "high"]}
-
-
 # How a step is carried out: "eager" op by op; in torch by torch.compile; in Keras by tf.function, also with XLA.
 Mode = Literal["eager", "compile", "graph", "xla"]
 MODES: dict[str, list[Mode]] = {"torch": ["eager", "compile"], "keras": ["eager", "graph", "xla"]}
@@ -55,16 +53,12 @@ class _CaseJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(_CaseJob, frozen=True, kw_only=True, tag="record"):
-    """A job that records the named runs of a case into a folder.
-
-    `fault`: the names of faults to plant, joined by +. `pair`: set for a pair. `summarises`: whether to write summaries
-    of large tensors in place of these.
-    """
+    """A job that records the named runs of a case into a folder."""
 
     runs: list[str]
-    fault: str = ""
-    summarises: bool = False
-    pair: PairContext | None = None
+    fault: str = ""  # the names of faults to plant, joined by +
+    summarises: bool = False  # whether to write summaries of large tensors in place of these
+    pair: PairContext | None = None  # set for a pair
 
     def group(self, backend: str) -> Group:
         """Return the processes in which the backend runs the job; a side of a pair may have several ranks."""
@@ -111,14 +105,13 @@ class SurveyJob(_CaseJob, frozen=True, kw_only=True, tag="survey"):
 
     A Keras model gets torch's weights first, as far as `pair.mapping` maps them. `unused`: also find the weights that
     take part in nothing that is compared; in torch, which is the reference, that is always done.
-
-    `redraws`: replace large initial values by ones that can be drawn again (parity.runtime.survey.Law).
-    With `seeds`, the model is only built, once with each of them, and what is not trained (of `tables`, unless that is
-    empty) is kept as its builder made it.
     """
 
     pair: PairContext
     unused: bool = False
+    # Replace large initial values by ones that can be drawn again (parity.runtime.survey.Law). With `seeds`, the model
+    # is only built, once with each of them, and what is not trained (of `tables`, unless that is empty) is kept as its
+    # builder made it.
     redraws: bool = False
     seeds: list[int] = []
     tables: list[str] = []

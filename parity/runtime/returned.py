@@ -28,14 +28,10 @@ class Leaf(NamedTuple):
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model returned in one forward pass.
+    """What a model returned in one forward pass."""
 
-    `keys`: the paths of the leaves that are compared, in order; empty if none of them is named. `left_out`: by path,
-    the types of the leaves that are neither tensors nor numbers.
-    """
-
-    keys: list[Path] = []
-    left_out: dict[str, str] = {}
+    keys: list[Path] = []  # the paths of the leaves that are compared, in order; empty if none of them is named
+    left_out: dict[str, str] = {}  # by path, the types of the leaves that are neither tensors nor numbers
 
 
 def parts(value: Any) -> list[tuple[str, Any]] | None:

@@ -47,58 +47,47 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """How the user's code makes an object.
+    """How the user's code makes an object."""
 
-    `source`: the user's line that runs at that time, as "file:line". `calls`: the call that makes the object, the call
-    of the function that this one stands in, and so on outwards, as long as it is the user's own code; empty if a
-    library makes the object. `initialisers`: the calls of super().__init__() in the user's classes that the object is
-    of, the innermost first. `positional`, `keywords`: the names of the arguments that its class takes.
-    """
-
-    source: str
+    source: str  # the user's line that runs at that time, as "file:line"
+    # The call that makes the object, the call of the function that this one stands in, and so on outwards, as long as
+    # it is the user's own code; empty if a library makes the object.
     calls: list[Frame] = []
+    # The calls of super().__init__() in the user's classes that the object is of, the innermost first. `positional`,
+    # `keywords`: the names of the arguments that its class takes.
     initialisers: list[Frame] = []
     positional: list[str] = []
     keywords: list[str] = []
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A module or layer, for whose `kind` both frameworks use the same names (kinds.py).
-
-    `facts`: further settings by which modules of one kind differ, e.g. the number of heads. `label`: the path with
-    attribute names in place of names that Keras numbered (dense_1); `chosen`: the same without the numbered names for
-    which there is no attribute. Both are None if they equal the path. `made`: where the user's code makes the module.
-    """
+    """A module or layer, for whose `kind` both frameworks use the same names (kinds.py)."""
 
     path: str
     kind: str
-    facts: dict[str, Any] = {}
-    label: str | None = None
+    facts: dict[str, Any] = {}  # further settings by which modules of one kind differ, e.g. the number of heads
+    label: str | None = None  # the path with attribute names in place of names that Keras numbered (dense_1)
+    # The same without the numbered names for which there is no attribute. Both are None if they equal the path.
     chosen: str | None = None
-    made: Made | None = None
+    made: Made | None = None  # where the user's code makes the module
 
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True):
-    """A parameter or buffer.
-
-    `role`: its attribute name in its module. `also`: other names that the framework has for it.
-    `statistic`: it is not trained but changes in training, such as a batch norm's moving average.
-    `constant`: any other buffer of torch, such as a table or a mask.
-    `fixed`: a Keras variable that is no statistic and was created untrainable, and not frozen with its layer.
-    `chosen`: untrained, with other values than the framework's modules begin with by default: the builder chose them.
-    """
+    """A parameter or buffer."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     module: str
-    role: str
+    role: str  # its attribute name in its module
     trainable: bool
-    statistic: bool = False
-    constant: bool = False
+    statistic: bool = False  # it is not trained but changes in training, such as a batch norm's moving average
+    constant: bool = False  # any other buffer of torch, such as a table or a mask
+    # A Keras variable that is no statistic and was created untrainable, and not frozen with its layer.
     fixed: bool = False
+    # Untrained, with other values than the framework's modules begin with by default: the builder chose them.
     chosen: bool = False
-    also: list[str] = []
+    also: list[str] = []  # other names that the framework has for it
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,19 +99,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a forward pass in training mode does that one in inference does not, observed with a dropout rate of 0.
+    """What a forward pass in training mode does that one in inference does not, observed with a dropout rate of 0."""
 
-    `masks`: for each dropout mask in the order of drawing, the number of elements of its tensor. `drawn`: for each
-    returned tensor, by key, how many masks had been drawn before it was returned. `changing`: buffers, or untrained
-    variables, that the pass (or one more) changed, without the statistics of norm layers, which always change.
-    `counting`: those of them that only count passes (parity.pairs.causes.training.is_counter). `returned`: what the
-    model returned, and `trained`: the first float tensor of it, which a built-in loss takes; recorded for torch only.
-    """
-
-    masks: list[int] = []
-    drawn: dict[str, int] = {}
+    masks: list[int] = []  # for each dropout mask in the order of drawing, the number of elements of its tensor
+    drawn: dict[str, int] = {}  # for each returned tensor, by key, how many masks had been drawn before it was returned
+    # Buffers, or untrained variables, that the pass (or one more) changed, without the statistics of norm layers, which
+    # always change.
     changing: list[str] = []
-    counting: list[str] = []
+    counting: list[str] = []  # those of them that only count passes (parity.pairs.causes.training.is_counter)
+    # What the model returned, and `trained`: the first float tensor of it, which a built-in loss takes; recorded for
+    # torch only.
     returned: Returned = Returned()
     trained: Seen | None = None
 

@@ -31,15 +31,14 @@ from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.groups import grouped
 from parity.diagnose.diagnosis import explained
 from parity.report import output
-from parity.report.console import progress
+from parity.report.output import progress
 from parity.results import CaseResult
 from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Runner, Side, begun, ended, in_order
 from parity.selftest import report
 from parity.selftest.catalogue import ALL, resolve
-from parity.selftest.fault import Fault
-from parity.selftest.outcome import Outcome, ask_other_checks, outputs
+from parity.selftest.outcome import Fault, Outcome, ask_other_checks, outputs
 from parity.selftest.report import Selftest
 from parity.trace.manifest import Trace
 
@@ -111,10 +110,7 @@ def _write(args: argparse.Namespace, tested: Selftest) -> None:
 
 
 def _chosen(patterns: Sequence[str]) -> list[Fault]:
-    """Return the faults whose `side:name` any of the globs matches.
-
-    Raises UsageError for a glob that matches none.
-    """
+    """Return the faults whose `side:name` any of the globs matches. Raises UsageError for a glob that matches none."""
     names = {f"{fault.side}:{fault.name}": fault for fault in ALL}
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
@@ -127,10 +123,7 @@ def _chosen(patterns: Sequence[str]) -> list[Fault]:
 
 
 def _clean(count: int, seed: int) -> list[Case]:
-    """Return random cases.
-
-    Raises UsageError if hypothesis is not installed.
-    """
+    """Return random cases. Raises UsageError if hypothesis is not installed."""
     if not count:
         return []
     try:

@@ -9,13 +9,12 @@ import functools
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.selftest.fault import SIDES, At, Fault, Row, Site, row
+from parity.selftest.outcome import SIDES, At, Fault, Row, Site, row
 
 SMALL = {
     "vocabulary": 100, "d_model": 32, "feed_forward": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0,
 }  # fmt: skip
 PATCHES = {"model": {"out_channels": 4}, "data": {"batch": 4, "size": 8}}
-
 STACK = At("linear_stack/single", {"model": {"width": 64, "layers": 3}})
 BLOCK = At("simple_block/single")
 ADAM = At("simple_block/single@adam")
@@ -42,16 +41,13 @@ DROPOUT_DDP = At("transformer/ddp", DROPOUT.changes)
 MANY_WORDS = At("transformer/single", {"model": SMALL | {"vocabulary": 1000}, "data": {"batch": 4}})
 CAUSAL = At("transformer/single", {"model": SMALL | {"causal": True}, "data": {"batch": 4}})
 SPECIMEN = At("specimen/single")
-
 ENCODER = "transformer.encoder.layers.0"
 ATTENDED = f"{ENCODER}.self_attn"
 MASKED = "transformer.decoder.layers.0.self_attn"
 NORM = f"{ENCODER}.norm1"
-
 _both = functools.partial(row, ("torch", "keras"))
 _torch = functools.partial(row, ("torch",))
 _keras = functools.partial(row, ("keras",))
-
 INITIAL_PARAMETERS = (
     _both("linear.weight", "the transposed weight is loaded", STACK, "parameter", "layers.0.weight"),
     _both("conv2d.weight", "height and width swapped", RESIDUAL, "parameter", "conv1.weight"),
@@ -60,7 +56,6 @@ INITIAL_PARAMETERS = (
     _both("attention.packing", "q, k, v in another order", TRANSFORMER, "parameter", f"{ATTENDED}.in_proj_weight"),
     _keras("initialisation", "Keras's own initial weights", BLOCK, "parameter", "linear2.*"),
 )
-
 LAYERS = (
     _both("layer_norm.epsilon", "1.001e-5 instead of 1e-5", TRANSFORMER, "activation", NORM),
     _torch("layer_norm.small_epsilon", "1e-6", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
@@ -89,7 +84,6 @@ LAYERS = (
     _both("embedding.padding_idx", "row 0 is not trained", TRANSFORMER, "gradient", "embedding.weight"),
     _torch("embedding.frequency", "divided by the frequency", TRANSFORMER, "gradient", "embedding.weight", ""),
 )
-
 ATTENTION = (
     _both("attention.key_dim", "scaled by the dimension of all heads", TRANSFORMER, "activation", ATTENDED),
     _keras("attention.heads", "heads interleaved", TRANSFORMER, "activation", ATTENDED),
@@ -97,7 +91,6 @@ ATTENTION = (
     _both("attention.mask", "no causal mask", CAUSAL, "activation", MASKED),
     _both("attention.mask_offset", "one word ahead is seen", CAUSAL, "activation", MASKED, "attention.mask"),
 )
-
 COMPOSITES = (
     _both("transformer.final_norm", "left out", TRANSFORMER, "activation", "transformer.encoder.norm"),
     _both("transformer.norm_order", "norms first", TRANSFORMER, "activation", ENCODER, also="module.wiring"),
@@ -110,7 +103,6 @@ COMPOSITES = (
     ),
     _torch("block.order", "ReLU first", BLOCK, "activation", "(model)", "module.wiring", also="activation.kind"),
 )
-
 DROPOUTS = (
     _both("dropout.generator", "the framework's own random numbers", DROPOUT, "activation", ATTENDED, also="unknown"),
     _both("dropout.replicas", "the masks of replica 0 on all", DROPOUT_DDP, "activation", ATTENDED),
@@ -125,7 +117,6 @@ DROPOUTS = (
     _torch("dropout.attention", "none in attention", DROPOUT, "activation", ATTENDED, "dropout.active"),
     _both("evaluation.mode", "evaluated as in training", DROPOUT, "activation", ATTENDED, "dropout.active", step=2),
 )
-
 LOSSES = (
     _both("loss.sum", "a sum, not the mean", CLASSES, "loss", "loss"),
     _both("loss.kind", "absolute errors", REGRESSION, "loss", "loss"),
@@ -138,7 +129,6 @@ LOSSES = (
     _keras("cross_entropy.class_axis", "softmax over the samples", AS_MANY_SAMPLES, "loss", "loss"),
     _keras("probability.clipping", "probabilities clipped at 1e-7", SATURATED, "loss", "loss"),
 )
-
 OPTIMIZERS = (
     _both("sgd.learning_rate", "another rate", BLOCK, "update", "*"),
     _keras("sgd.momentum", "0.8", TWO_STEPS, "update", "*", step=1),
@@ -166,7 +156,6 @@ OPTIMIZERS = (
     _keras("clip.epsilon", "no epsilon beside the norm", CLIP, "gradient", "*"),
     _keras("clip.before_reduction", "each replica's own gradients", DDP_CLIP, "gradient", "*"),
 )
-
 DATA = (
     _both("shard.rotated", "replica 1 has replica 0's samples", DDP, "sample", "indices"),
     _both("sampler.epoch", "the order of the first epoch in all", ALL_REDUCE, "sample", "indices", step=3),
@@ -185,7 +174,6 @@ DATA = (
     _torch("target.order", "each sample has the previous one's", CLASSES, "input", "target", "input.shift"),
     _keras("target.shift", "one word further on", TRANSFORMER, "input", "target", "input.shift"),
 )
-
 REDUCTIONS = (
     _both("gradient.sum", "summed over replicas, not averaged", DDP, "gradient", "*", "gradient.reduction"),
     _keras("gradient.double_scaling", "averaged twice", DDP, "gradient", "*"),
@@ -211,7 +199,6 @@ REDUCTIONS = (
     ),
     _torch("send_recv.gradient", "not sent back", STAGES, "gradient", "linear1.*"),
 )
-
 PLACEMENT = (
     Row(
         "placement.layer",
@@ -223,7 +210,6 @@ PLACEMENT = (
     _keras("placement.backward", "on the first device", STAGES, "layout", "linear2"),
     _keras("placement.parameters", "on the first device", STAGES, "layout", "linear2*"),
 )
-
 # Wrong at the run precision only: the float64 runs are correct.
 PRECISION = (
     _both("relu.dropped_in_float32", "the identity", BLOCK, "activation", "relu", "relu.dropped"),
@@ -253,7 +239,6 @@ PRECISION = (
         "embedding.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", "embedding", "precision.bfloat16"
     ),
 )
-
 ROWS: tuple[Row, ...] = (
     *INITIAL_PARAMETERS,
     *LAYERS,
@@ -267,8 +252,6 @@ ROWS: tuple[Row, ...] = (
     *PLACEMENT,
     *PRECISION,
 )
-
-
 ALL: tuple[Fault, ...] = tuple(fault for side in SIDES for row in ROWS for fault in row.faults if fault.side == side)
 # The specimen is no built-in case: its model exists only for planted faults.
 SPECIMEN_CASE = {"name": "specimen/single", "model": {"kind": "specimen"}, "data": {"batch": 4}, "steps": 2}

@@ -1,7 +1,7 @@
 """Planting faults in a run of one side: the tools, and the faults in what both sides share.
 
-A side's faults are in the parts of its package `faults`: each has a table FAULTS, by name, and `numerics` another one,
-of those that are planted in float32 alone. A fault is a small change to what a run calls, undone when the run is over.
+Each of the two files in a side's package `faults` has a table FAULTS, by name, and `model` another one, of those that
+are planted in float32 alone. A fault is a small change to what a run calls, undone when the run is over.
 """
 
 import importlib
@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from parity.config import schema, shards
-from parity.config.shards import Indices
+from parity.config import devices, schema
+from parity.config.devices import Indices
 from parity.core.arrays import Floats
 from parity.core.patches import applied, around, wrapping
 from parity.data.batches import Batch, Dataset
 
 Patches = Callable[[], list[AbstractContextManager[Any]]]
-PARTS = ("numerics", "model", "training", "distribution")
+PARTS = ("model", "training")
 
 
 @contextmanager
@@ -90,11 +90,6 @@ def _mean_of_means(batch: Callable[..., Batch], data: Dataset, *args: Any, **kwa
     return batch(data, *args, **kwargs)._replace(share=1 / (data.case.replicas * data.case.accumulate))
 
 
-def _added_up(batch: Callable[..., Batch], data: Dataset, indices: Any, whole: int = 0) -> Batch:
-    """Sum over the micro-batches instead of averaging."""
-    return batch(data, indices)
-
-
 def _rotated(split: Callable[..., list[Indices]], batch: Any, case: schema.Case) -> list[Indices]:
     """Give replica 1 the samples of replica 0."""
     parts = split(batch, case)
@@ -103,6 +98,6 @@ def _rotated(split: Callable[..., list[Indices]], batch: Any, case: schema.Case)
 
 SHARED: dict[str, Patches] = {
     "batch.uneven": wrapped(Dataset, "batch", _mean_of_means),
-    "accumulation.normalisation": wrapped(Dataset, "batch", _added_up),
-    "shard.rotated": wrapped(shards, "split", _rotated),
+    "accumulation.normalisation": wrapped(Dataset, "batch", lambda batch, data, indices, whole=0: batch(data, indices)),
+    "shard.rotated": wrapped(devices, "split", _rotated),
 }

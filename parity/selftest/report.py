@@ -8,10 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.core.wording import agree, count
-from parity.report import ci, markdown, words
-from parity.report.console import Console
+from parity.report import ci, words
 from parity.report.html import page
-from parity.report.output import Makers
+from parity.report.output import Console, Makers
 from parity.selftest.outcome import Outcome
 
 NAMED = 0.9  # fraction of the faults that must be named
@@ -205,8 +204,6 @@ def _markdown(selftest: Selftest) -> str:
     faults = document(selftest)["faults"]
     missed = [row for row in faults if not (row["caught"] and row["placed"] and row["named"])]
     marks = ("caught", "placed", "named")
-    rows = [[markdown.escaped(row["fault"]), *("yes" if row[mark] else "**no**" for mark in marks)] for row in missed]
-    paragraphs = markdown.table(("fault", *marks), rows) if missed else []
-    return markdown.document(
-        headline(selftest), paragraphs, [markdown.escaped(selftest.error)] if selftest.error else []
-    )
+    rows = [[ci.escaped(row["fault"]), *("yes" if row[mark] else "**no**" for mark in marks)] for row in missed]
+    paragraphs = ci.table(("fault", *marks), rows) if missed else []
+    return ci.document(headline(selftest), paragraphs, [ci.escaped(selftest.error)] if selftest.error else [])

@@ -9,13 +9,10 @@ from parity.core.arrays import Array
 # The name of the whole model as a module, and of the tensor that it returns. The parentheses keep it apart from any
 # submodule's name. A model's further outputs are "(model)#1", "(model)#2"..., or "(model).NAME" if outputs have names.
 MODEL = "(model)"
-
 # The gradient of an input is "(input).NAME".
 INPUT = "(input)"
-
 # In the note on a float32 computation (`lifted`): its values were rounded before they came back to float64.
 STAY_ROUNDED = "of values that stay rounded to"
-
 # In execution order: the drawn samples, forward, loss, backward, the state after the update.
 KINDS: Final = ("sample", "input", "activation", "loss", "gradient", "parameter", "buffer", "optimizer_state")
 # Not stored but derived when traces are compared: a parameter minus the same parameter at the step recorded before.

@@ -34,10 +34,6 @@ LARGEST = 64_000_000  # bytes that a manifest may have; that of a large model's 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a trace's manifest.
 
-    `replicas`: for each replica of the model the ranks that hold it, either a stage each or the only rank.
-    `modules`: the kind of each module of which something was recorded. `classes`: the class of each module of the
-    model, by its path, "" for the model itself; none in a Keras trace of a pair, whose modules have torch's paths.
-
     The following map a file, "run/rank-N/step", to facts about it. `files`: its keys in execution order.
     `aliases`: the keys that are not stored because they are the tensor of another key of that file, with that key.
     `same`: the keys whose tensors are bitwise equal to rank 0's, and stored only there. `digests`: the file's
@@ -56,8 +52,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     environment: dict[str, str]
     layout: Layout
+    # For each replica of the model the ranks that hold it, either a stage each or the only rank.
     replicas: list[list[int]]
-    modules: dict[str, str] = {}
+    modules: dict[str, str] = {}  # the kind of each module of which something was recorded
+    # The class of each module of the model, by its path, "" for the model itself; none in a Keras trace of a pair,
+    # whose modules have torch's paths.
     classes: dict[str, str] = {}
     files: dict[str, list[str]]
     aliases: dict[str, dict[str, str]] = {}

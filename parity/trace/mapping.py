@@ -144,22 +144,18 @@ class Fed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True):
-    """All tensors that correspond, and in `torch_alone` and `keras_alone` the keys of those without a counterpart.
-
-    `layouts`: by key, outputs of the models whose axes Keras orders differently, with the einops pattern from torch's
-    order. `fed`: further modules and layers whose inputs are compared. `equal`: torch's tensors that had the values of
-    their counterpart in inference, with the initial weights; `hidden`: those that float32 could not tell from it.
-    `not_compared`: sentences on returned values that are neither tensors nor numbers.
-    """
+    """All tensors that correspond, and in `torch_alone` and `keras_alone` the keys of those without a counterpart."""
 
     matches: list[Match]
     torch_alone: list[str] = []
     keras_alone: list[str] = []
+    # By key, outputs of the models whose axes Keras orders differently, with the einops pattern from torch's order.
     layouts: dict[str, str] = {}
-    fed: list[Fed] = []
+    fed: list[Fed] = []  # further modules and layers whose inputs are compared
+    # Torch's tensors that had the values of their counterpart in inference, with the initial weights
     equal: list[str] = []
-    hidden: list[str] = []
-    not_compared: list[str] = []
+    hidden: list[str] = []  # those that float32 could not tell from it
+    not_compared: list[str] = []  # sentences on returned values that are neither tensors nor numbers
 
     @property
     def modules_with_inputs(self) -> set[str]:
@@ -169,20 +165,17 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend needs to record its model of a pair.
+    """What a backend needs to record its model of a pair."""
 
-    `search`: the folders in which the user's Python modules are searched for; `survey`: the folder of torch's survey.
-    `mapping` and `matching` are None in torch's jobs, because torch is the reference and its names are kept. `side`:
-    what is done otherwise than in the plain run, where sides of the pair's file are compared. `evaluates`: the model is
-    called in inference before each training step, as a validation does.
-    """
-
-    search: list[str]
+    search: list[str]  # the folders in which the user's Python modules are searched for
+    # The folder of torch's survey. `mapping` and `matching` are None in torch's jobs, because torch is the reference
+    # and its names are kept.
     survey: str = ""
     mapping: Mapping | None = None
     matching: Matching | None = None
+    # What is done otherwise than in the plain run, where sides of the pair's file are compared.
     side: Side | None = None
-    evaluates: bool = False
+    evaluates: bool = False  # the model is called in inference before each training step, as a validation does
 
 
 def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.config.shards import Indices
+from parity.config.devices import Indices
 from parity.core.arrays import Array
 from parity.trace import keys
 from parity.trace.summary import LARGE, summary

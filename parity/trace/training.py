@@ -8,18 +8,13 @@ Settings = dict[str, bool | int | float | str]
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """How a Keras model that `fit` trains in a graph ends otherwise than one that is trained op by op.
+    """How a Keras model that `fit` trains in a graph ends otherwise than one that is trained op by op."""
 
-    `state`: what the user's code keeps in Python and changes in training. `weight`: the weight that is furthest apart,
-    by `apart` of its largest value. `error`: why one of the trainings failed. `overridden`: a method of the user's that
-    `fit` is, or calls, and that a step knows nothing of.
-    """
-
-    state: list[str]
-    weight: str = ""
+    state: list[str]  # what the user's code keeps in Python and changes in training
+    weight: str = ""  # the weight that is furthest apart, by `apart` of its largest value
     apart: float = 0.0
-    error: str = ""
-    overridden: str = ""
+    error: str = ""  # why one of the trainings failed
+    overridden: str = ""  # a method of the user's that `fit` is, or calls, and that a step knows nothing of
 
 
 class ParameterGroup(msgspec.Struct, frozen=True):
@@ -38,28 +33,21 @@ class ParameterGroup(msgspec.Struct, frozen=True):
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
-    """How a side of a pair was trained.
+    """How a side of a pair was trained."""
 
-    `own_step`: by a step of the user's own, or with a train_step or compute_loss that overrides Keras's.
-    `returns_loss`: whether a step of the user's own returns its loss; else what it differentiates was recorded.
-    `waiting`: the steps of a training with a step of the user's own in which no optimizer updated anything. `repeated`:
-    the modules whose dropout masks repeat earlier ones, because of a seed of the user's. `fitted`: how `fit` trains the
-    model otherwise. `groups`: those of the user's optimizer, if its formula is known. `rates`: the learning rate of the
-    first of them before each step and after the last, None where it is no number. `is_scheduled`: whether a schedule
-    sets it. `unreached`: the clipping that an optimizer does, if no gradient was so large in these steps. `compiled`:
-    by what; `breaks`: where torch.compile broke the graph. `held`: the batch norms whose running variance was updated
-    as Keras does, since the pair accepts that.
-    """
-
-    own_step: bool = False
+    own_step: bool = False  # by a step of the user's own, or with a train_step or compute_loss that overrides Keras's
+    # Whether a step of the user's own returns its loss; else what it differentiates was recorded.
     returns_loss: bool = True
+    # The steps of a training with a step of the user's own in which no optimizer updated anything.
     waiting: list[int] = []
-    repeated: list[str] = []
-    fitted: Fitted | None = None
-    groups: list[ParameterGroup] = []
+    repeated: list[str] = []  # the modules whose dropout masks repeat earlier ones, because of a seed of the user's
+    fitted: Fitted | None = None  # how `fit` trains the model otherwise
+    groups: list[ParameterGroup] = []  # those of the user's optimizer, if its formula is known
+    # The learning rate of the first of them before each step and after the last, None where it is no number.
     rates: list[float | None] = []
-    is_scheduled: bool = False
-    unreached: str = ""
-    compiled: str = ""
-    breaks: list[str] = []
+    is_scheduled: bool = False  # whether a schedule sets it
+    unreached: str = ""  # the clipping that an optimizer does, if no gradient was so large in these steps
+    compiled: str = ""  # by what
+    breaks: list[str] = []  # where torch.compile broke the graph
+    # The batch norms whose running variance was updated as Keras does, since the pair accepts that.
     held: list[str] = []

@@ -39,19 +39,13 @@ SAFE: Final = 2.0**SLACK * ROUNDOFF[HIGH]  # a difference up to this part of an 
 
 
 class Octave(NamedTuple):
-    """The differences between the runs in the elements of one octave.
+    """The differences between the runs in the elements of one octave."""
 
-    `scale`: the upper end of the octave. `reach`: the largest magnitude among the elements that are at most 2^REACH
-    times as large. `difference`: the largest between the high runs. `noise`, `witness`: as in kernel.Spread, over all
-    elements up to 2^WINDOW times as large. `error`: the typical |low - high|, on the side where it is larger, of those
-    of these elements that differ.
-    """
-
-    scale: float
-    reach: float
-    difference: float
-    noise: float
-    error: float
+    scale: float  # the upper end of the octave
+    reach: float  # the largest magnitude among the elements that are at most 2^REACH times as large
+    difference: float  # the largest between the high runs
+    noise: float  # this and `witness` as in kernel.Spread, over all elements up to 2^WINDOW times as large
+    error: float  # the typical |low - high|, on the side where it is larger, of those of these elements that differ
     witness: float
 
 

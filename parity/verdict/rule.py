@@ -34,20 +34,15 @@ MANY_KINKS: Final = 16  # sign changes from which on both sides' gradients are a
 
 
 class TensorVerdict(NamedTuple):
-    """The verdict on one tensor.
-
-    `bits`: None if the difference is 0. `by_bits`: whether the verdict was reached by them.
-    `excused`: the difference, relative to the largest value, that is a match only because of the witness; else 0.
-    `growth`: for a subprecision origin, its difference in units of the witness's. `largest`: the magnitude of the
-    elements that the verdict is about, if it is not about all.
-    """
+    """The verdict on one tensor."""
 
     verdict: Verdict
-    bits: float | None
-    by_bits: bool
+    bits: float | None  # None if the difference is 0
+    by_bits: bool  # whether the verdict was reached by them
+    # The difference, relative to the largest value, that is a match only because of the witness; else 0.
     excused: float = 0.0
-    growth: float = 0.0
-    largest: float = math.inf
+    growth: float = 0.0  # for a subprecision origin, its difference in units of the witness's
+    largest: float = math.inf  # the magnitude of the elements that the verdict is about, if it is not about all
 
 
 class Rule:

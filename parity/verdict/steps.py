@@ -17,16 +17,14 @@ from parity.verdict.stream import Change
 
 
 class Step(NamedTuple):
-    """The tensors of one replica in one step, by run, in the order of kernel.Runs; the witness is the reference's.
-
-    `moved`: the tensors that changed when the reference's high run was repeated, with their largest difference.
-    """
+    """The tensors of one replica in one step, by run, in the order of kernel.Runs; the witness is the reference's."""
 
     reference_high: Tensors
     candidate_high: Tensors
     reference_low: Tensors
     candidate_low: Tensors
     witness: Tensors | None
+    # The tensors that changed when the reference's high run was repeated, with their largest difference.
     moved: Mapping[str, float] = {}
 
     @property

@@ -45,14 +45,11 @@ class Unequal(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The result of comparing two traces, and the tensors that the diagnosis needs.
-
-    `unequal`: all tensors that are not a match, in execution order. `noisier`: by side, the tensors of step 0 whose
-    low runs are noisier than the other side's or than rounding explains.
-    """
+    """The result of comparing two traces, and the tensors that the diagnosis needs."""
 
     result: CaseResult
-    unequal: list[Unequal]
+    unequal: list[Unequal]  # all tensors that are not a match, in execution order
+    # By side, the tensors of step 0 whose low runs are noisier than the other side's or than rounding explains.
     noisier: dict[str, list[str]]
 
 

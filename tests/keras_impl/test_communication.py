@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 
-from keras_impl.doctor import timing
+from keras_impl.doctor import observer
 from keras_impl.instruments import devices
 from parity.core.clock import Clock
 
 
 def timed(step) -> float | None:
     clock = Clock(lambda: None)
-    with timing.timed_communication(clock), clock.step():
+    with observer.timed_communication(clock), clock.step():
         step()
     (found,) = clock.result("cpu")
     assert found.communication is None or 0 < found.communication <= found.step

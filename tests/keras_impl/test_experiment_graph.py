@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from keras_impl.experiment import graph
+from keras_impl.experiment import operations
 from keras_impl.instruments import source
 from keras_impl.record import precision
 from keras_impl.record.pair.sources import noted_at_creation
@@ -36,7 +36,7 @@ class Made:
         self.lines = lines
 
     def knobs(self, **wanted: object) -> list[Knob]:
-        found = graph.settings([self.model], self.lines, READ, [])
+        found = operations.graph_settings([self.model], self.lines, READ, [])
         return [knob for knob in found if all(getattr(knob, key) == value for key, value in wanted.items())]
 
     def under(self, new: object, x: np.ndarray = X, **wanted: object) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_while_an_operation_runs_the_line_that_made_it_is_the_users():
     seen: list[str] = []
     for operation in made.model.operations[1:]:
         operation.call = lambda x, call=operation.call: (seen.append(source._standing[-1]), call(x))[1]
-    with graph.located([made.model], made.lines):
+    with operations.located([made.model], made.lines):
         made.model(X)
     assert [Path(line).name for line in seen] == [line_of("# made")] * 2
     assert not source._standing

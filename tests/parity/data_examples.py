@@ -10,7 +10,7 @@ from calls import Example
 from observations import Array, case, normal
 
 from parity.config import schema
-from parity.config.shards import distributed_sampler
+from parity.config.devices import distributed_sampler
 from parity.data.batches import Dataset
 from parity.diagnose.initial_parameters import InitialParameter
 from parity.diagnose.samples import Samples

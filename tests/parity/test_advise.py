@@ -7,11 +7,10 @@ from typing import get_args
 import pytest
 
 from parity.advise import __main__ as command
-from parity.advise import advice, devices, measure
+from parity.advise import advice, choices, measure
 from parity.advise.advice import Adviser, Target
-from parity.advise.choices import candidates
+from parity.advise.choices import Link, candidates
 from parity.advise.describe import describe
-from parity.advise.devices import Link
 from parity.advise.duration import Compute, Machine, balanced, duration
 from parity.advise.measure import Here, Rates, Single, Step
 from parity.advise.model import Model
@@ -32,9 +31,9 @@ def case(name: str, **changes: object) -> Case:
 
 
 def aim(text: str = "2xH200", **changes: object) -> Target:
-    row = devices.table().device["H200"]
+    row = choices.table().device["H200"]
     facts = {"links": (LINK, LINK), "memory": 1e9, "rates": Rates(1e10, 1e10), "row": row, **changes}
-    return Target(group=devices.parse(text, devices.table()), **facts)
+    return Target(group=choices.parse(text, choices.table()), **facts)
 
 
 @pytest.fixture
@@ -162,7 +161,7 @@ def test_a_table_with_nonsense_is_refused_in_one_line(old: str, new: str, compla
     path = tmp_path / "own.toml"
     path.write_text(OWN.replace(old, new, 1))
     with pytest.raises(UsageError) as raised:
-        devices.table(path)
+        choices.table(path)
     assert complaint in str(raised.value) and "\n" not in str(raised.value) and "own.toml" in str(raised.value)
 
 
@@ -216,7 +215,7 @@ def test_other_devices_compute_at_their_rate_and_precision(measured: None) -> No
     # Of 10 ms 8 grow with the samples. A device that is 100 times as fast leaves 0.08 of them; with ten times its flops
     # in bfloat16 its memory becomes the limit, unless that is fast as well.
     def grown(precision: str, bandwidth: float) -> float:
-        row = devices.Device(memory=1, bandwidth=bandwidth, float32=1, bfloat16=10, link="pcie", source="a test")
+        row = choices.Device(memory=1, bandwidth=bandwidth, float32=1, bfloat16=10, link="pcie", source="a test")
         trained = case("two_linear/single", precision=precision)
         there = aim("1xH200", row=row, rates=Rates(flops=1e10, bandwidth=1e10))
         return Adviser(trained, describe(trained), HERE).duration(trained, "torch", there).total - 2 * MS

@@ -20,7 +20,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.diagnose.diagnosis import Examined
 from parity.pairs import judge as pair_judge
 from parity.report import pairs, terminal
-from parity.report.console import Console
+from parity.report.output import Console
 from parity.results import CaseResult, ErrorKind, Report, Verdict, error_kind, failed
 from parity.runtime.job import Answer
 from parity.trace.mapping import Mapping, UnmappedError, Unplaced

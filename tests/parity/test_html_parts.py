@@ -6,7 +6,7 @@ import pytest
 from report_samples import HOSTILE, TWO
 
 from parity.details import Compared, Counterpart, Details
-from parity.report.html import band, devices, losses, rows, svg
+from parity.report.html import band, losses, rows, svg
 from parity.report.html.comparison import matrix
 from parity.results import Against, CaseResult
 
@@ -97,7 +97,7 @@ def test_the_losses_and_their_difference() -> None:
 
 
 def test_the_devices_and_what_moves_between_them() -> None:
-    drawing = str(devices.drawing("torch", TWO))
+    drawing = str(rows.drawing("torch", TWO))
     texts = re.findall(r">([^<]+)</text>", drawing)
     assert texts == [
         "0: CPU (virtual)", "1 parameter", "linear1", "relu", "1: CPU (virtual)", "1 parameter", "linear2",
@@ -108,10 +108,10 @@ def test_the_devices_and_what_moves_between_them() -> None:
 
 def test_many_modules_are_counted_by_their_beginnings() -> None:
     names = [f"encoder.layers.{layer}.{part}" for layer in range(3) for part in "abcd"]
-    assert devices.folded(names, 8) == [f"encoder.layers.{layer} (4)" for layer in range(3)]
-    assert devices.folded(["a", "b.c"], 8) == ["a", "b.c"]
-    assert devices.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
-    assert devices.folded([], 8) == []
+    assert rows.folded(names, 8) == [f"encoder.layers.{layer} (4)" for layer in range(3)]
+    assert rows.folded(["a", "b.c"], 8) == ["a", "b.c"]
+    assert rows.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
+    assert rows.folded([], 8) == []
 
 
 def test_texts_in_drawings_are_escaped() -> None:
@@ -121,4 +121,4 @@ def test_texts_in_drawings_are_escaped() -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")])
 def test_sizes(count: int, said: str) -> None:
-    assert devices.size(count) == said
+    assert rows.size(count) == said

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parity.diagnose.arguments import Setting
+from parity.repair.arguments import Setting
 from parity.repair.candidates import Places
 from parity.repair.edit import edit, spliced
 from parity.runtime import construction

@@ -7,7 +7,7 @@ import pytest
 
 from parity.pairs.file import from_flags
 from parity.repair import candidates
-from parity.repair.decision import Decision, decide, key
+from parity.repair.arguments import Decision, decide, key
 from parity.repair.edit import Edit
 from parity.repair.search import MOST_TRIALS, Repairing
 from parity.repair.source import Span

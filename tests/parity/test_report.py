@@ -10,7 +10,7 @@ from rich.console import Console
 
 from parity.config import cases
 from parity.report import terminal
-from parity.report.console import progress
+from parity.report.output import progress
 from parity.results import (
     Against,
     CaseResult,

@@ -13,7 +13,7 @@ import pytest
 from report_samples import hostile, sample
 
 from parity.core.errors import UsageError
-from parity.report import ci, markdown, output, words
+from parity.report import ci, output, words
 from parity.results import CaseResult, Cause, Finding, Report, Suggestion
 
 # What SARIF 2.1.0 asks of the parts that are written here.
@@ -120,7 +120,7 @@ def test_sarif_paths_are_relative_to_the_working_directory(tmp_path: Path, monke
 
 
 def test_the_summary_says_what_the_first_screen_says(report: Report) -> None:
-    text = markdown.comparison(report)
+    text = ci.comparison(report)
     assert text.startswith("### PyTorch and Keras do not compute the same in 1 of 2 cases.\n")
     assert "**pair/mine**: diverged, step 0: gradient of parameter <code>linear1.bias</code>" in text
     assert "Cause: layer\\_norm.epsilon at norm: torch 1e-05, keras 0.001" in text
@@ -131,7 +131,7 @@ def test_the_summary_says_what_the_first_screen_says(report: Report) -> None:
 
 
 def test_markdown_interprets_no_name() -> None:
-    text = markdown.comparison(hostile())
+    text = ci.comparison(hostile())
     outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert "<script" not in outside and "<img" not in outside
     assert "a\\|b\\`c\\`" in outside

@@ -12,8 +12,7 @@ from parity.results import CaseResult, Cause, Divergence, Finding
 from parity.selftest import __main__ as command
 from parity.selftest import clean, report
 from parity.selftest.catalogue import ALL
-from parity.selftest.fault import At, Fault, Site
-from parity.selftest.outcome import Outcome, ask_other_checks
+from parity.selftest.outcome import At, Fault, Outcome, Site, ask_other_checks
 
 CASE = cases.resolve("simple_block/single")
 FAULT = Fault("relu.slope", "keras", Site(At("simple_block/single"), "activation", "re*"), "relu.slope")

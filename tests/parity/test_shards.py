@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.config import cases, schema, shards
+from parity.config import cases, schema
+from parity.config.devices import distributed_sampler, split
 from parity.data.batches import Dataset
 
 REPLICATED = ("data_parallel", "ddp", "all_reduce", "hybrid")
@@ -24,7 +25,7 @@ def case(strategy: str, devices: int, **changes: Any) -> schema.Case:
 
 
 def sizes(strategy: str, devices: int, batch: int) -> list[int]:
-    return [len(part) for part in shards.split(range(batch), case(strategy, devices))]
+    return [len(part) for part in split(range(batch), case(strategy, devices))]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def sizes(strategy: str, devices: int, batch: int) -> list[int]:
 def test_data_parallel_scatters_as_torch_chunk_does(batch: int, devices: int, chunks: list[int]) -> None:
     """`chunks`: the sizes of torch.arange(batch).chunk(devices); torch leaves the empty ones away."""
     assert sizes("data_parallel", devices, batch) == chunks + [0] * (devices - len(chunks))
-    dealt = shards.split(range(batch), cases.resolve("simple_block/ddp@dataset", {"devices": devices}))
+    dealt = split(range(batch), cases.resolve("simple_block/ddp@dataset", {"devices": devices}))
     assert list(map(len, dealt)) == sizes("data_parallel", devices, batch)  # as TensorFlow deals out
 
 
@@ -80,7 +81,7 @@ def test_one_replica_gets_the_whole_batch(strategy: str) -> None:
 )
 def test_every_sample_goes_to_one_replica_and_the_order_is_kept(strategy: str, devices: int, batch: list[int]) -> None:
     chosen = case(strategy, devices)
-    parts = shards.split(batch, chosen)
+    parts = split(batch, chosen)
     assert len(parts) == chosen.replicas
     assert np.concatenate(parts).tolist() == batch
     counts = [len(part) for part in parts]
@@ -126,11 +127,11 @@ def test_the_evaluation_is_split_as_the_first_step_is(strategy: str) -> None:
     ],
 )
 def test_the_permutation_is_torch_s(seed: int, order: list[int]) -> None:
-    assert shards.distributed_sampler(len(order), 1, seed, 0) == [order]
+    assert distributed_sampler(len(order), 1, seed, 0) == [order]
 
 
 def test_a_long_permutation_is_torch_s() -> None:
-    ((*order,),) = shards.distributed_sampler(5000, 1, 1, 2)
+    ((*order,),) = distributed_sampler(5000, 1, 1, 2)
     assert order[:5] == [3986, 1813, 3813, 4499, 1704]
     assert order[-5:] == [4979, 2614, 1872, 1544, 765]
 
@@ -149,13 +150,13 @@ def test_a_long_permutation_is_torch_s() -> None:
 def test_the_ranks_get_what_torch_s_sampler_gives_them(
     size: int, replicas: int, seed: int, epoch: int, ranks: list[list[int]]
 ) -> None:
-    assert shards.distributed_sampler(size, replicas, seed, epoch) == ranks
+    assert distributed_sampler(size, replicas, seed, epoch) == ranks
 
 
 @settings(max_examples=80)
 @given(size=st.integers(1, 60), replicas=st.integers(1, 9), seed=st.integers(0, 99), epoch=st.integers(0, 9))
 def test_every_sample_is_dealt_out_and_every_rank_gets_as_many(size: int, replicas: int, seed: int, epoch: int) -> None:
-    ranks = shards.distributed_sampler(size, replicas, seed, epoch)
+    ranks = distributed_sampler(size, replicas, seed, epoch)
     assert [len(rank) for rank in ranks] == [-(-size // replicas)] * replicas
     dealt = [index for turn in zip(*ranks, strict=True) for index in turn]
     assert sorted(dealt[:size]) == list(range(size))
@@ -163,6 +164,6 @@ def test_every_sample_is_dealt_out_and_every_rank_gets_as_many(size: int, replic
 
 
 def test_another_epoch_or_another_seed_is_another_order() -> None:
-    orders = [shards.distributed_sampler(40, 2, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (0, 2), (9, 0))]
+    orders = [distributed_sampler(40, 2, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (0, 2), (9, 0))]
     assert len({str(order) for order in orders}) == 4
-    assert shards.distributed_sampler(40, 2, 0, 1) == shards.distributed_sampler(40, 2, 1, 0)  # torch adds them
+    assert distributed_sampler(40, 2, 0, 1) == distributed_sampler(40, 2, 1, 0)  # torch adds them

@@ -5,12 +5,12 @@ import torch
 import torch.distributed as dist
 
 from parity.core.clock import Clock
-from torch_impl.doctor import timing
+from torch_impl.doctor import observer
 
 
 def timed(step) -> float | None:
     clock = Clock(lambda: None)
-    with timing.timed_communication(clock), clock.step():
+    with observer.timed_communication(clock), clock.step():
         step()
     (found,) = clock.result("cpu")
     assert found.communication is None or 0 <= found.communication <= found.step

@@ -6,8 +6,7 @@ import torch
 import torch.distributed as dist
 from small_cases import small
 
-from parity.config.devices import obstacle
-from parity.config.shards import distributed_sampler
+from parity.config.devices import distributed_sampler, obstacle
 from torch_impl.strategies import send_recv
 
 STRATEGIES = {

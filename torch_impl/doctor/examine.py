@@ -26,8 +26,7 @@ from parity.doctor.evidence import Evidence
 from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
-from torch_impl.doctor.observer import Observer
-from torch_impl.doctor.timing import timed
+from torch_impl.doctor.observer import Observer, timed
 from torch_impl.instruments import devices, source, structure, values
 from torch_impl.instruments.build import Building
 from torch_impl.instruments.origins import tensors
@@ -39,10 +38,7 @@ Inputs = dict[str, torch.Tensor]
 
 
 def examine(job: DoctorJob) -> None:
-    """Write what this rank observed.
-
-    Raises UsageError, and any exception that the program raises while it is built.
-    """
+    """Write what this rank observed. Raises UsageError, and any exception that the program raises while it is built."""
     rank = devices.rank()
     files = Files(Path(job.folder), rank.number)
     files.answer_where()
@@ -193,10 +189,7 @@ def _batches(job: DoctorJob, model: nn.Module) -> Iterator[Inputs]:
 
 
 def _step(model: nn.Module, inputs: Inputs) -> None:
-    """Make a default step: move the inputs, forward, sum of the outputs, backward.
-
-    Used if the user gives no step.
-    """
+    """Make a default step: move the inputs, forward, sum of the outputs, backward. Used if the user gives no step."""
     model.zero_grad()
     weights = itertools.chain(model.parameters(), model.buffers())
     device = next((tensor.device for tensor in weights), torch.device("cpu"))

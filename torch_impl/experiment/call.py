@@ -21,7 +21,7 @@ from torch.utils import _pytree as tree  # PyTorch's public functions for nests 
 from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.inputs import exchanged
+from parity.diagnose.experiment.masks import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
 from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.source import nearest

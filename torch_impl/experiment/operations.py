@@ -39,7 +39,6 @@ JOINS = ("cat", "concat", "concatenate", "stack")
 SPLITS = ("split", "chunk", "unbind", "tensor_split")
 GLU = "glu"  # of nn.functional: it splits, and one half is the gate of the other
 ROLL = "roll"
-
 # Functions that keep the shape of what they are given, so that they can be left out, as pools can be too.
 FUNCTIONS = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
@@ -50,9 +49,7 @@ FUNCTIONS = (
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-
 KNOWN = (PAD, *RESHAPES, *TRANSPOSES, *JOINS, *SPLITS, GLU, *FUNCTIONS, *SUMS, ATTENTION)
-
 Function = Callable[..., Any]
 Given = dict[str, Any]  # the arguments of a function by name
 

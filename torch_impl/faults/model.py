@@ -1,7 +1,9 @@
-"""Faults of a model's layers, of attention, and of models whose layers are correct by themselves."""
+"""Faults of what a model computes: its layers, their order, initial parameters, dropout and a lower precision."""
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -10,10 +12,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from parity.selftest.mutate import Patches, constant, replaced, together, wrapped
+from parity.core.arrays import Floats
+from parity.core.patches import setting
+from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
+from torch_impl.dropout import keep
+from torch_impl.models.perceptrons import SimpleBlock
 from torch_impl.models.residual_block import ResidualBlock
-from torch_impl.models.simple_block import SimpleBlock
 from torch_impl.models.transformer import Transformer
+from torch_impl.record import masks, weights
+from torch_impl.record.masks import Masks
+from torch_impl.strategies import single
 
 Function = Callable[..., torch.Tensor]
 
@@ -21,13 +29,6 @@ Function = Callable[..., torch.Tensor]
 def unused(*parameters: nn.Parameter) -> torch.Tensor:
     """Return zero, so that parameters that a fault leaves out still have a gradient: zeros."""
     return sum(parameter.sum() for parameter in parameters) * 0
-
-
-# Batch norm.
-
-
-def _running_statistics(norm: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
-    return functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
 
 
 def _frozen_statistics(forward: Function, norm: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
@@ -43,17 +44,6 @@ def _biased_variance(forward: Function, norm: nn.BatchNorm2d, x: torch.Tensor) -
         new = norm.running_var - (1 - norm.momentum) * previous
         norm.running_var.data -= new / (x.numel() / x.size(1))
     return outputs
-
-
-# Linear and convolutions.
-
-
-def _transposed_product(linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    return functional.linear(x, linear.weight.T, linear.bias)
-
-
-def _no_bias(linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    return functional.linear(x, linear.weight) + unused(linear.bias)
 
 
 # Attention.
@@ -85,11 +75,6 @@ def _skipped_final_norm(
         return forward(model, *args, **kwargs)
 
 
-def _with_positions(forward: Function, layer: nn.Module, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Let each layer add sinusoids (Vaswani et al. 2017, section 3.5) to its input."""
-    return forward(layer, x + _sinusoids(x), *args, **kwargs)
-
-
 def _sinusoids(x: torch.Tensor) -> torch.Tensor:
     length, _, width = x.shape
     angles = np.arange(length)[:, None] / 1e4 ** (np.arange(0, width, 2) / width)
@@ -109,8 +94,63 @@ def _no_shortcut(model: ResidualBlock, x: torch.Tensor) -> torch.Tensor:
     return model.relu(main + 0 * model.shortcut(x))
 
 
-def _relu_first(model: SimpleBlock, x: torch.Tensor) -> torch.Tensor:
-    return model.linear2(model.linear1(model.relu(x)))
+# Initial parameters.
+
+
+def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
+    """Change the parameters whose names have this ending when they are loaded."""
+    return loaded(
+        weights, lambda name, values: np.ascontiguousarray(change(values)) if name.endswith(ending) else values
+    )
+
+
+def _value_for_key(packed: Floats) -> Floats:
+    query, key, value = np.split(packed, 3)
+    return np.concatenate([query, value, key])
+
+
+# Dropout.
+
+
+def _frameworks_own(masks: Masks, model: nn.Module) -> AbstractContextManager:
+    torch.manual_seed(masks.seed)
+    return nullcontext()
+
+
+@torch.no_grad()
+def _in_training(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    torch.manual_seed(0)
+    return model(*inputs)
+
+
+# Precision.
+
+
+def _product_in(
+    dtype: torch.dtype, linear: Function, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    product = linear(x.to(dtype), weight.to(dtype)).to(x.dtype)
+    return product if bias is None else product + bias
+
+
+def _ten_bits(x: torch.Tensor) -> torch.Tensor:
+    """Round x to 10 bits, as TF32 rounds the factors of a product.
+
+    `rounded - x` is exact, because neighbouring floats subtract exactly; so the sum is the rounded value, with the
+    gradient of x.
+    """
+    with torch.no_grad():
+        rounded = ((x.contiguous().view(torch.int32) + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
+    return x + (rounded - x).detach()
+
+
+def _outputs_in(dtype: torch.dtype, function: Function, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return function(x, *args, **kwargs).to(dtype).to(x.dtype)
+
+
+def _tf32(backend: Any) -> AbstractContextManager[None]:
+    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
+    return setting(lambda: backend.allow_tf32, partial(setattr, backend, "allow_tf32"), True)
 
 
 FAULTS: dict[str, Patches] = {
@@ -120,10 +160,20 @@ FAULTS: dict[str, Patches] = {
     "batch_norm.epsilon": constant(nn.BatchNorm2d, "eps", 1e-3),
     "batch_norm.momentum": constant(nn.BatchNorm2d, "momentum", 0.01),
     "batch_norm.running_variance": wrapped(nn.BatchNorm2d, "forward", _biased_variance),
-    "batch_norm.mode": replaced(nn.BatchNorm2d, "forward", _running_statistics),
+    "batch_norm.mode": replaced(
+        nn.BatchNorm2d,
+        "forward",
+        lambda norm, x: functional.batch_norm(
+            x, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps
+        ),
+    ),
     "batch_norm.frozen": wrapped(nn.BatchNorm2d, "forward", _frozen_statistics),
-    "linear.transposed": replaced(nn.Linear, "forward", _transposed_product),
-    "linear.bias": replaced(nn.Linear, "forward", _no_bias),
+    "linear.transposed": replaced(
+        nn.Linear, "forward", lambda linear, x: functional.linear(x, linear.weight.T, linear.bias)
+    ),
+    "linear.bias": replaced(
+        nn.Linear, "forward", lambda linear, x: functional.linear(x, linear.weight) + unused(linear.bias)
+    ),
     "conv2d.padding_mode": constant(nn.Conv2d, "padding_mode", "replicate"),
     "gelu.form": constant(nn.GELU, "approximate", "tanh"),
     "softmax.axis": constant(nn.Softmax, "dim", 0),
@@ -142,8 +192,42 @@ FAULTS: dict[str, Patches] = {
     ),
     "transformer.norm_order": constant(nn.Transformer, "norm_first", True),
     "transformer.activation": constant(nn.Transformer, "activation", functional.gelu),
-    "transformer.position": wrapped(nn.TransformerEncoderLayer, "forward", _with_positions),
+    "transformer.position": wrapped(
+        nn.TransformerEncoderLayer,
+        "forward",
+        lambda forward, layer, x, *args, **kwargs: forward(layer, x + _sinusoids(x), *args, **kwargs),
+    ),
     "transformer.shortcut": replaced(nn.TransformerEncoderLayer, "forward", _no_shortcut_around_attention),
     "residual.shortcut": replaced(ResidualBlock, "forward", _no_shortcut),
-    "block.order": replaced(SimpleBlock, "forward", _relu_first),
+    "block.order": replaced(SimpleBlock, "forward", lambda model, x: model.linear2(model.linear1(model.relu(x)))),
+    "linear.weight": _of("weight", np.transpose),
+    "conv2d.weight": _of("conv1.weight", lambda kernel: np.swapaxes(kernel, 2, 3)),
+    "attention.packing": _of("in_proj_weight", _value_for_key),
+    "dropout.generator": replaced(Masks, "drawn", _frameworks_own),
+    "dropout.replicas": wrapped(Masks, "__init__", lambda make, masks, seed, replica: make(masks, seed, 0)),
+    "dropout.step": replaced(Masks, "on_step", lambda masks: masks._calls.clear()),
+    "dropout.rate": constant(nn.Dropout, "p", 0.2),
+    "dropout.scale": replaced(masks, "dropout", lambda x, numbers, rate, key: x * keep(numbers, rate, key).to(x.dtype)),
+    "dropout.attention": constant(nn.MultiheadAttention, "dropout", 0.0),
+    "evaluation.mode": replaced(single, "evaluate", _in_training),
+}
+# In float32 runs only: the float64 runs are correct.
+FAULTS_IN_FLOAT32: dict[str, Patches] = {
+    "relu.dropped_in_float32": together(
+        replaced(functional, "relu", lambda x, inplace=False: x),
+        replaced(torch, "relu", lambda x: x),
+    ),
+    "matmul.bfloat16_in_float32": wrapped(functional, "linear", partial(_product_in, torch.bfloat16)),
+    "matmul.float16_in_float32": wrapped(functional, "linear", partial(_product_in, torch.float16)),
+    "matmul.tf32_in_float32": wrapped(
+        functional, "linear", lambda linear, x, weight, bias=None: linear(_ten_bits(x), _ten_bits(weight), bias)
+    ),
+    "conv2d.float16_in_float32": wrapped(functional, "conv2d", partial(_outputs_in, torch.float16)),
+    "batch_norm.float16_in_float32": wrapped(functional, "batch_norm", partial(_outputs_in, torch.float16)),
+    "layer_norm.bfloat16_in_float32": wrapped(functional, "layer_norm", partial(_outputs_in, torch.bfloat16)),
+    "layer_norm.epsilon_in_float32": constant(torch.nn.LayerNorm, "eps", 1e-3),
+    "attention.float16_in_float32": wrapped(
+        functional, "scaled_dot_product_attention", partial(_outputs_in, torch.float16)
+    ),
+    "precision.tf32": lambda: [_tf32(torch.backends.cuda.matmul), _tf32(torch.backends.cudnn)],
 }

@@ -13,7 +13,6 @@ from torch_impl.strategies.pipeline import Pipeline, evaluate
 from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
 
 __all__ = ["evaluate", "place", "train"]
-
 STAGES = 2
 
 

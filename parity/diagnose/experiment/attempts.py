@@ -36,7 +36,6 @@ LONGEST_CALL: Final = 2.0  # seconds, and as many times longer than as it is; wi
 SLOWER: Final = 10
 MOST_ENDLESS: Final = 4  # calls that never end whose time is not counted
 FURTHER: Final = 1.0  # seconds in which other explanations are looked for, when there is one
-
 Trial = tuple[Knob, Any]
 
 

@@ -71,7 +71,6 @@ IN_CODE: Final = {
     "slice": "code.slice",
     "precision": PRECISION,
 }
-
 STATE: Final = {False: "returns the same again", True: "keeps state, which is no weight, from call to call"}
 
 

@@ -30,23 +30,16 @@ OP_PRECISION: Final = "op.precision"
 
 
 class Description(NamedTuple):
-    """What both sides do differently.
+    """What both sides do differently."""
 
-    Attributes:
-        words: it in words.
-        lines: the user's lines at which torch's and Keras's calls part, and those that make what goes in there.
-        places: in words, with which ops the calls part, and on which lines those stand.
-        line: the user's line of Keras's at which the calls part.
-        rounds: the side whose op computes in float32, whatever it is given, if that is all that parts them; or "".
-        named: the cause, if the ops tell it.
-    """
-
-    words: str
+    words: str  # it in words
+    # The user's lines at which torch's and Keras's calls part, and those that make what goes in there.
     lines: tuple[list[str], list[str]] = ([], [])
-    places: str = ""
-    line: str = ""
+    places: str = ""  # in words, with which ops the calls part, and on which lines those stand
+    line: str = ""  # the user's line of Keras's at which the calls part
+    # The side whose op computes in float32, whatever it is given, if that is all that parts them; or "".
     rounds: str = ""
-    named: Named | None = None
+    named: Named | None = None  # the cause, if the ops tell it
 
 
 def description(torch: Path, keras: Path, weights: Iterable[Array]) -> Description:

@@ -12,19 +12,13 @@ from typing import Any, NamedTuple
 
 
 class Executed(NamedTuple):
-    """A function that was run.
+    """A function that was run."""
 
-    Attributes:
-        function: the function, or the code of a local one.
-        file: its file.
-        source: "file:line" of the model's code that called it first.
-        is_models: whether it belongs to the model's code, rather than to a framework that this code calls.
-    """
-
+    # The function, or the code of a local one.
     function: Any  # a types.FunctionType, of which a type checker would make a method
-    file: str
-    source: str
-    is_models: bool
+    file: str  # its file
+    source: str  # "file:line" of the model's code that called it first
+    is_models: bool  # whether it belongs to the model's code, rather than to a framework that this code calls
 
     @property
     def name(self) -> str:
@@ -119,19 +113,12 @@ def _function(
 
 
 class Lookup(NamedTuple):
-    """An instruction that looks up a name.
+    """An instruction that looks up a name."""
 
-    Attributes:
-        offset: its place in the code.
-        line: its line in the source.
-        argument: its argument with the number of a name that is added to the code's in place of its own.
-        can_change: whether both arguments fit the byte that they have.
-    """
-
-    offset: int
-    line: int
-    argument: int
-    can_change: bool
+    offset: int  # its place in the code
+    line: int  # its line in the source
+    argument: int  # its argument with the number of a name that is added to the code's in place of its own
+    can_change: bool  # whether both arguments fit the byte that they have
 
 
 def lookups_of(code: types.CodeType, name: str) -> Iterator[Lookup]:

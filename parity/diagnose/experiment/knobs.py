@@ -29,8 +29,6 @@ SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embeddin
 BESIDE = ("_self_", "lora_")  # how names begin of what TensorFlow and Keras keep in each layer, beside its settings
 MOST_SIBLINGS = 3  # values that other modules of a class have
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
-
-
 Changed = Callable[[Any], AbstractContextManager[None]]
 
 
@@ -44,32 +42,19 @@ class Owner(NamedTuple):
 
 
 class Knob(NamedTuple):
-    """A setting that can be changed.
+    """A setting that can be changed."""
 
-    Attributes:
-        name: what the user calls it: an argument's or attribute's name, or a constant as it is written.
-        owner: the class or function that has it.
-        source: "file:line" of the user's code where it stands, "" where that is not known.
-        value: its present value.
-        kind: where it was found.
-        changed: a context manager within which it has another value.
-        words: texts that its class compares settings with, or the only ones to try.
-        of: the kind of the module that has it, "" where it is in the code.
-        path: the path of that module.
-        is_size: whether it may be the size of a weight, which is the same on both sides.
-        defaults: what it is where the class is made without the argument of its name; none if it has no such argument.
-    """
-
-    name: str
-    owner: str
-    source: str
-    value: Any
-    kind: str
-    changed: Changed
-    words: tuple[str, ...] = ()
-    of: str = ""
-    path: str = ""
-    is_size: bool = False
+    name: str  # what the user calls it: an argument's or attribute's name, or a constant as it is written
+    owner: str  # the class or function that has it
+    source: str  # "file:line" of the user's code where it stands, "" where that is not known
+    value: Any  # its present value
+    kind: str  # where it was found
+    changed: Changed  # a context manager within which it has another value
+    words: tuple[str, ...] = ()  # texts that its class compares settings with, or the only ones to try
+    of: str = ""  # the kind of the module that has it, "" where it is in the code
+    path: str = ""  # the path of that module
+    is_size: bool = False  # whether it may be the size of a weight, which is the same on both sides
+    # What it is where the class is made without the argument of its name; none if it has no such argument.
     defaults: tuple[Any, ...] = ()
 
 

@@ -20,12 +20,9 @@ class Made(BaseException):
 class Live(ABC):
     """A built model with its weights, of which one module can be called again as in the first forward pass.
 
-    Args:
-        built: the model, as its side has built it; it can be brought back to its initial state.
-        first_pass: calls it as at first, and returns its outputs by name.
-        own_step: runs the user's own training step up to its first backward pass, which may call parts of the model.
-        later: what comes after that.
-        modules: the modules by path.
+    `built`: the model, as its side has built it; it can be brought back to its initial state. `first_pass`: calls it as
+    at first, and returns its outputs by name. `own_step`: runs the user's own training step up to its first backward
+    pass, which may call parts of the model. `later`: what comes after that.
     """
 
     functions: Mapping[str, Callable[..., Any]]

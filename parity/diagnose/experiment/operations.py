@@ -36,32 +36,20 @@ SIGNS: Final = {
 }
 BY_SIGN: Final = {sign: name for name, sign in reversed(SIGNS.items())}
 MOST: Final = 16  # paddings that are tried for one op
-
 Margins = tuple[tuple[int, int], ...]  # for each axis of the image: before and after
 
 
 class Operation(NamedTuple):
-    """A call of a function that can be done in other ways.
+    """A call of a function that can be done in other ways."""
 
-    Attributes:
-        name: the function's name.
-        number: the call's number among those of the function.
-        what: what can be another.
-        kind: the kind of layer that does such a thing.
-        before: how it is done.
-        ways: the other ways, by the text that tells them.
-        source: "file:line" of the user's code that calls it.
-        path: the path of the innermost module that is being called.
-    """
-
-    name: str
-    number: int
-    what: str
-    kind: str
-    before: str
-    ways: Mapping[str, Any]
-    source: str = ""
-    path: str = ""
+    name: str  # the function's name
+    number: int  # the call's number among those of the function
+    what: str  # what can be another
+    kind: str  # the kind of layer that does such a thing
+    before: str  # how it is done
+    ways: Mapping[str, Any]  # the other ways, by the text that tells them
+    source: str = ""  # "file:line" of the user's code that calls it
+    path: str = ""  # the path of the innermost module that is being called
 
 
 Calls = Mapping[tuple[str, int], Any]  # ways, by the names and numbers of calls
@@ -101,21 +89,13 @@ def _knob(
 
 
 class Axis(NamedTuple):
-    """One axis of an image on which windows are laid.
+    """One axis of an image on which windows are laid."""
 
-    Attributes:
-        size: its length.
-        window: the extent of a window, gaps of dilation included.
-        stride: the distance of two windows.
-        before: how much is padded, or cropped by a transposed convolution, before the first element.
-        after: how much behind the last.
-    """
-
-    size: int
-    window: int
-    stride: int
-    before: int
-    after: int
+    size: int  # its length
+    window: int  # the extent of a window, gaps of dilation included
+    stride: int  # the distance of two windows
+    before: int  # how much is padded, or cropped by a transposed convolution, before the first element
+    after: int  # how much behind the last
 
 
 def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Margins]:

@@ -34,19 +34,13 @@ class Pieces(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a side has recorded, and what it is to reproduce; None where a trace lacks it.
+    """What a side has recorded, and what it is to reproduce; None where a trace lacks it."""
 
-    Attributes:
-        own: this side's value.
-        other: the other side's, with its noise.
-        pieces: how single tensors are joined to such a value.
-        tensors: what both sides recorded in this forward pass under one key, this side's first. Among them are the
-            inputs of the module: where they differ, what comes out tells nothing of it unless both are given the same.
-    """
-
-    own: Array | None
-    other: Seen | None
-    pieces: Pieces | None = None
+    own: Array | None  # this side's value
+    other: Seen | None  # the other side's, with its noise
+    pieces: Pieces | None = None  # how single tensors are joined to such a value
+    # What both sides recorded in this forward pass under one key, this side's first. Among them are the inputs of the
+    # module: where they differ, what comes out tells nothing of it unless both are given the same.
     tensors: Sequence[tuple[Array, Array]] = ()
 
 
@@ -61,15 +55,10 @@ class Way(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What one side's optimizer was given, and at which steps its parameters were recorded.
+    """What one side's optimizer was given, and at which steps its parameters were recorded."""
 
-    Attributes:
-        gradients: the gradients of each step, by parameter.
-        recorded: the steps after which the parameters were recorded.
-    """
-
-    gradients: list[dict[str, Array]]
-    recorded: list[int]
+    gradients: list[dict[str, Array]]  # the gradients of each step, by parameter
+    recorded: list[int]  # the steps after which the parameters were recorded
 
 
 def evidence(question: Question) -> Evidence:

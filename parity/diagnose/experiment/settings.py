@@ -28,23 +28,18 @@ from parity.runtime.job import ExperimentJob
 
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
-
-
 LEFT_OUT: Final = ("linear", "identity")  # in place of an activation
 MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
-
-
+# What stands in the code of the model that was run.
+IN_CODE: Final = (code.variables, code.constants, code.functions, code.operators, code.slices, code.exchanged)
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
 
 class Known(NamedTuple):
-    """The settings of a module: those with a name, those in its code, and all their values for the other side to try.
+    """The settings of a module: those with a name, those in its code, and all their values for the other side."""
 
-    `run`: the functions that the module ran.
-    """
-
-    run: list[Executed]
+    run: list[Executed]  # the functions that the module ran
     named: list[Knob]
     in_code: list[Knob]
     settings: list[Any]
@@ -77,7 +72,9 @@ def known_settings(question: Question, live: Live) -> Known:
     in_graphs = live.graph_settings(read, question.masks)
     named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
     named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
-    in_code = [*_in_code(run), *(knob for knob in in_graphs if knob.kind != "attribute")]
+    own = [each for each in run if each.is_models]
+    in_code = [knob for find in IN_CODE for each in own for knob in find(each)]
+    in_code += [knob for knob in in_graphs if knob.kind != "attribute"]
     values = [plain(knob.value) for knob in (*named, *in_code)]
     settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
     settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
@@ -135,14 +132,6 @@ def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
         yield from knobs.attributes(owner, read, live.base)
     for each in run:
         yield from code.defaults(each)
-
-
-def _in_code(run: Sequence[Executed]) -> Iterator[Knob]:
-    """Yield what stands in the code of the model that was run."""
-    own = [each for each in run if each.is_models]
-    for find in (code.variables, code.constants, code.functions, code.operators, code.slices, code.exchanged):
-        for each in own:
-            yield from find(each)
 
 
 def _values(

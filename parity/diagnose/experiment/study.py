@@ -153,8 +153,8 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     apart = [*others, *sizes]
     named, in_code = ([knob for knob in each if knob not in apart] for each in (known.named, known.in_code))
     together = [knob for knob in together if not knob.is_size]
-    near = [in_code] if question.module else []  # the code of a whole model can do anything
-    groups = [named, others, operations, *near] if question.wider else [named, others, together, in_code, operations]
+    also = [in_code] if question.module else []  # the code of a whole model can do anything
+    groups = [named, others, operations, *also] if question.wider else [named, others, together, in_code, operations]
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     least = LEAST // 2 if together else LEAST

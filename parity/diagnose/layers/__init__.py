@@ -8,9 +8,8 @@ from parity.diagnose.layers.batch_norm import BATCH_NORM, STATISTICS
 from parity.diagnose.layers.call import Layer
 from parity.diagnose.layers.convolution import CONV2D, CONV_TRANSPOSE2D
 from parity.diagnose.layers.dropout import DROPOUT
-from parity.diagnose.layers.linear import EMBEDDING, LINEAR
+from parity.diagnose.layers.linear import EMBEDDING, FLATTEN, LINEAR, MAX_POOL2D
 from parity.diagnose.layers.norms import GROUP_NORM, LAYER_NORM
-from parity.diagnose.layers.windows import FLATTEN, MAX_POOL2D
 
 LAYERS: Final[dict[str, Layer]] = {
     "linear": Layer(LINEAR),

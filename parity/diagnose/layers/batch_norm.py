@@ -48,7 +48,7 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _parts(call: Call, settings: Settings) -> norms.Parts:
     x = call.inputs[0]
-    return norms.Parts(_moments(call, settings), _axes(x), *norms.affine(call, _broadcast_shape(x), settings))
+    return norms.Parts(_moments(call, settings), *norms.affine(call, _broadcast_shape(x), settings))
 
 
 def _axes(x: Array) -> Axes:
@@ -156,7 +156,7 @@ BATCH_NORM = Formula(
         Trait("updates", "batch_norm.updates", choices(1, 2, 3)),
         Trait("momentum", "batch_norm.momentum", _momenta),
         Trait("skipped", "module.skipped", choices(False, True)),
-        *norms.traits("batch_norm", _parts),
+        *norms.traits("batch_norm", _predict),
     ),
     _check,
 )

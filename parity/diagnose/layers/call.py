@@ -19,33 +19,23 @@ FAR: Final = 2.0**-6  # fraction of the largest value; no rounding moves a value
 
 
 class Call(NamedTuple):
-    """The calls of one module in one step on one replica.
+    """The calls of one module in one step on one replica."""
 
-    Attributes:
-        name: the module's path.
-        kind: the kind of module, a key of layers.LAYERS.
-        calls: the tensor arguments of each call, one call for each micro-batch.
-        parameters: as they were before the step, by the names within the module (weight, out_proj.weight).
-        buffers: likewise (running_mean).
-        replicas: the arguments of the first call on every replica, this one's among them at `replica`.
-        seen: `output` of the first call, and the layer's `updated` buffers after the last.
-        number: the number of the first of the calls within the step, which dropout masks depend on.
-        held: the buffers of every replica before the step.
-    """
-
-    name: str
-    kind: str
-    calls: tuple[Arguments, ...]
+    name: str  # the module's path
+    kind: str  # the kind of module, a key of layers.LAYERS
+    calls: tuple[Arguments, ...]  # the tensor arguments of each call, one call for each micro-batch
+    # As they were before the step, by the names within the module (weight, out_proj.weight).
     parameters: Mapping[str, Array]
-    buffers: Mapping[str, Array]
+    buffers: Mapping[str, Array]  # likewise (running_mean)
     training: bool
+    # The arguments of the first call on every replica, this one's among them at `replica`.
     replicas: tuple[Arguments, ...]
     replica: int
     case: schema.Case
     step: int
-    seen: Mapping[str, Seen]
-    number: int = 0
-    held: tuple[Mapping[str, Array], ...] = ()
+    seen: Mapping[str, Seen]  # `output` of the first call, and the layer's `updated` buffers after the last
+    number: int = 0  # the number of the first of the calls within the step, which dropout masks depend on
+    held: tuple[Mapping[str, Array], ...] = ()  # the buffers of every replica before the step
 
     @property
     def inputs(self) -> Arguments:
@@ -59,16 +49,11 @@ class Call(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A kind of module: its formula, and what its calls consist of.
-
-    Attributes:
-        arguments: the number of its tensor arguments.
-        updated: the buffers that a call updates.
-    """
+    """A kind of module: its formula, and what its calls consist of."""
 
     formula: Formula[Call]
-    arguments: int = 1
-    updated: tuple[str, ...] = ()
+    arguments: int = 1  # the number of its tensor arguments
+    updated: tuple[str, ...] = ()  # the buffers that a call updates
 
 
 def observe(side: Side, layer: Layer, module: str, number: int, step: int, replica: int) -> Call | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, choices_if, require
-from parity.diagnose.layers import windows
+from parity.diagnose.layers import linear
 from parity.diagnose.layers.activations import FUNCTIONS
 from parity.diagnose.layers.call import Call, far, numbers, parameter, per_channel
 from parity.diagnose.layers.linear import BIASES, TIMES
@@ -56,11 +56,11 @@ def _convolved(call: Call, x: Array, settings: Settings) -> Array:
     """Return the convolution of x."""
     kernel, stride, dilation = _kernel(call, settings), settings["stride"], settings["dilation"]
     groups, count = x.shape[1] // kernel.shape[1], _size(call.output)
-    x = np.pad(x, windows.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
+    x = np.pad(x, linear.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     total = np.zeros(())
     for i, j in _positions(kernel):
-        pixels = windows.strided(x, (i * dilation, j * dilation), count, stride)
+        pixels = linear.strided(x, (i * dilation, j * dilation), count, stride)
         total = total + kernel[..., i, j] @ pixels.reshape(*x.shape[:2], -1)
     return _finished(call, total.reshape(groups, -1, x.shape[2], *count), settings)
 
@@ -114,7 +114,7 @@ def _window(call: Call, dilation: int) -> tuple[int, ...]:
 
 def _strides(call: Call, settings: Settings) -> list[int]:
     size, count, window = _size(call.inputs[0]), _size(call.output), _window(call, settings["dilation"])
-    by_axis = [windows.strides(*axis) for axis in zip(size, count, window, strict=True)]
+    by_axis = [linear.strides(*axis) for axis in zip(size, count, window, strict=True)]
     return [stride for stride in by_axis[0] if stride in by_axis[1]]
 
 
@@ -122,7 +122,7 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     if settings["stride"] is UNSET:
         return
     window = _window(call, settings["dilation"])
-    yield from windows.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
+    yield from linear.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
 
 
 def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
@@ -135,7 +135,7 @@ def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
     total = np.zeros((groups, kernel.shape[2], x.shape[2], *whole))
     for i, j in _positions(kernel):
         pixels = kernel[..., i, j].swapaxes(1, 2) @ x.reshape(*x.shape[:2], -1)
-        windows.strided(total, (i, j), count, stride)[...] += pixels.reshape(groups, -1, *x.shape[2:])
+        linear.strided(total, (i, j), count, stride)[...] += pixels.reshape(groups, -1, *x.shape[2:])
     return _finished(call, _cropped(total, settings["padding"], _size(call.output)), settings)
 
 
@@ -143,22 +143,19 @@ def _cropped(whole: Array, padding: tuple[int, ...], size: tuple[int, int]) -> A
     """Return `size` pixels from the corner that the padding gives, zeros where there are none."""
     top, _, left, _ = padding
     missing = [max(start + n - m, 0) for start, n, m in zip((top, left), size, _size(whole), strict=True)]
-    whole = np.pad(whole, windows.margins(whole, (0, missing[0], 0, missing[1])))
+    whole = np.pad(whole, linear.margins(whole, (0, missing[0], 0, missing[1])))
     return whole[..., top : top + size[0], left : left + size[1]]
 
 
 def _spread_strides(call: Call, settings: Settings) -> list[int]:
     size, kernel = _size(call.inputs[0]), _size(call.parameters["weight"])
     axes = list(zip(size, _size(call.output), kernel, strict=True))
-    fitting = [stride for stride in range(1, windows.MOST + 1) if all(_crops(*axis, stride) for axis in axes)]
+    fitting = [stride for stride in range(1, linear.MOST + 1) if all(_crops(*axis, stride) for axis in axes)]
     return sorted(fitting, key=lambda stride: abs(stride - axes[0][1] / axes[0][0]))
 
 
 def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
-    """Yield what may be cropped at the top, bottom, left and right.
-
-    A negative crop is PyTorch's output_padding.
-    """
+    """Yield what may be cropped at the top, bottom, left and right. A negative crop is PyTorch's output_padding."""
     if settings["stride"] is UNSET:
         return
     axes = zip(_size(call.inputs[0]), _size(call.output), _size(call.parameters["weight"]), strict=True)

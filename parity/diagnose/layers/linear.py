@@ -1,5 +1,11 @@
-"""Causes in layers of one matrix: linear layers (transposed, bias, activation) and embeddings (other rows, a scale)."""
+"""Causes in linear layers and embeddings (transposed, bias, activation, other rows), and in pooling and flattening.
 
+Windows over images have a padding, (top, bottom, left, right). The candidates are PyTorch's symmetric one, SAME (with
+the odd pixel at the bottom and right, or at the top and left), and one that rounds the number of windows up. For
+pooling neither kernel size nor stride is recorded: all that fit the shapes are tried.
+"""
+
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, Final
@@ -8,9 +14,9 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
+from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.layers.call import Call, far, optional, parameter
+from parity.diagnose.layers.call import Call, far, numbers, optional, parameter
 
 ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
@@ -97,4 +103,131 @@ EMBEDDING = Formula(
         Trait("scale", "embedding.scale", _scales),
     ),
     _check_embedding,
+)
+MOST: Final = 8  # largest stride that is tried
+KERNELS: Final = (2, 3, 4, 5)
+LETTERS: Final = "NCHW"  # names of the axes of a batch of images
+
+
+def strides(size: int, count: int, window: int) -> list[int]:
+    """Return the strides with which `count` windows fit into `size` pixels, the likeliest first."""
+    fitting = [stride for stride in range(1, MOST + 1) if any(paddings((size,), (count,), (window,), stride))]
+    return sorted(fitting, key=lambda stride: abs(stride - size / count))
+
+
+def paddings(
+    size: tuple[int, ...], count: tuple[int, ...], window: tuple[int, ...], stride: int
+) -> Iterator[tuple[int, ...]]:
+    """Yield the paddings that fit, PyTorch's symmetric ones first: before and after, for each axis in turn.
+
+    Args:
+        size: the pixels along each axis of the input.
+        count: the windows along each axis, which is the size of the output.
+        window: the size of the window, gaps of dilation included.
+        stride: the distance of two windows, the same along all axes.
+    """
+    missing = [max((n - 1) * stride + w - s, 0) for s, n, w in zip(size, count, window, strict=True)]
+    symmetric = itertools.product(*([(ends, ends) for ends in range(w)] for w in window))
+    lower = tuple((m // 2, m - m // 2) for m in missing)
+    upper = tuple((m - m // 2, m // 2) for m in missing)
+    rounding_up = (tuple((ends, m - ends) for m in missing) for ends in range(max(window)))
+    for ends in dict.fromkeys([*symmetric, lower, upper, *rounding_up]):
+        axes = zip(size, ends, window, count, strict=True)
+        if all(_fits(s, *pair, w, stride, n) for s, pair, w, n in axes):
+            yield tuple(itertools.chain(*ends))
+
+
+def _fits(size: int, before: int, after: int, window: int, stride: int, count: int) -> bool:
+    """Return whether a padding gives exactly `count` windows along an axis, none of them wholly in the padding."""
+    return (
+        min(before, after) >= 0
+        and max(before, after) < window
+        and ((size + before + after - window) // stride + 1 == count)
+    )
+
+
+def margins(x: Array, padding: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the `pad_width` for np.pad that pads the last two axes."""
+    top, bottom, left, right = padding
+    return [(0, 0)] * (x.ndim - 2) + [(top, bottom), (left, right)]
+
+
+def strided(x: Array, start: tuple[int, ...], count: tuple[int, ...], stride: int) -> Array:
+    """Return, of every window, the pixel at offset `start` in it."""
+    (top, left), (rows, columns) = start, count
+    return x[..., top : top + rows * stride : stride, left : left + columns * stride : stride]
+
+
+def _check_images(call: Call) -> None:
+    numbers(call, axes=4)
+    require(min(*call.inputs[0].shape[2:], *call.output.shape[2:]) > 0, "pixels")
+    require(call.inputs[0].dtype.kind not in "iu", "a type that has minus infinity, to stand around the image")
+
+
+def _max_pool2d(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> dict[str, Array]:
+    """Return the maxima, or the averages, over the windows."""
+    require(padding in _paddings(call, {"window": window}), "a window and a padding that fit the shapes")
+    kernel, stride = window
+    fill = -math.inf if kind == "maximum" else 0.0
+    x = np.pad(call.inputs[0], margins(call.inputs[0], padding), constant_values=fill)
+    count = call.output.shape[2:]
+    taps = (strided(x, offset, count, stride) for offset in itertools.product(range(kernel), repeat=2))
+    if kind == "maximum":
+        return {"output": np.maximum.reduce(list(taps))}
+    return {"output": np.sum(list(taps), axis=0) / _window_sizes(call, window, padding, kind)}
+
+
+def _window_sizes(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> Array:
+    """Return the number of pixels that each average is taken over."""
+    kernel, stride = window
+    inside = np.ones(call.inputs[0].shape[2:])
+    inside = np.pad(inside, margins(inside, padding), constant_values=float(kind == "average"))
+    offsets = itertools.product(range(kernel), repeat=2)
+    return np.asarray(sum(strided(inside, offset, call.output.shape[2:], stride) for offset in offsets))
+
+
+def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
+    """Yield pairs of kernel size and stride that fit the shapes, the likeliest first."""
+    size, count = call.inputs[0].shape[2:], call.output.shape[2:]
+    fitting = []
+    for kernel in KERNELS:
+        by_axis = [strides(*axis, kernel) for axis in zip(size, count, strict=True)]
+        fitting += [(kernel, stride) for stride in by_axis[0] if stride in by_axis[1] and stride <= kernel]
+    yield from sorted(fitting, key=lambda window: (abs(window[1] - size[0] / count[0]), window[0]))
+
+
+def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
+    if settings["window"] is not UNSET:
+        kernel, stride = settings["window"]
+        size, count = call.inputs[0].shape[2:], call.output.shape[2:]
+        fitting = paddings(size, count, (kernel, kernel), stride)
+        yield from (padding for padding in fitting if 2 * min(padding) <= kernel)  # PyTorch takes half a window at most
+
+
+def _flatten(call: Call, order: str) -> dict[str, Array]:
+    names = _axis_names(call)
+    require(sorted(order.split(",")) == sorted(names[1:]), "those axes")
+    x = call.inputs[0].transpose(0, *(names.index(name) for name in order.split(",")))
+    return {"output": x.reshape(len(x), -1)}
+
+
+def _axis_names(call: Call) -> list[str]:
+    """Return a name for each axis: a letter of NCHW for images, else its number."""
+    count = call.inputs[0].ndim
+    return list(LETTERS) if count == len(LETTERS) else [str(axis) for axis in range(count)]
+
+
+MAX_POOL2D = Formula(
+    _max_pool2d,
+    (
+        Trait("kind", "pool.kind", choices("maximum", "average", "average without padding")),
+        Trait("window", "max_pool.window", _windows),
+        Trait("padding", "max_pool.padding", _paddings),
+    ),
+    _check_images,
+)
+FLATTEN: Final[Formula[Call]] = Formula(
+    _flatten,
+    (Trait("order", "flatten.order", lambda call, _: map(",".join, itertools.permutations(_axis_names(call)[1:]))),),
+    lambda call: require(call.inputs[0].ndim > 1 and len(call.inputs[0]) > 0, "samples of at least one axis"),
 )

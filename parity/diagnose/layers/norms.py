@@ -20,23 +20,18 @@ Axes = tuple[int, ...]
 
 
 class Moments(NamedTuple):
-    """Mean and variance of an input, and the input without its mean.
-
-    Attributes:
-        size: the number of elements that each mean was taken over.
-    """
+    """Mean and variance of an input, and the input without its mean."""
 
     mean: Array
     centred: Array
     variance: Array
-    size: int
+    size: int  # the number of elements that each mean was taken over
 
 
 class Parts(NamedTuple):
-    """What a norm computes with: the statistics, taken over some axes, and weight and bias, which broadcast to it."""
+    """What a norm computes with: the statistics, and weight and bias, which broadcast to it."""
 
     statistics: Moments
-    axes: Axes
     weight: Array
     bias: Array
 
@@ -74,44 +69,6 @@ def normalised(parts: Parts, settings: Settings) -> Array:
     return np.asarray(statistics.centred / root * parts.weight + parts.bias)
 
 
-def _epsilons(parts: Parts, call: Call, settings: Settings) -> Iterator[float]:
-    """Yield the usual epsilons, and the one that the output implies."""
-    yield from USUAL
-    if call.output.shape == call.inputs[0].shape and call.output.size >= solve.ENOUGH:
-        with np.errstate(all="ignore"):
-            epsilon = _epsilon(parts, call.output.reshape(parts.statistics.centred.shape), settings)
-        if np.isfinite(epsilon):
-            yield epsilon
-
-
-def _epsilon(parts: Parts, y: Array, settings: Settings) -> float:
-    """Return the epsilon that the output implies.
-
-    Each group of elements (over `axes`) shows the root that it was divided by, and thus an epsilon. They are averaged
-    with the weights 1 / error^2.
-    """
-    statistics, axes, affine_weight, bias = parts
-    scaled, target = statistics.centred * affine_weight, np.broadcast_to(y - bias, y.shape)
-    scaled = np.broadcast_to(scaled, y.shape)
-    squares = np.square(scaled).sum(axes, keepdims=True)
-    root = squares / (scaled * target).sum(axes, keepdims=True)
-    variance = _variance(statistics, settings)
-    if settings["epsilon_placement"] == "inside the root":
-        epsilon, error = np.square(root) - variance, np.square(root)
-    else:
-        epsilon, error = root - np.sqrt(variance), root
-    valid = np.isfinite(epsilon) & (root > 0) & (squares > 0)
-    # Subtracting a large offset cancels leading digits, so that what remains is less precise.
-    error = error * (1.0 + _cancellation(statistics.mean, statistics.centred, axes) + _cancellation(bias, target, axes))
-    weight = np.where(valid, 1.0 / np.square(error), 0.0)
-    return float((np.where(valid, epsilon, 0.0) * weight).sum() / weight.sum())
-
-
-def _cancellation(offset: Array, values: Array, axes: Axes) -> Array:
-    """Return how large an offset was that was subtracted, relative to what remains."""
-    return np.asarray(np.abs(offset).max() / np.sqrt(np.square(values).mean(axes, keepdims=True)))
-
-
 def _variance(statistics: Moments, settings: Settings) -> Array:
     """Return the variance, biased or unbiased."""
     if settings["variance"] == "biased":
@@ -119,14 +76,20 @@ def _variance(statistics: Moments, settings: Settings) -> Array:
     return statistics.variance * (statistics.size / max(statistics.size - 1, 1))
 
 
-def traits(kind: str, parts: Callable[[Call, Settings], Parts]) -> tuple[Trait[Call], ...]:
-    """Return the traits that all norms have in common; `parts` returns what the norm computes with."""
+def traits(kind: str, predict: Callable[..., dict[str, Array]]) -> tuple[Trait[Call], ...]:
+    """Return the traits that all norms have in common; `predict` computes such a norm."""
+
+    def epsilons(call: Call, settings: Settings) -> Iterator[float]:
+        """Yield the usual epsilons, and the one that the output implies."""
+        yield from USUAL
+        yield from solve.constant(predict, call, settings, "epsilon", USUAL, "output")
+
     return (
         Trait("variance", f"{kind}.variance", choices("biased", "unbiased")),
         Trait("epsilon_placement", f"{kind}.epsilon_placement", choices("inside the root", "outside the root")),
         Trait("weight", f"{kind}.weight", choices("applied", LEFT_OUT, "1 + weight")),
         Trait("bias", f"{kind}.bias", choices("added", LEFT_OUT)),
-        Trait("epsilon", f"{kind}.epsilon", lambda call, settings: _epsilons(parts(call, settings), call, settings)),
+        Trait("epsilon", f"{kind}.epsilon", epsilons),
     )
 
 
@@ -148,7 +111,7 @@ def _features(call: Call, settings: Settings) -> Parts:
     axes, function = settings["axes"], moments if settings["mean"] == "subtracted" else uncentred
     require(max(axes, default=0) < call.inputs[0].ndim, "the axes that are normalised over")
     shape = call.parameters["weight"].shape if "weight" in call.parameters else (-1,)
-    return Parts(function(call.inputs[0], axes), axes, *affine(call, shape, settings))
+    return Parts(function(call.inputs[0], axes), *affine(call, shape, settings))
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
@@ -183,7 +146,7 @@ def _groups(call: Call, settings: Settings) -> Parts:
     """Return what is computed with, in the shape (samples, groups, channels of a group, pixels)."""
     x, count = call.inputs[0], settings["groups"]
     grouped = x.reshape(len(x), count, x.shape[1] // count, -1)
-    return Parts(moments(grouped, (2, 3)), (2, 3), *affine(call, (1, count, -1, 1), settings))
+    return Parts(moments(grouped, (2, 3)), *affine(call, (1, count, -1, 1), settings))
 
 
 def _counts(call: Call, settings: Settings) -> list[int]:
@@ -199,7 +162,7 @@ LAYER_NORM = Formula(
         Trait("skipped", "module.skipped", choices_if(lambda call: not _is_final(call), False, True)),
         Trait("mean", "layer_norm.rms", choices("subtracted", "kept")),
         Trait("axes", "layer_norm.axes", _axes),
-        *traits("layer_norm", _features),
+        *traits("layer_norm", _layer_norm),
     ),
     _check_layer,
 )
@@ -208,7 +171,7 @@ GROUP_NORM = Formula(
     (
         Trait("skipped", "module.skipped", choices(False, True)),
         Trait("groups", "group_norm.groups", _counts),
-        *traits("group_norm", _groups),
+        *traits("group_norm", _group_norm),
     ),
     _check_group,
 )

@@ -21,93 +21,55 @@ PEERS = ("send", "recv")  # operations between two ranks
 
 
 class Collective(Fact):
-    """A call that waits for other ranks. They are kept in the order in which this rank made them.
-
-    Attributes:
-        peer: the other rank of a send or a receive.
-        group: the ranks that the call waits for, if these are not all ranks.
-    """
+    """A call that waits for other ranks. They are kept in the order in which this rank made them."""
 
     operation: str
     shape: list[int]
     dtype: str
     source: str
-    peer: int | None = None
-    group: list[int] = []
+    peer: int | None = None  # the other rank of a send or a receive
+    group: list[int] = []  # the ranks that the call waits for, if these are not all ranks
 
 
 class Waiting(Fact):
-    """Where a rank was when the time was over.
-
-    Attributes:
-        ended: whether its step was already over.
-        stack: the lines of its Python stack, the innermost call first.
-        homes: where the code of its process lives; None if it had not built its program yet.
-    """
+    """Where a rank was when the time was over."""
 
     rank: int
-    ended: bool
-    stack: list[str]
-    homes: Homes | None = None
+    ended: bool  # whether its step was already over
+    stack: list[str]  # the lines of its Python stack, the innermost call first
+    homes: Homes | None = None  # where the code of its process lives; None if it had not built its program yet.
 
 
 class Numbers(Fact):
-    """A tensor in a few numbers, which are the same on two ranks if the tensor is.
+    """A tensor in a few numbers, which are the same on two ranks if the tensor is."""
 
-    Attributes:
-        size: the number of its elements.
-        norm: its L2 norm.
-        mark: its scalar product with fixed weights, which differ from element to element.
-        constant: whether all elements are the same.
-    """
-
-    size: int
-    norm: float
-    mark: float
-    constant: bool = False
+    size: int  # the number of its elements
+    norm: float  # its L2 norm
+    mark: float  # its scalar product with fixed weights, which differ from element to element
+    constant: bool = False  # whether all elements are the same
 
 
 class Change(Fact):
-    """A change that the step made to a parameter or its gradient, after the backward pass.
-
-    Attributes:
-        what: "gradient" (the program's own op wrote into the gradient) or "update" (by an optimizer, perhaps of other
-            parameters alone).
-        source: the user's line.
-        gradient: the gradient before the change.
-        result: the gradient after it; for an update, the parameter after it.
-    """
+    """A change that the step made to a parameter or its gradient, after the backward pass."""
 
     parameter: str
+    # "gradient" (the program's own op wrote into the gradient) or "update" (by an optimizer, perhaps of other
+    # parameters alone).
     what: Literal["gradient", "update"]
-    source: str
-    gradient: Numbers
-    result: Numbers
+    source: str  # the user's line
+    gradient: Numbers  # the gradient before the change
+    result: Numbers  # the gradient after it; for an update, the parameter after it
 
 
 class Comparable(Fact):
-    """What one step did to the parameters that are to be trained. Only recorded if there are several ranks.
+    """What one step did to the parameters that are to be trained. Only recorded if there are several ranks."""
 
-    Attributes:
-        used: the parameters when the step's first backward pass began, by name.
-        changes: in the order in which they happened.
-    """
-
-    used: dict[str, Numbers] = {}
-    changes: list[Change] = []
+    used: dict[str, Numbers] = {}  # the parameters when the step's first backward pass began, by name
+    changes: list[Change] = []  # in the order in which they happened
 
 
 class Step(Fact):
-    """One step of training, observed.
-
-    Attributes:
-        half: the line at which float16 began, by autocast or in the parameters.
-        loss_scaled: whether a GradScaler or a LossScaleOptimizer scales the loss.
-        comparable: what can be compared with the same step of other ranks; None if there is one rank.
-        seconds: its duration under observation, which is longer than without.
-        distributed: what the model is wrapped in: "ddp", "ddp_partial" (find_unused_parameters), "data_parallel" or
-            "mirrored".
-    """
+    """One step of training, observed."""
 
     calls: list[ops.Call] = []
     made: list[common.Made] = []
@@ -131,53 +93,43 @@ class Step(Fact):
     soft: list[ops.Soft] = []
     not_finite: ops.NotFinite | None = None
     failure: ops.Failure | None = None
-    half: str = ""
-    loss_scaled: bool = False
+    half: str = ""  # the line at which float16 began, by autocast or in the parameters
+    loss_scaled: bool = False  # whether a GradScaler or a LossScaleOptimizer scales the loss
+    # What can be compared with the same step of other ranks; None if there is one rank.
     comparable: Comparable | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # its duration under observation, which is longer than without
+    # What the model is wrapped in: "ddp", "ddp_partial" (find_unused_parameters), "data_parallel" or "mirrored".
     distributed: str = ""
 
 
 class Evidence(Fact):
-    """What one rank observed.
-
-    Attributes:
-        case: the name of the built-in case, if it is one.
-        devices: their names ("cuda:0").
-        physical: what each of them is: "NVIDIA H200", "CPU (virtual)".
-        asked: whether the user asked for that many devices, or they are really there; otherwise they are virtual ones
-            that were added on the chance that the program uses them.
-        own_step: whether the step is the user's own code.
-        visible: the CUDA_VISIBLE_DEVICES of this rank, by which "cuda:0" of two ranks can be two GPUs.
-        moved: whether the model was built on the host and put on the first device by the doctor.
-        later: what a step raised that was no longer observed.
-        changed: whether all steps together changed any parameter that is to be trained; None if that is not known.
-        frozen_by_train: trained parameters that a train() of the model's own freezes when it is called after all steps.
-        not_pretended: calls that virtual GPUs do not imitate, each once for each line.
-        profile: the file to which the profile was written.
-    """
+    """What one rank observed."""
 
     side: Literal["torch", "keras"]
-    case: str = ""
-    devices: list[str] = []
-    physical: list[str] = []
+    case: str = ""  # the name of the built-in case, if it is one
+    devices: list[str] = []  # their names ("cuda:0")
+    physical: list[str] = []  # what each of them is: "NVIDIA H200", "CPU (virtual)"
     rank: int = 0
     ranks: int = 1
+    # Whether the user asked for that many devices, or they are really there; otherwise they are virtual ones that were
+    # added on the chance that the program uses them.
     asked: bool = True
-    own_step: bool = False
-    visible: str = ""
-    moved: bool = False
+    own_step: bool = False  # whether the step is the user's own code
+    visible: str = ""  # the CUDA_VISIBLE_DEVICES of this rank, by which "cuda:0" of two ranks can be two GPUs
+    moved: bool = False  # whether the model was built on the host and put on the first device by the doctor
     modules: list[common.Module] = []
     weights: list[common.Weight] = []
     moves: list[common.Move] = []
     steps: list[Step] = []
-    later: ops.Failure | None = None
+    later: ops.Failure | None = None  # what a step raised that was no longer observed
+    # Whether all steps together changed any parameter that is to be trained; None if that is not known.
     changed: bool | None = None
+    # Trained parameters that a train() of the model's own freezes when it is called after all steps.
     frozen_by_train: list[str] = []
     still: list[training.Still] = []
     kept: training.Held | None = None
     retraces: list[ops.Retrace] = []
     eager: list[ops.Eager] = []
-    not_pretended: list[ops.NotPretended] = []
+    not_pretended: list[ops.NotPretended] = []  # calls that virtual GPUs do not imitate, each once for each line
     times: list[Time] = []
-    profile: str = ""
+    profile: str = ""  # the file to which the profile was written

@@ -20,20 +20,16 @@ class Fact(msgspec.Struct, kw_only=True):
 
 
 class Tensor(Fact):
-    """A tensor as it was observed, and where it came from.
-
-    Attributes:
-        origin: "input src", "parameter fc.weight", "buffer mask", "output of encoder.0" (what a module returned),
-            "hidden weight of layers[0]" (of a module that is not registered), "constant" (created in the step, not
-            computed from any known tensor), "loss", "gradient", or "" if it is not known.
-        made: the user's line that created the tensor, or gave it its dtype or device.
-    """
+    """A tensor as it was observed, and where it came from."""
 
     device: str
     dtype: str
     shape: list[int]
+    # "input src", "parameter fc.weight", "buffer mask", "output of encoder.0" (what a module returned), "hidden weight
+    # of layers[0]" (of a module that is not registered), "constant" (created in the step, not computed from any known
+    # tensor), "loss", "gradient", or "" if it is not known.
     origin: str = ""
-    made: str = ""
+    made: str = ""  # the user's line that created the tensor, or gave it its dtype or device
 
     @property
     def bytes(self) -> int:
@@ -50,14 +46,10 @@ class Place(Fact):
 
 
 class Occurrence(Fact, kw_only=True):
-    """What happened at a place of the program, in one step.
-
-    Attributes:
-        count: how often it happened, where equal ones of a line, as of a loop, are one entry.
-    """
+    """What happened at a place of the program, in one step."""
 
     place: Place
-    count: int = 1
+    count: int = 1  # how often it happened, where equal ones of a line, as of a loop, are one entry
 
 
 class Code(Fact):
@@ -73,65 +65,45 @@ def below(path: str, name: str) -> bool:
 
 
 class Module(Fact):
-    """A module of the model, once the model is built.
-
-    Attributes:
-        source: the line that created it.
-        training: its mode while the first step ran.
-        registered: False if it is stored in a plain list, dict or closure of another module, where moving and training
-            the model do not reach it. `name` then says where it is stored ("layers[0]").
-        facts: the settings that rules need: batch_first (bool), rows (of an embedding), frozen (has parameters, and
-            none of them is trained).
-    """
+    """A module of the model, once the model is built."""
 
     name: str
     kind: str
-    source: str = ""
-    training: bool = True
+    source: str = ""  # the line that created it
+    training: bool = True  # its mode while the first step ran
+    # False if it is stored in a plain list, dict or closure of another module, where moving and training the model do
+    # not reach it. `name` then says where it is stored ("layers[0]").
     registered: bool = True
+    # The settings that rules need: batch_first (bool), rows (of an embedding), frozen (has parameters, and none of them
+    # is trained).
     facts: dict[str, int | float | bool | str] = {}
 
 
 class Weight(Fact):
-    """A parameter, buffer or optimizer slot, as it was after the first step.
+    """A parameter, buffer or optimizer slot, as it was after the first step."""
 
-    Attributes:
-        name: its path; for an optimizer slot, that of its parameter.
-        module: the path of the module that owns it.
-        trained: whether it requires a gradient.
-    """
-
-    name: str
-    module: str
+    name: str  # its path; for an optimizer slot, that of its parameter
+    module: str  # the path of the module that owns it
     kind: Literal["parameter", "buffer", "optimizer_state"]
     tensor: Tensor
-    trained: bool = True
+    trained: bool = True  # whether it requires a gradient
 
 
 class Move(Fact):
     """An instruction of the program to put something on a device while it built the model.
 
     For example `.to`, `device=` or a tf.device scope.
-
-    Attributes:
-        whole: whether it moved the whole model at once.
-        numbered: whether it names the number of the device, as in "cuda:0".
     """
 
     device: str
     source: str
     module: str = ""
-    whole: bool = False
-    numbered: bool = False
+    whole: bool = False  # whether it moved the whole model at once
+    numbered: bool = False  # whether it names the number of the device, as in "cuda:0"
 
 
 class Made(Occurrence):
-    """A module with parameters that another one makes and calls while it is called itself.
+    """A module with parameters that another one makes and calls while it is called itself."""
 
-    Attributes:
-        kind: its class.
-        parameters: the number of its parameters.
-    """
-
-    kind: str
-    parameters: int
+    kind: str  # its class
+    parameters: int  # the number of its parameters

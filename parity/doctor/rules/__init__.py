@@ -7,15 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from parity.doctor.evidence import Evidence, Waiting
 from parity.doctor.finding import IDS, SEVERITIES, Finding
 from parity.doctor.rules import (
-    copies,
     facts,
     failures,
-    finite,
     functions,
     learning,
     losses,
     misplaced,
-    modes,
     operands,
     placement,
     replicas,
@@ -26,22 +23,18 @@ from parity.doctor.rules import (
 from parity.doctor.rules.hanging import Logs, hanging
 
 __all__ = ["IDS", "findings", "hanging"]
-
 # In this order: of findings with the same id at the same line the first one counts.
 FILES = (
     failures,
     misplaced,
     placement,
     transfers,
-    copies,
     functions,
     operands,
     learning,
     updates,
     training,
     losses,
-    modes,
-    finite,
 )
 RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule
 RULES = [
@@ -58,7 +51,6 @@ CONSEQUENCES = {
     "function.frozen": ("copy.constant",),
     "learning.made_in_call": ("step.raised", "copy.constant"),
 }
-
 # Findings that are consequences of another one wherever they are.
 EVERYWHERE = {
     "learning.exploding": ("finite.forward", "finite.backward", "learning.zero_gradient"),
@@ -71,10 +63,7 @@ EVERYWHERE = {
 def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] = ()) -> list[Finding]:
     """Return all findings, the worst first; what several ranks or steps show is reported once.
 
-    Args:
-        ranks: the evidence of each rank.
-        logs: the collective calls of each rank.
-        waiting: where the ranks were when the time was over.
+    `logs`: the collective calls of each rank. `waiting`: where the ranks were when the time was over.
     """
     reported = _once(itertools.chain(replicas.apart(ranks, logs), placement.shared_gpu(ranks)))
     of_ranks = ((finding, str(evidence.rank)) for evidence in ranks for finding in _of_rank(evidence, ranks))

@@ -119,15 +119,11 @@ def backward_ran(evidence: Evidence) -> bool:
 
 
 class ModuleParameters(NamedTuple):
-    """A module with those of its trained parameters to which something applies.
-
-    Attributes:
-        whole: whether it applies to all of the module's trained parameters.
-    """
+    """A module with those of its trained parameters to which something applies."""
 
     module: str
     names: list[str]
-    whole: bool
+    whole: bool  # whether it applies to all of the module's trained parameters
 
 
 def grouped_by_module(names: Collection[str], evidence: Evidence) -> list[ModuleParameters]:

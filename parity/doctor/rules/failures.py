@@ -12,9 +12,7 @@ from parity.doctor.rules import facts, learning, misplaced, operands, updates, w
 from parity.trace.keys import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
-
 OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "imul": "*", "div": "/", "itruediv": "/"}
-
 GRAPHS = ("modified by an inplace operation", "through the graph a second time")
 ERROR = "NotPretendedError"  # what a call raises without which the program cannot go on
 NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad and does not have a grad_fn")

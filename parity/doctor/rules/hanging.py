@@ -16,7 +16,6 @@ from parity.doctor.rules import words
 
 # Operations whose tensors may differ in shape between the ranks.
 SHAPELESS = ("barrier", "gather", "scatter", "all_to_all", "all_to_all_single")
-
 Logs = Sequence[Sequence[Collective]]
 
 

@@ -124,14 +124,11 @@ DDP = (
 
 
 class Parted(NamedTuple):
-    """A parameter that is no longer the same on all ranks of a group, and the change that parted it.
-
-    Attributes:
-        how: "update" (with the same gradients), "gradient" (a write into the same gradients), "gradients" (they were
-            never the same), or "" (none of these).
-    """
+    """A parameter that is no longer the same on all ranks of a group, and the change that parted it."""
 
     name: str
+    # "update" (with the same gradients), "gradient" (a write into the same gradients), "gradients" (they were never the
+    # same), or "" (none of these).
     how: str = ""
     source: str = ""
 
@@ -139,9 +136,7 @@ class Parted(NamedTuple):
 def apart(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> Iterator[Finding]:
     """Report parameters that ranks of a group share, and that are not the same on all of them.
 
-    Args:
-        ranks: the evidence of each rank.
-        logs: the collective calls of each rank.
+    `logs`: the collective calls of each rank.
     """
     by_number = {evidence.rank: evidence for evidence in ranks}
     for group in groups(ranks, logs):

@@ -12,7 +12,7 @@ from parity.config import strategies as strategy_names
 from parity.core.groups import by_key
 from parity.details import Details
 from parity.report import pairs, words
-from parity.report.html import band, devices, losses, page, rows
+from parity.report.html import band, losses, page, rows
 from parity.report.words import extent_line, not_compared, sides_of
 from parity.results import CaseResult, Check, LayoutCheck, Report
 
@@ -104,7 +104,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "left_out": rows.left_out(details.tensors),
         "names": list(case.devices) or ["torch", "keras"],
         "layout": layout,
-        "drawings": {side: devices.drawing(side, layout) for side, layout in sides.items()},
+        "drawings": {side: rows.drawing(side, layout) for side, layout in sides.items()},
         "not_compared": not_compared(case) if case.extent else case.not_compared,
         "remarks": list(pairs.lines(case)),
     }

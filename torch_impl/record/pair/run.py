@@ -21,6 +21,7 @@ from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.parts import Parts
 from torch_impl.instruments import devices
+from torch_impl.instruments.running_variance import held
 from torch_impl.record import calls, precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
@@ -109,7 +110,7 @@ class _Course:
         self._update_by({training.optimizer}, is_own=bool(self.pair.train.torch_optimizer))
         self.rates = [rate(training.optimizer)]
         # The masks around all steps, because they look through every loaded file.
-        with self.masks.drawn(self.model), values.held(self.model, self.pair) as held:
+        with self.masks.drawn(self.model), held(self.model, self.pair.holds_variance) as biased:
             for number in range(self.case.steps):
                 batch = training.batch(number)
                 if self.evaluates:
@@ -122,7 +123,7 @@ class _Course:
             self.training,
             own_step=bool(self.pair.train.torch_step),
             repeated=self.masks.repeats.places,
-            held=sorted(held),
+            held=sorted(biased),
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
         )

@@ -28,7 +28,8 @@ from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.pairs.scripts import OF_LOSS, known
+from parity.pairs.script_targets import OF_LOSS
+from parity.pairs.scripts import known
 from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.instruments.script_calls import announce, options, tensors_of_call

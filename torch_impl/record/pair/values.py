@@ -5,7 +5,6 @@ Beside its weights, a model and the files of its program keep state in Python, w
 
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core import program, random
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
-from parity.core.patches import around
 from parity.core.precision import dtype
 from parity.core.python_state import Framework, PythonState
 from parity.runtime.survey import WEIGHTS
@@ -92,33 +89,6 @@ def started(model: nn.Module, case: Case) -> Iterator[tuple[str, np.ndarray]]:
             values = values.astype(dtype(case.precision), copy=False)
         narrow = values.astype(np.float32, copy=False)
         yield name, narrow if np.array_equal(narrow, values, equal_nan=True) else values
-
-
-@contextmanager
-def held(model: nn.Module, pair: Pair) -> Iterator[set[str]]:
-    """Give modules Keras's biased running variance where the pair accepts that; yield the modules to which it was.
-
-    `torch.batch_norm` stores (1 - momentum) * old + momentum * unbiased, and unbiased = biased * n / (n - 1).
-    """
-    variances = {path: each for path, each in statistics(model).items() if path.endswith(".running_var")}
-    modules = {id(variances[path]): path.rpartition(".")[0] for path in variances}
-    reached: set[str] = set()
-
-    def on_batch_norm(
-        batch_norm: Callable[..., Any], x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool,
-        momentum: float, *further: Any,
-    ) -> Any:  # fmt: skip
-        module = modules.get(id(variance), "")
-        is_held = training and pair.holds_variance(module)
-        kept = (1 - momentum) * variance.data if is_held else 0.0
-        result = batch_norm(x, weight, bias, mean, variance, training, momentum, *further)
-        if is_held:
-            reached.add(module)
-            variance.data -= (variance.data - kept) * x.shape[1] / x.numel()
-        return result
-
-    with around(torch, "batch_norm", on_batch_norm):
-        yield reached
 
 
 def load(model: nn.Module, initial: Mapping[str, Floats], survey: Path) -> None:

@@ -1,0 +1,87 @@
+"""Which tensors of the loss of a PyTorch script are the targets of its port, and whether both have data of one scale."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
+from parity.core.arrays import Array
+from parity.core.errors import UsageError
+from parity.core.script import name_of
+from parity.core.wording import count
+
+OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
+SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
+Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
+
+
+def with_names(pair: Pair, torch: Batches, keras: Batches) -> tuple[dict[str, Array], list[str]]:
+    """Return PyTorch's batches, in which what its loss takes has got the names of Keras's targets, and of weights.
+
+    Return also these names in the order in which the loss uses the tensors, "" for what is left out. Raises UsageError
+    where the two are not given the same.
+    """
+    given = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
+    taken = {name: array for name, array in given.items() if name.startswith(OF_LOSS)}
+    samples = next((len(array) for name, array in given.items() if name not in taken and array.ndim), 1)
+    names, left = dict.fromkeys(taken, ""), dict(taken)
+    targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
+    if len(targets) > 1:
+        for name, array in targets.items():
+            if (best := min(left, key=lambda each: _unlike(left[each], samples, array), default=None)) is None:
+                break
+            names[best] = name
+            del left[best]
+    elif left and TARGET not in given:
+        names[first := next(iter(left))] = TARGET
+        del left[first]
+    sizes = {samples, next((array.size for array in taken.values()), samples)}
+    weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
+    if len(weights) > 1 or len(set(names.values()) & targets.keys()) < len(targets) > 1:
+        shapes = ", ".join(str(array.shape) for array in taken.values())
+        expected = (
+            "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
+        )
+        raise UsageError(
+            f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
+            f"({shapes}), expected {expected}"
+        )
+    names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
+    renamed = {}
+    for key, array in torch.items():
+        name, _, step = key.partition("@")
+        if names.get(name, name):
+            renamed[f"{names.get(name, name)}@{step}"] = array
+    return renamed, list(names.values())
+
+
+def _unlike(torch: Array, samples: int, keras: Array) -> int:
+    """Return how little a tensor of PyTorch's is like a target of Keras's: in kind, size, or ids for one-hot rows."""
+    ours, theirs = torch.size / samples, keras.size / max(len(keras), 1)
+    if ours == theirs:
+        return 2 * ((torch.dtype.kind == "f") != (keras.dtype.kind == "f"))
+    are_ids = torch.dtype.kind in "iu" and keras.ndim and ours * keras.shape[-1] == theirs
+    return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3
+
+
+def scales(pair: Pair, torch: Batches, keras: Batches) -> dict[str, tuple[float, float]]:
+    """Return the root mean square of what is given to both models, or losses, where they are not of one scale.
+
+    That is where the mean logarithms of the samples' root mean squares are further apart than SCALE, and than CLEARLY
+    times the standard error of their difference.
+    """
+    unlike = {}
+    for name, given in pair.inputs.items():
+        own = keras.get(given.keras or name, keras.get(str(list(pair.inputs).index(name)), np.zeros(0)))
+        samples = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
+        sides = [np.concatenate(samples) if samples else np.zeros(0), own]
+        if any(each.dtype.kind != "f" or len(each) < FEWEST for each in sides):
+            continue
+        squares = [np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in sides]
+        logs = [np.log(each[each > 0]) / 2 for each in squares]
+        if min(map(len, logs)) >= FEWEST:
+            apart = abs(logs[0].mean() - logs[1].mean())
+            error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in logs))
+            if apart > max(np.log(SCALE), CLEARLY * error):
+                unlike[name] = float(np.sqrt(squares[0].mean())), float(np.sqrt(squares[1].mean()))
+    return unlike
