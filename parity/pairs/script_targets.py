@@ -1,4 +1,4 @@
-"""Which tensors of the loss of a PyTorch script are the targets of its port, and whether both have data of one scale."""
+"""Which tensors of the loss of a PyTorch script are the targets of its port, and whether their data is of one scale."""
 
 from collections.abc import Mapping
 
