@@ -57,6 +57,9 @@ def test_several_targets_are_those_of_their_losses(weight: float, backends: list
     edits = [("train_heads_fit.py", '"size": 0.5}', f'"size": {weight}}}')]
     result = _compared("heads", edits, backends, tmp_path)
     assert result.verdict == ("match" if weight == 0.5 else "diverged"), result
+    assert [(each.id, each.torch, each.keras) for each in result.causes] == (
+        [] if weight == 0.5 else [("compile.loss_weights", 0.5, weight)]
+    )
     assert result.checks["loss"].compared and result.checks["update"].compared
 
 

@@ -6,6 +6,7 @@ gives what was recorded; else by that of the whole model. What the forward pass 
 that layers add (`add_loss`, line by line, and regularizers, kind by kind) are knobs.
 """
 
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,7 +25,7 @@ from keras_impl.record.weights import array
 from parity.core.arrays import Array, reproduced
 from parity.core.patches import applied, around
 from parity.diagnose.experiment.attempts import ContradictionError
-from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, is_setting
+from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, attribute, is_setting
 from parity.diagnose.experiment.pieces import Again, Evidence, Way
 from parity.pairs.weights import transfer
 from parity.runtime.experiment import Question
@@ -50,13 +51,11 @@ class Later(Training):
         return [Way(each, each) for each in (alone, lambda: [(name, compute())]) if each]
 
     def owners(self) -> list[Owner]:
-        """Return the objects that the user's loss function reads from its file, such as a keras.losses.Loss."""
-        train = self._pair.train
-        if train is None or not train.keras_loss:
-            return []
+        """Return the losses of `compile`, and what the user's loss function reads from its file."""
         function = self._training.loss_function if self._training else None
         names = getattr(getattr(function, "__code__", None), "co_names", ())
         found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
+        found += [each.loss for each in self._compiled()]
         return [
             Owner("", tree.kind(each), each) for each in found if isinstance(each, (keras.losses.Loss, keras.Layer))
         ]
@@ -66,6 +65,9 @@ class Later(Training):
         if self._kind == "update":
             return [self._slices()] if self._has_slices else []
         knobs = list(_added(self._model, self._again)) if self._kind == "loss" else []
+        knobs += [
+            _weight(self._compiled(), number) for number, each in enumerate(self._compiled()) if each.loss_weights
+        ]
         for owner in self.owners():
             given, kind = getattr(owner.module, "_fn_kwargs", {}), type(owner.module).__name__
             settings = ((name, value) for name, value in given.items() if is_setting(value))
@@ -74,6 +76,10 @@ class Later(Training):
                 for name, value in settings
             ]
         return knobs
+
+    def _compiled(self) -> list[Any]:
+        """Return the losses that `compile` was given, each with its weight, as Keras keeps them."""
+        return getattr(getattr(self._model, "_compile_loss", None), "_flat_losses", None) or []
 
     def _again(self) -> Pass:
         """Run the question's step again, in which the outputs must stay the same."""
@@ -178,6 +184,16 @@ def _floats(outputs: Any) -> list[tf.Tensor]:
 
 
 ADDED = "add_loss"  # the name of the knobs
+
+
+def _weight(losses: list[Any], number: int) -> Knob:
+    """Return the weight of a loss of `compile` as a setting."""
+
+    def replaced(loss: Any, weight: Any) -> Any:
+        return loss._replace(loss_weights=weight)
+
+    changed = attribute(losses, number, replaced, operator.getitem, operator.setitem)
+    return Knob("loss_weights", "compile", "", losses[number].loss_weights, "attribute", changed, (), "compile")
 
 
 def _added(model: Any, call: Callable[[], Any]) -> Iterator[Knob]:
