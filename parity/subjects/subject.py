@@ -22,17 +22,12 @@ S = TypeVar("S", bound=Worker)
 
 
 class Subject(ABC):
-    """A built-in case or a pair.
+    """A built-in case or a pair."""
 
-    `case`: its settings. `flags`: what chooses it on a command line; `again`: with what changes how it is trained,
-    quoted for a shell. `keras_needs_torch`: whether Keras's recording
-    reads torch's.
-    """
-
-    case: Case
-    flags: Sequence[str]
-    again: str
-    keras_needs_torch: bool
+    case: Case  # its settings
+    flags: Sequence[str]  # what chooses it on a command line
+    again: str  # with what changes how it is trained, quoted for a shell
+    keras_needs_torch: bool  # whether Keras's recording reads torch's
 
     def able(self, sides: Sequence[S]) -> list[S]:
         """Return the sides that can run it: those without a reason against it in its strategy."""

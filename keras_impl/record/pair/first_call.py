@@ -30,21 +30,13 @@ Watch = Callable[[], AbstractContextManager[Any]]
 
 
 class _Plan(NamedTuple):
-    """How a model gets the weights that it lacks, as learned from a first call.
+    """How a model gets the weights that it lacks, as learned from a first call."""
 
-    Attributes:
-        callers: the paths of those that call a layer, by its path, in the order of the first calls.
-        shapes: what each layer was built with.
-        weights: what the model holds after the call.
-        paths: the model's layers after the call.
-        suffices: whether building the layers with these shapes makes all weights.
-    """
-
-    callers: dict[str, list[str]]
-    shapes: dict[str, dict[str, Any]]
-    weights: list[survey.Weight]
-    paths: set[str]
-    suffices: bool = True
+    callers: dict[str, list[str]]  # the paths of those that call a layer, by its path, in the order of the first calls
+    shapes: dict[str, dict[str, Any]]  # what each layer was built with
+    weights: list[survey.Weight]  # what the model holds after the call
+    paths: set[str]  # the model's layers after the call
+    suffices: bool = True  # whether building the layers with these shapes makes all weights
 
 
 _plans: dict[bytes, _Plan] = {}  # by all on which they depend: each run of a pair builds the same model again

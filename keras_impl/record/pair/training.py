@@ -43,20 +43,15 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step computed: its losses, and the gradients of trained variables.
-
-    `applied`: the gradients as the optimizer has applied them. `returns_loss`: whether the loss is one that a step of
-    the user's own returned, or Keras's. `updates`: whether an optimizer changed anything. `optimizers`: those that did.
-    `unclipped`: the lists of rows that one is given, where the gradients are those that it applies.
-    """
+    """What a step computed: its losses, and the gradients of trained variables."""
 
     losses: list[tf.Tensor]
     gradients: Gradients
-    applied: Gradients = {}
-    returns_loss: bool = True
-    updates: bool = True
-    optimizers: Sequence[Optimizer] = ()
-    unclipped: Gradients = {}
+    applied: Gradients = {}  # the gradients as the optimizer has applied them
+    returns_loss: bool = True  # whether the loss is one that a step of the user's own returned, or Keras's
+    updates: bool = True  # whether an optimizer changed anything
+    optimizers: Sequence[Optimizer] = ()  # those that did
+    unclipped: Gradients = {}  # the lists of rows that one is given, where the gradients are those that it applies
 
 
 def _mean(steps: Sequence[Step]) -> Step:

@@ -40,21 +40,13 @@ MOST_ENDS: Final = 4  # processes of a side that may end by what they try
 
 
 class Experiment(NamedTuple):
-    """Names the unknown causes of a diagnosis by experiments, for which both sides build their models again.
+    """Names the unknown causes of a diagnosis by experiments, for which both sides build their models again."""
 
-    Attributes:
-        file: the pair.
-        backends: torch's and Keras's.
-        folder: where the pair is recorded.
-        context: what Keras's side needs to build its model.
-        traces: the recordings, torch's first.
-    """
-
-    file: PairFile
-    backends: Sequence[Worker]
-    folder: Path
-    context: PairContext
-    traces: tuple[Trace, Trace]
+    file: PairFile  # the pair
+    backends: Sequence[Worker]  # torch's and Keras's
+    folder: Path  # where the pair is recorded
+    context: PairContext  # what Keras's side needs to build its model
+    traces: tuple[Trace, Trace]  # the recordings, torch's first
 
     @np.errstate(all="ignore")  # the tensors may hold any numbers
     def name_causes(self, examined: Examined) -> None:

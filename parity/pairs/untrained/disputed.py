@@ -30,28 +30,24 @@ KEPT = "each side kept its own; to load torch's, say so in [[weights]]"
 
 
 class Disputed(NamedTuple):
-    """An entry of the mapping. `unfilled`: Keras's builder left nothing but 0 or 1 there.
-
-    `partial`: what is random in it both sides draw alike; Keras keeps its own values only where it computes others.
-    `scaled`: what is random in it both sides draw alike but for the scale; torch's values at Keras's.
-    """
+    """An entry of the mapping. `unfilled`: Keras's builder left nothing but 0 or 1 there."""
 
     entry: Entry
     unlike: Unlike
     unfilled: bool = False
+    # What is random in it both sides draw alike; Keras keeps its own values only where it computes others.
     partial: Partial | None = None
+    # What is random in it both sides draw alike but for the scale; torch's values at Keras's.
     scaled: Partial | None = None
 
 
 class Found(NamedTuple):
-    """What is disputed of a mapping, and what was loaded and is to be told.
-
-    `begun`: by torch's name, what training changes and both builders begin with different values, which no seed
-    changes. Whether the port is trained from there, or loads torch's, nobody says.
-    """
+    """What is disputed of a mapping, and what was loaded and is to be told."""
 
     disputed: list[Disputed]
     assumptions: list[str]
+    # By torch's name, what training changes and both builders begin with different values, which no seed changes.
+    # Whether the port is trained from there, or loads torch's, nobody says.
     begun: dict[str, Unlike] = {}
 
 

@@ -52,16 +52,13 @@ class Contrast(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """Numbers of one build, [number, slice], their names, and how large the values are that they are of.
-
-    `axis`: that of the slices. `step`: of the elements, which are their own only number, every so many are taken.
-    """
+    """Numbers of one build, [number, slice], their names, and how large the values are that they are of."""
 
     names: tuple[str, ...]
     numbers: Floats
     sizes: Floats
-    axis: int | None = None
-    step: int | None = None
+    axis: int | None = None  # that of the slices
+    step: int | None = None  # of the elements, which are their own only number, every so many are taken
 
 
 def builds(table: int, model: int) -> int:

@@ -32,19 +32,16 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step computed: its losses, and the gradients; None if the parameters hold theirs.
-
-    `applied`: the gradients as the optimizer has applied them, where its hooks may have changed them. `returns_loss`:
-    whether the loss is that of a plain step, or one that a step of the user's own returned. `updates`: whether an
-    optimizer is called. `rates`: of the optimizers that such a step calls, the learning rates at that time.
-    """
+    """What a step computed: its losses, and the gradients; None if the parameters hold theirs."""
 
     losses: list[torch.Tensor]
     target: torch.Tensor
     gradients: Gradients | None = None
+    # The gradients as the optimizer has applied them, where its hooks may have changed them.
     applied: Mapping[int, torch.Tensor] = {}
-    returns_loss: bool = True
-    updates: bool = True
+    returns_loss: bool = True  # whether the loss is that of a plain step, or one that a step of the user's own returned
+    updates: bool = True  # whether an optimizer is called
+    # Of the optimizers that such a step calls, the learning rates at that time.
     rates: Mapping[Optimizer, float | None] = {}
 
 
