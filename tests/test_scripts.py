@@ -63,6 +63,14 @@ def test_several_targets_are_those_of_their_losses(weight: float, backends: list
     assert result.checks["loss"].compared and result.checks["update"].compared
 
 
+@pytest.mark.parametrize("second", ["other", "x"])
+def test_a_model_is_called_twice_in_a_step(second: str, backends: list[Backend], tmp_path: Path):
+    edits = [("train_twice_loop.py", "model(other, training", f"model({second}, training")]
+    result = _compared("twice", edits, backends, tmp_path)
+    assert result.verdict == ("match" if second == "other" else "diverged"), result
+    assert result.checks["loss"].compared and result.checks["update"].compared
+
+
 FIT = "model.fit(images, labels, batch_size=24, epochs=2, callbacks=[keras.callbacks.TerminateOnNaN()], verbose=0)"
 BATCHES = "for _ in range(2):\n  for i in (0, 24):\n    model.train_on_batch(images[i : i + 24], labels[i : i + 24])\n"
 # A rate by a count in Python, which a graph keeps as it was when it was traced.

@@ -11,10 +11,11 @@ from einops import rearrange
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from parity.config.pair import TARGET
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.pairs.scripts import axes
 
+OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
 
 
@@ -76,6 +77,14 @@ def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit
     iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
     first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
     return Fit(*first, callbacks, arguments.get("class_weight"))
+
+
+def inputs_of(batch: Mapping[str, Any], call: int) -> list[Any]:
+    """Return what a call of the model takes of a batch, by the number of the call in its step."""
+    further = f"{TARGET}."
+    if call > 1:
+        return [each for name, each in batch.items() if name.startswith(f"{further}{call}.")]
+    return [each for name, each in batch.items() if name not in OF_LOSS and not name.startswith(further)]
 
 
 def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:

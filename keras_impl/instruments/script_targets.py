@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_data import is_array, replaced
+from keras_impl.instruments.script_data import OF_LOSS, is_array, replaced
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.patches import around
 
@@ -90,11 +90,15 @@ class Targets:
         """
         if self._source is not None and self._source is not source:
             return batch
-        if not isinstance(batch, tuple) or len(batch) not in (2, 3) or not all(map(is_array, batch[1:])):
+        count = sum(
+            name.endswith("@0") and name[:-2] not in OF_LOSS for name in self._given
+        )  # of inputs, in a row or one
+        at = count if isinstance(batch, tuple) and len(batch) - count in (1, 2) else 1
+        if not isinstance(batch, tuple) or len(batch) - at not in (1, 2) or not all(map(is_array, batch[at:])):
             return batch
         self._last_source = source
-        target, weight = self._of_step(self.begun, batch[1], (*batch, None)[2])
-        return (batch[0], target, weight)[: len(batch)]
+        target, weight = self._of_step(self.begun, batch[at], (*batch, None)[at + 1])
+        return (*batch[:at], target, weight)[: len(batch)]
 
     def _of_step(self, step: int, target: Any, weight: Any) -> tuple[Any, Any]:
         """Return what stands for a target and the samples' weights in a step, in the form of the script's own."""

@@ -147,6 +147,10 @@ def _with_keras(
         layout = _layout(pair, name, torch[name], keras[theirs])
         own = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
         inputs = inputs | {name: own}
+    for name in inputs:  # of further calls of the model
+        if (first := name.partition(".")[2].partition(".")[2]) in inputs and name.startswith(f"{TARGET}."):
+            layout = inputs[first].keras_layout
+            inputs = inputs | {name: msgspec.structs.replace(inputs[name], keras_layout=layout)}
     return inputs, trained.is_loop
 
 

@@ -229,10 +229,6 @@ def test_scripts_that_train_otherwise(text: str, message: str, tmp_path: Path):
             "ended before its backward pass",
         ),
         (
-            MODEL + DENSE + "o = keras.optimizers.SGD()\nwith tf.GradientTape(): m(x); m(x)",
-            "calls its model twice before a backward",
-        ),
-        (
             MODEL + DENSE + "o = keras.optimizers.SGD()\nwith tf.GradientTape(): m(x); n(x)",
             "trains two models that it calls",
         ),

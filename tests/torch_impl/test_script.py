@@ -168,7 +168,6 @@ SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
         (MODEL + "m(x).sum().backward()", "no nn.Module was called in training mode that holds the parameters of a "),
         (MODEL + "sys.exit(4)", r"ended by sys\.exit\(4\) before it had trained"),
         (MODEL + SGD + "m(x).sum()", "ended before its backward pass"),
-        (MODEL + SGD + "(m(x) + m(x)).sum().backward(); o.step()", "calls its model twice before a backward pass"),
         (
             MODEL + SGD + "p = torch.optim.SGD(n.parameters(), 0.1)\n(m(x) + n(x)).sum().backward()",
             "trains two modules that it calls one by one, Linear and Linear",

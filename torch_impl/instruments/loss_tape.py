@@ -1,6 +1,6 @@
 """What a script computes from the outputs of its model, up to the backward pass: seen, and run again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -33,9 +33,13 @@ class LossTape(TorchFunctionMode):
         self.loss: Any = None  # what is differentiated
         self._is_open = False
 
-    def begin(self, outputs: Tensors) -> None:
-        """Begin with what the model has returned."""
-        self._outputs, self._is_open = outputs, True
+    def begin(self, outputs: Tensors, further: bool = False) -> None:
+        """Begin with what the model has returned; with `further`, it has returned others before."""
+        self._outputs, self._is_open = [*(self._outputs if further else ()), *outputs], True
+
+    def pause(self) -> None:
+        """Do not see what the model does, until it has returned something."""
+        self._is_open = False
 
     def end(self, loss: Any) -> None:
         """End with what is differentiated."""
@@ -45,20 +49,34 @@ class LossTape(TorchFunctionMode):
         """Return by id() what the functions have made a tensor of: the tensor itself, if none has made it."""
         return self._sources.get(id(tensor), frozenset([id(tensor)]))
 
+    def remade(self, tensor: torch.Tensor, given: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """Return a tensor without a gradient as the functions make it of what is given, by id(), for their own."""
+        return self._again(given, of_data=True).get(id(tensor), tensor)
+
     def again(self, outputs: Tensors) -> torch.Tensor:
         """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
-        now = {id(before): output for before, output in zip(self._outputs, outputs, strict=True)}
+        now = self._again({id(before): output for before, output in zip(self._outputs, outputs, strict=True)})
+        if id(self.loss) not in now:
+            raise LookupError("the loss is no tensor of which torch tells how it was computed")
+        return now[id(self.loss)]
+
+    def _again(self, given: Mapping[int, torch.Tensor], of_data: bool = False) -> dict[int, Any]:
+        """Call the functions with what is given, by id(), for their own, and return that and what they return.
+
+        With `of_data` only those are called that take it, and whose results have no gradient.
+        """
+        now: dict[int, Any] = dict(given)
 
         def current(value: Any) -> Any:
             return now.get(id(value), value)
 
         for function, args, kwargs, result in self._applied:
-            args, kwargs = tree_map(current, (args, kwargs))
-            again = function(*args, **kwargs)
-            now |= {id(each): new for each, new in zip(tree_leaves(result), tree_leaves(again), strict=True)}
-        if id(self.loss) not in now:
-            raise LookupError("the loss is no tensor of which torch tells how it was computed")
-        return now[id(self.loss)]
+            leaves, takes_given = tree_leaves(result), any(id(each) in now for each in tree_leaves((args, kwargs)))
+            if not of_data or (takes_given and not any(map(_has_gradient, leaves))):
+                args, kwargs = tree_map(current, (args, kwargs))
+                again = function(*args, **kwargs)
+                now |= {id(each): new for each, new in zip(leaves, tree_leaves(again), strict=True)}
+        return now
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -74,3 +92,7 @@ class LossTape(TorchFunctionMode):
             sources = frozenset[int]().union(*map(self.sources, tensors))
             self._sources |= dict.fromkeys(map(id, tree_leaves(result)), sources)
         return result
+
+
+def _has_gradient(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -27,10 +27,9 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import file_utils
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_data import Begin, Fit, first_batch, fits
+from keras_impl.instruments.script_data import Begin, Fit, first_batch, fits, inputs_of
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
-from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
@@ -38,7 +37,6 @@ from parity.core.wording import count
 from parity.pairs.scripts import VALUES
 
 EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
-OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 
 
 class _Left(BaseException):
@@ -72,6 +70,7 @@ class Script(script.Script):
         self._tapes: list[tf.GradientTape] = []  # those that record, the innermost last
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._backwards = 0  # in the current step
+        self._given: list[tuple[Any, Any]] = []  # what its calls of the model would be given, and are
         self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
@@ -286,17 +285,22 @@ class Script(script.Script):
                 f"{self.name}: trains two models that it calls one by one, {self._model.name} and {layer.name}"
             )
         self._passes += 1
-        if self._passes > 1:
-            raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
-        self._targets.begin_step()
-        if self._batch:
-            inputs = [each for name, each in self._batch.items() if name not in OF_LOSS]
-            args = (Fit(self._only(args)).structured(inputs),)
+        if self._passes == 1:
+            self._targets.begin_step()
+            self._given = []
+        args = self._replaced(args)
         if self._stands_in is not None:
             with calls.unobserved():
                 self.within(call, layer, args, kwargs | {"training": False})  # makes its variables, if none did yet
             layer = self._stands_in
         return self.within(call, layer, args, kwargs)
+
+    def _replaced(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Return what a call of the model is given: the batch's inputs; what PyTorch's call is not given stays."""
+        own = self._only(args)
+        if inputs := inputs_of(self._batch or {}, self._passes):
+            self._given.append((own, Fit(own).structured(inputs)))
+        return (next((given for before, given in self._given if before is own), own),)
 
     def _on_gradient(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any

@@ -179,7 +179,7 @@ class Training:
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
-        further = {name: build.tensor(each) for name, each in data.further_targets(number).items()}
+        further = build.tensors(self.pair, data.further_targets(number))
         return Batch(inputs, target, build.tensor(array), None if weight is None else build.tensor(weight), further)
 
     def step(self, number: int, record: Callable[[Step], None] = lambda _: None) -> None:

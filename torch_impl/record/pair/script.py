@@ -67,7 +67,7 @@ class Script(script.Script):
         self._loss_inputs: list[torch.Tensor] = []
         self._of_data: set[int] = set()  # by id(): what these are made of, and the model's outputs
         self._tape = LossTape(self._for_loss)
-        self._call_arguments: Any = ()  # of the call of the model
+        self._calls: list[tuple[Any, Any]] = []  # the arguments of the model's calls
         self._passes = self._backwards = 0
         self._may_evaluate = False  # whether the pass is one in evaluation mode
 
@@ -116,8 +116,8 @@ class Script(script.Script):
             self._accumulates |= before == [each._version for each in model.parameters()]
             return None if self._accumulates else self._tape.loss
         self._batch = batch
-        args, kwargs = self._given(*self._call_arguments)
-        self._tape.again(list(flat(model(*args, **kwargs)))).backward()
+        again = (model(*args, **kwargs) for args, kwargs in itertools.starmap(self._given, self._calls))
+        self._tape.again([output for outputs in again for output in flat(outputs)]).backward()
         raise UsageError(f"{self.name}: was left in this step")
 
     def batches(self, steps: int) -> Iterator[Given]:
@@ -205,19 +205,32 @@ class Script(script.Script):
             names = f"{type(self._model).__name__} and {type(own).__name__}"
             raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
         if self._may_evaluate:  # the pass before was an evaluation
-            self._called, self._loss_inputs, self._passes = {}, [], 0
+            self._called, self._loss_inputs, self._passes, self._calls = {}, [], 0, []
         self._may_evaluate = not module.training
         self._passes += 1
-        if self._passes > 1:
-            raise UsageError(f"{self.name}: calls its model twice before a backward pass, expected once")
-        self._called, self._call_arguments = tensors_of_call(self.name, own, args, kwargs), (args, kwargs)
+        self._tape.pause()
+        self._called = {**self._called, **self._taken(own, args, kwargs)}
+        self._calls.append((args, kwargs))
         outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
-        self._tape.begin(list(flat(outputs)))
-        self._of_data = set(map(id, flat(outputs)))
-        parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
-        named = parts if isinstance(parts, dict) else {"": parts}
-        self.outputs = {key: list(each.shape) for key, each in named.items() if isinstance(each, torch.Tensor)}
+        self._tape.begin(list(flat(outputs)), further=self._passes > 1)
+        self._of_data |= set(map(id, flat(outputs)))
+        if self._passes == 1:
+            parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
+            named = parts if isinstance(parts, dict) else {"": parts}
+            self.outputs = {key: list(each.shape) for key, each in named.items() if isinstance(each, torch.Tensor)}
         return outputs
+
+    def _taken(self, model: nn.Module, args: Any, kwargs: Any) -> Given:
+        """Return the data that a call of the model takes, by name; of a further call what is new, and made of data."""
+        taken = tensors_of_call(self.name, model, args, kwargs)
+        if self._passes == 1:
+            return taken
+        known = set(map(id, self._called.values()))
+        return {
+            f"{TARGET}.{self._passes}.{name}": each
+            for name, each in taken.items()
+            if id(each) not in known and not each.requires_grad and self._tape.sources(each).isdisjoint(self._of_data)
+        }
 
     def _is_differentiated(self, module: nn.Module) -> bool:
         """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
@@ -240,15 +253,17 @@ class Script(script.Script):
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
         if is_constant or not samples or tensor.numel() % samples:
             return tensor
-        if not any(each is tensor for each in self._loss_inputs):
+        names = dict(zip(map(id, self._loss_inputs), self._of_loss, strict=False))
+        batch = self._batch or {}
+        given = {own: batch[name] for own, name in names.items() if name in batch}
+        if id(tensor) not in map(id, self._loss_inputs):
             sources = self._tape.sources(tensor)
             if self._loss_inputs and (not sources or sources & self._of_data):
-                return tensor
+                return self._tape.remade(tensor, given)
             self._of_data |= sources
             self._loss_inputs.append(tensor)
-        position = next(number for number, each in enumerate(self._loss_inputs) if each is tensor)
-        name = self._of_loss[position] if position < len(self._of_loss) else ""
-        return tensor if not self._batch else self._batch.get(name, tensor)
+            return self._for_loss(tensor)
+        return given.get(id(tensor), tensor)
 
     def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
