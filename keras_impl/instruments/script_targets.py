@@ -90,11 +90,10 @@ class Targets:
         """
         if self._source is not None and self._source is not source:
             return batch
-        count = sum(
-            name.endswith("@0") and name[:-2] not in OF_LOSS for name in self._given
-        )  # of inputs, in a row or one
-        at = count if isinstance(batch, tuple) and len(batch) - count in (1, 2) else 1
-        if not isinstance(batch, tuple) or len(batch) - at not in (1, 2) or not all(map(is_array, batch[at:])):
+        inputs = [name for name in self._given if name.endswith("@0") and name[:-2] not in OF_LOSS]
+        is_batch = isinstance(batch, tuple) and len(batch) > 1
+        at = len(inputs) if is_batch and is_array(batch[0]) else 1  # (x, other, y) of a function
+        if not is_batch or len(batch) - at not in (1, 2) or not all(map(is_array, batch[at:])):
             return batch
         self._last_source = source
         target, weight = self._of_step(self.begun, batch[at], (*batch, None)[at + 1])

@@ -205,7 +205,7 @@ class Script(script.Script):
             names = f"{type(self._model).__name__} and {type(own).__name__}"
             raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
         if self._may_evaluate:  # the pass before was an evaluation
-            self._called, self._loss_inputs, self._passes, self._calls = {}, [], 0, []
+            self._called, self._loss_inputs, self._passes, self._calls, self._of_data = {}, [], 0, [], set()
         self._may_evaluate = not module.training
         self._passes += 1
         self._tape.pause()
