@@ -58,17 +58,17 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     `place` returns the path of the innermost module that is being called, and `is_paused` whether what is running now
     is to be left out.
     """
-    found: list[ways.Operation] = []
+    variants: list[ways.Operation] = []
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
         result = function(*args, **kwargs)
         if not is_paused() and (operation := _operation(name, number, args, kwargs, result)):
-            found.append(operation._replace(source=source.nearest(), path=place()))
+            variants.append(operation._replace(source=source.nearest(), path=place()))
         return result
 
     with _seen(note):
         replay()
-    return list(ways.knobs(found, _doing))
+    return list(ways.knobs(variants, _doing))
 
 
 def _seen(do: Do) -> AbstractContextManager[None]:
@@ -84,9 +84,9 @@ def _seen(do: Do) -> AbstractContextManager[None]:
 
 def _doing(changed: ways.Calls) -> Any:
     def do(name: str, number: int, function: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
-        way = changed.get((name, number))
+        variant = changed.get((name, number))
         result = function(*args, **kwargs)
-        return way(_given(args, kwargs), result) if way else result
+        return variant(_given(args, kwargs), result) if variant else result
 
     return _seen(do)
 
@@ -135,8 +135,8 @@ def _of_pad(number: int, args: tuple, kwargs: dict[str, Any]) -> ways.Operation 
         text: partial(_padded, dict(zip(padded, ends, strict=True)))
         for text, ends in ways.widths(tuple(present[axis] for axis in padded)).items()
     }
-    told = ways.told(tuple(present[axis] for axis in padded)) if padded else ""
-    return ways.Operation(ways.PAD, number, ways.PADDING, ways.ZERO_PADDING, told, others) if others else None
+    present_text = ways.told(tuple(present[axis] for axis in padded)) if padded else ""
+    return ways.Operation(ways.PAD, number, ways.PADDING, ways.ZERO_PADDING, present_text, others) if others else None
 
 
 def _padded(ends: Mapping[int, tuple[int, int]], x: Any, result: Any) -> Any:

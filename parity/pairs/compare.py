@@ -112,7 +112,9 @@ def _look_behind_variances(
     pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
     file = file._replace(case=msgspec.structs.replace(file.case, model=pair))
     own = folder / "held"
-    if recorded_again(file, backends[0], folder, own, RUNS["torch"]).status != "done":
+    answer = recorded_again(file, backends[0], folder, own, RUNS["torch"])
+    if answer.status != "done":
+        result.not_compared.append(f"what differs behind the running variances: torch: {answer.message}")
         return
     traces = Trace(own), traces[1].replaced(case=file.case)
     again = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))

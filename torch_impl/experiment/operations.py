@@ -60,24 +60,24 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     `place` returns the path of the innermost module that is being called, and `is_paused` whether what is running now
     is to be left out.
     """
-    found: list[Operation] = []
+    variants: list[Operation] = []
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
         result = function(*args, **kwargs)
         if not is_paused():
             made = _operations(name, number, args, kwargs, result)
-            found.extend(each._replace(source=source.nearest(), path=place()) for each in made)
+            variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
         return result
 
     with calls.tracked(), _Mode(note):
         replay()
-    return list(ways.knobs(found, _doing))
+    return list(ways.knobs(variants, _doing))
 
 
 def _doing(changed: ways.Calls) -> "_Mode":
     def do(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
-        way = changed.get((name, number))
-        return way(function, args, kwargs) if way else function(*args, **kwargs)
+        variant = changed.get((name, number))
+        return variant(function, args, kwargs) if variant else function(*args, **kwargs)
 
     return _Mode(do)
 
@@ -152,9 +152,9 @@ def _of_parts(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
     is_join = name in JOINS
     parts = args[0] if is_join and args else result
     shapes = [part.shape for part in parts] if isinstance(parts, (tuple, list)) else []
-    way, kind = (_joined, ways.JOIN) if is_join else (_apart, ways.SPLIT)
+    variant, kind = (_joined, ways.JOIN) if is_join else (_apart, ways.SPLIT)
     orders = ways.arrangements(len(shapes)).items()
-    others = {text: partial(way, to) for text, to in orders if is_join or [shapes[each] for each in to] == shapes}
+    others = {text: partial(variant, to) for text, to in orders if is_join or [shapes[each] for each in to] == shapes}
     if others:
         yield Operation(name, number, ways.ORDER, kind, "as they are", others)
 

@@ -112,10 +112,10 @@ def _of_its_name(
     """Return the values that the other side has under the setting's name, first those that this side has not."""
     name = NAMES.get(knob.name, knob.name)
     there = [form for each in theirs.get(name, ()) for form in (each, of_all_axes(each))]
-    found = [
+    candidates_of_name = [
         each for each in values if (is_number(each) or isinstance(each, (str, tuple, list))) and plain(each) in there
     ]
-    return sorted(found, key=lambda each: plain(each) in own.get(name, ()))[:MOST_ALIKE]
+    return sorted(candidates_of_name, key=lambda each: plain(each) in own.get(name, ()))[:MOST_ALIKE]
 
 
 def _distance(size: Sequence[Any], own: Any) -> float:

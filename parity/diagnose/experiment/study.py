@@ -158,12 +158,12 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     groups.append(sizes)
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     least = LEAST // 2 if together else LEAST
-    found = search.found(*groups, pairs=not question.wider, least=least)
-    if found and all(change.kind in ("function", "constant") for each in found for change in each.changes):
+    matches = search.found(*groups, pairs=not question.wider, least=least)
+    if matches and all(change.kind in ("function", "constant") for each in matches for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
-        found += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
-    return Outcome(settings=known.settings, found=found, tried=tried)
+        matches += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
+    return Outcome(settings=known.settings, found=matches, tried=tried)
 
 
 def _besides(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
@@ -171,15 +171,15 @@ def _besides(question: Question, search: Search, known: Known, operations: Seque
     bases = list(_bases(question.given, [*known.in_code, *operations, *knobs.joint(known.named), *known.named]))
     if not bases:
         return Outcome(problem="what is given is not found again")
-    found: list[Found] = []
+    matches: list[Found] = []
     if any(map(search.reproduced, bases)):
         return Outcome(settings=known.settings, same=True)
     named = search.effective(known.named)
     further = [*operations, *knobs.joint(named), *named]
     for changes in bases:
-        if found := search.found(further, pairs=False, base=changes):
+        if matches := search.found(further, pairs=False, base=changes):
             break
-    return Outcome(settings=known.settings, found=found, tried=len(known.all))
+    return Outcome(settings=known.settings, found=matches, tried=len(known.all))
 
 
 def _later(question: Question, search: Search, known: Known, live: Live) -> Outcome:
@@ -194,14 +194,14 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
         own = _of_loss(known, live)
-        if found := search.found(own, pairs=False, least=MORE):
-            return Outcome(settings=settings, found=found, tried=len(own))
+        if matches := search.found(own, pairs=False, least=MORE):
+            return Outcome(settings=settings, found=matches, tried=len(own))
         groups = [[knob for knob in each if knob not in own] for each in groups]
         groups.append([knob for knob in live.operations() if {FIRST, LEFT_OUT} & set(knob.words)])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
-    found = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
-    return Outcome(settings=settings, found=found, tried=len(named) + len(in_code))
+    matches = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
+    return Outcome(settings=settings, found=matches, tried=len(named) + len(in_code))
 
 
 def _of_loss(known: Known, live: Live) -> list[Knob]:
@@ -221,8 +221,8 @@ def _bases(given: Sequence[Change], settings: Sequence[Knob]) -> Iterator[tuple[
 
     Then yield them as changes of all modules of their kind: those behind the module where one was found may need it.
     """
-    found = [next((knob for knob in settings if told_of(knob, each.after) == each), None) for each in given]
-    base = tuple((knob, change.after) for knob, change in zip(found, given, strict=True) if knob)
+    matches = [next((knob for knob in settings if told_of(knob, each.after) == each), None) for each in given]
+    base = tuple((knob, change.after) for knob, change in zip(matches, given, strict=True) if knob)
     if len(base) == len(given):
         yield base
         yield tuple(knobs.widened(trial, settings) for trial in base)

@@ -158,15 +158,15 @@ def held(result: CaseResult, expected: list[Expect], mapping: Mapping, modules: 
     torch = [name for entry in mapping.entries for name in entry.torch]
     left = []
     for each in expected:
-        found = [cause for cause in result.causes if cause.id == each.cause == VARIANCE]
-        result.causes = [cause for cause in result.causes if cause not in found or cause.where not in modules]
+        variances = [cause for cause in result.causes if cause.id == each.cause == VARIANCE]
+        result.causes = [cause for cause in result.causes if cause not in variances or cause.where not in modules]
         names = [name for name in (torch if each.cause == SUM else modules) if fnmatchcase(name, each.where)]
         if each.cause == SUM and names and sums.keys() >= set(names):
             result.expected += [
                 Cause(id=SUM, where=name, torch="held at 0", keras=sums[name].keras[0], reason=each.reason)
                 for name in names
             ]
-        elif each.cause == VARIANCE and names and not any(fnmatchcase(cause.where, each.where) for cause in found):
+        elif each.cause == VARIANCE and names and not any(fnmatchcase(cause.where, each.where) for cause in variances):
             result.expected += [
                 Cause(id=VARIANCE, where=name, torch="held as biased", keras="biased", reason=each.reason)
                 for name in names
