@@ -40,29 +40,11 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
     mapping = with_changing_buffers(mapping, reference)
-    candidate = in_torchs_form(candidate.replaced(mapping=mapping))
-    traces = hidden.without_one_sided(reference, candidate, pair)
-    examination = examined(traces.reference, traces.candidate)
-    if _is_loss_scaled(examination, reference, candidate):
-        reference, candidate = hidden.without_losses(reference), hidden.without_losses(candidate)
-        traces = hidden.without_one_sided(reference, candidate, pair)
-        examination = examined(traces.reference, traces.candidate)
-        traces.notes.append(
-            "a training step returns no loss, and what it differentiates is scaled: no loss is compared"
-        )
-    decayed = as_decayed(examination.unequal, reference, candidate)
-    if decayed:
-        reference, candidate, note = decayed
-        traces = hidden.without_one_sided(reference, candidate, pair)
-        examination = examined(traces.reference, traces.candidate)
-    other_form = _slots_in_another_form(examination, pair)
-    apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
-    apart |= hidden.equal_by_chance(examination)
-    if other_form or apart:
-        traces = hidden.without_one_sided(reference, candidate, pair, other_form, apart)
-        examination = examined(traces.reference, traces.candidate)
+    reference, candidate, traces, examination = _without_what_has_no_counterpart(
+        reference, in_torchs_form(candidate.replaced(mapping=mapping)), pair
+    )
     result, matching = examination.result, candidate.manifest.matching
-    result.mapping, result.assumptions = mapping, [*traces.notes, *([note] if decayed else [])]
+    result.mapping, result.assumptions = mapping, traces.notes
     result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
     if matching:
         result.matched = summary(matching, traces.alone)
@@ -96,6 +78,37 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         for key, axes in permuted.items():
             name_layout(result, key, axes)
     return result
+
+
+def _without_what_has_no_counterpart(
+    reference: Trace, candidate: Trace, pair: Pair
+) -> tuple[Trace, Trace, hidden.ComparedTraces, Examined]:
+    """Return two traces of a pair, what is compared of them, and that examined.
+
+    What one side alone has, keeps in another form, or scales is hidden; what first tells so is examined before.
+    """
+    traces = hidden.without_one_sided(reference, candidate, pair)
+    examination, notes = examined(traces.reference, traces.candidate), list[str]()
+    if _is_loss_scaled(examination, reference, candidate):
+        reference, candidate = hidden.without_losses(reference), hidden.without_losses(candidate)
+        traces = hidden.without_one_sided(reference, candidate, pair)
+        examination = examined(traces.reference, traces.candidate)
+        traces.notes.append(
+            "a training step returns no loss, and what it differentiates is scaled: no loss is compared"
+        )
+    if decayed := as_decayed(examination.unequal, reference, candidate):
+        reference, candidate, note = decayed
+        notes.append(note)
+        traces = hidden.without_one_sided(reference, candidate, pair)
+        examination = examined(traces.reference, traces.candidate)
+    slots = _slots_in_another_form(examination, pair)
+    apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
+    apart |= hidden.equal_by_chance(examination)
+    if slots or apart:
+        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart)
+        examination = examined(traces.reference, traces.candidate)
+    traces.notes.extend(notes)
+    return reference, candidate, traces, examination
 
 
 def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence) -> tuple[Verdict, Divergence] | None:
