@@ -170,7 +170,8 @@ def _prepared(
         if loaded not in ran:
             if reference.is_large:
                 ran.clear()  # what a further run overwrites takes room on the disk for as long as it is mapped
-            ran[loaded] = _survey_keras(file, backend, folder, mapping)
+            surveyed, returned = _survey_keras(file, backend, folder, mapping)
+            ran[loaded] = msgspec.structs.replace(surveyed, rehearsal=keras.rehearsal), returned
         return ran[loaded]
 
     def read_as(reading: Reading) -> Proposal:
@@ -178,7 +179,7 @@ def _prepared(
 
     proposal = chosen(read_as, reference, values, run)
     if proposal.mapping.unplaced:
-        needless = _needless(file, backend, folder)
+        needless = _needless(file, backend, folder, proposal.mapping)
         keras = msgspec.structs.replace(keras, unused=needless.unused, still=needless.still)
         proposal = chosen(read_as, reference, values, run)
     if proposal.mapping.unplaced:
@@ -200,9 +201,8 @@ def _prepared(
         proposal, lambda each: disputed.find(each, sides, built, draw), sides, values, solve, run
     )
     survey.write(Path(place(folder, "keras")), resolved.survey)
-    surveyed = msgspec.structs.replace(resolved.survey, rehearsal=keras.rehearsal)
     given = given_orders(pair)
-    matched = match(reference, values, surveyed, resolved.values, resolved.mapping, given)
+    matched = match(reference, values, resolved.survey, resolved.values, resolved.mapping, given)
     matching = _without_shifted(matched, resolved.mapping)
     if file.has_scripts:
         patterns = squeezed(values, resolved.values)
@@ -263,11 +263,12 @@ def _drawn(folder: Path, side: str, names: Sequence[str]) -> Path:
     return Path(place(folder, side)) / ("many_seeds" if names else "few_seeds")
 
 
-def _needless(file: PairFile, backend: Worker, folder: Path) -> Survey:
-    """Return a survey of Keras's model that tells which weights change nothing."""
+def _needless(file: PairFile, backend: Worker, folder: Path, mapping: Mapping) -> Survey:
+    """Return a survey of Keras's model that tells which weights change nothing, as some have no counterpart."""
     own = place(folder, "keras_unused")
     context = PairContext(search=file.search, survey=place(folder, "torch"))
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=context, unused=True))
+    alone = [weight.name for weight in mapping.unplaced if weight.side == "keras"]
+    _do(backend, SurveyJob(case=file.case, folder=own, pair=context, needless=alone))
     return survey.read(Path(own))
 
 

@@ -41,8 +41,11 @@ class Trials(ABC):
         """Call the model, in training if `training`, and return what is compared of that call."""
 
     @abstractmethod
-    def _without_gradient(self, names: Sequence[str]) -> list[str]:
-        """Return the weights to which no output passes a gradient; none if some output is of whole numbers."""
+    def _without_gradient(self, names: Sequence[str]) -> tuple[list[str], list[Any]]:
+        """Return the weights to which no output passes a gradient, and the outputs.
+
+        There are no such weights if some output is of whole numbers.
+        """
 
     @abstractmethod
     def _moved(self, noise: Mapping[str, Array]) -> AbstractContextManager[None]:
@@ -61,13 +64,13 @@ class Trials(ABC):
             return []
         return left
 
-    def change_nothing(self, names: Sequence[str], limit: float = 0.0) -> bool:
-        """Return whether all outputs stay the same when these weights are given other values.
+    def change_nothing(self, names: Sequence[str], outputs: Sequence[Any], limit: float = 0.0) -> bool:
+        """Return whether all outputs stay the same, as they are given, when these weights are given other values.
 
         They do to the part `limit` of the largest value; or else to the last bit, and NaN is tried as well: it passes
         through what rounds.
         """
-        before = [np.array(self._array(output)) for output in self._outputs()]
+        before = [np.array(self._array(output)) for output in outputs]
         shapes = {name: tuple(self.weights[name].shape) for name in names}
         noise = {name: random.normal(self.case.seed, f"unused/{name}", shape) for name, shape in shapes.items()}
         for scale in (1.0,) if limit else (1.0, math.nan):
@@ -82,12 +85,13 @@ class Trials(ABC):
 
     def _unused(self, names: list[str]) -> list[str]:
         """Return those that are unused in one mode, statistics only of modules without a used weight."""
-        alone = set(self._without_gradient([name for name in names if name in self.trained]))
+        unreached, outputs = self._without_gradient([name for name in names if name in self.trained])
+        alone = set(unreached)
         owners = set(map(self._module, alone)) - set(map(self._module, self.trained - alone))
         left = [name for name in names if name in alone or (name not in self.trained and self._module(name) in owners)]
-        if not left or self.change_nothing(left):
+        if not left or self.change_nothing(left, outputs):
             return left
-        return [name for name in left if self.change_nothing([name])] if len(left) <= MOST_ALONE else []
+        return [name for name in left if self.change_nothing([name], outputs)] if len(left) <= MOST_ALONE else []
 
 
 def _same(before: Array, after: Array, limit: float) -> bool:

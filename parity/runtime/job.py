@@ -103,12 +103,13 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
 class SurveyJob(_CaseJob, frozen=True, kw_only=True, tag="survey"):
     """A job that writes the survey of one side's model of a pair into a folder (parity.runtime.survey).
 
-    A Keras model gets torch's weights first, as far as `pair.mapping` maps them. `unused`: also find the weights that
-    take part in nothing that is compared; in torch, which is the reference, that is always done.
+    A Keras model gets torch's weights first, as far as `pair.mapping` maps them; without them it is rehearsed.
+    With `needless`, Keras's weights without a counterpart, only those are looked for that take part in nothing that is
+    compared; in torch, which is the reference, that is always done.
     """
 
     pair: PairContext
-    unused: bool = False
+    needless: list[str] | None = None
     # Replace large initial values by ones that can be drawn again (parity.runtime.survey.Law). With `seeds`, the model
     # is only built, once with each of them, and what is not trained (of `tables`, unless that is empty) is kept as its
     # builder made it.

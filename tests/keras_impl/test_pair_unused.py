@@ -83,7 +83,7 @@ STILL = {
 def told(tmp_path: Path, code: str, toml: str, asked: bool = True) -> survey.Survey:
     own = pair(tmp_path, code, toml)
     context = PairContext(search=[str(own.folder)], survey=str(own.torch))
-    surveyor.survey(SurveyJob(case=own.case, folder=str(tmp_path), pair=context, unused=asked))
+    surveyor.survey(SurveyJob(case=own.case, folder=str(tmp_path), pair=context, needless=["alone"] if asked else None))
     return survey.read(tmp_path)
 
 

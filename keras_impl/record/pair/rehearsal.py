@@ -91,9 +91,11 @@ def still(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> list[str]:
     trials = _Trials(model, case, inputs)
     trials.training = True
     zeros = [name for name in trials.trained if not array(trials.weights[name]).any()]
+    if not zeros:
+        return []
     try:
-        left = trials.without_slope(zeros) if zeros else []
-        return left if left and trials.change_nothing(left, NOTHING) else []
+        left, outputs = trials.without_slope(zeros)
+        return left if left and trials.change_nothing(left, outputs, NOTHING) else []
     except (UsageError, BackendError):
         return []
 
@@ -115,25 +117,26 @@ class _Trials(Trials):
         outputs = [output for _, output in named(self.case.model, returned)]
         return [*outputs, *map(tf.convert_to_tensor, getattr(self.model, "losses", []))]
 
-    def _without_gradient(self, names: Sequence[str]) -> list[str]:
+    def _without_gradient(self, names: Sequence[str]) -> tuple[list[str], list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             outputs = self._outputs()
         if not all(output.dtype.is_floating or output.dtype.is_complex for output in outputs):
-            return []
+            return [], outputs
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
             gradients = tape.gradient(outputs, [self.weights[name] for name in names])
-        return [name for name, gradient in zip(names, gradients, strict=True) if gradient is None]
+        return [name for name, gradient in zip(names, gradients, strict=True) if gradient is None], outputs
 
-    def without_slope(self, names: Sequence[str]) -> list[str]:
-        """Return the weights whose gradient, of a sum of all outputs with random weights, is rounding alone."""
+    def without_slope(self, names: Sequence[str]) -> tuple[list[str], list[tf.Tensor]]:
+        """Return the weights whose gradient, of a sum of all outputs with random weights, is rounding; and outputs."""
         with tf.GradientTape() as tape:
-            outputs = [output for output in self._outputs() if output.dtype.is_floating]
-            total = sum(tf.reduce_sum(self._weighted(*numbered)) for numbered in enumerate(outputs))
+            outputs = self._outputs()
+            floats = [output for output in outputs if output.dtype.is_floating]
+            total = sum(tf.reduce_sum(self._weighted(*numbered)) for numbered in enumerate(floats))
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
             gradients = tape.gradient(total, {name: self.weights[name] for name in self.trained})
         slopes = {name: np.abs(array(given)).max() for name, given in gradients.items() if given is not None}
         limit = NOTHING * max(slopes.values(), default=0.0)
-        return [name for name in names if name in slopes and slopes[name] <= limit]
+        return [name for name in names if name in slopes and slopes[name] <= limit], outputs
 
     @contextmanager
     def _moved(self, noise: Mapping[str, np.ndarray]) -> Iterator[None]:

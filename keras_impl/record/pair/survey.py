@@ -23,6 +23,7 @@ from keras_impl.record.pair.rehearsal import rehearse, still, unused, without_dr
 from keras_impl.record.pair.sources import Sources, noted_at_creation
 from keras_impl.record.precision import promoted
 from parity.config.pair import Pair
+from parity.config.schema import Case
 from parity.core.precision import HIGH
 from parity.core.program import load
 from parity.data.pairs import PairData
@@ -59,6 +60,9 @@ def survey(job: SurveyJob) -> None:
             reference = surveys.read(torch)
             keys = reference.keys(training=False)
             values.Weights(model, halves.mapping, reference, surveys.Initial(torch)).load()
+        if job.needless is not None:
+            surveys.write(folder, _needless(model, job.case, inputs, job.needless))
+            return
         forward_pass = _Pass(folder)
         with (
             without_dropping(model, job.case, training=False),
@@ -68,10 +72,7 @@ def survey(job: SurveyJob) -> None:
         for name, tensor in named(pair, ordered(outputs, keys)):
             forward_pass.add(MODEL, weights.array(tensor), name)
         forward_pass.close()
-        rehearsal = rehearse(model, job.case, inputs)
-        idle = (
-            {"unused": unused(model, job.case, inputs), "still": still(model, job.case, inputs)} if job.unused else {}
-        )
+        rehearsal = surveys.Rehearsal() if halves.mapping else rehearse(model, job.case, inputs)
     surveys.write(
         folder,
         replace(
@@ -84,9 +85,18 @@ def survey(job: SurveyJob) -> None:
             created=_in_order(model, created),
             outside=list(_outside(model, sources)),
             copies=copies,
-            **idle,
         ),
     )
+
+
+def _needless(model: Any, case: Case, inputs: dict[str, tf.Tensor], alone: list[str]) -> surveys.Survey:
+    """Return a survey that tells only on which weights nothing depends.
+
+    `alone`: those without a counterpart. Zeros that training cannot move are looked for if it is not all of these.
+    """
+    idle = unused(model, case, inputs)
+    zeros = still(model, case, inputs) if set(alone).difference(idle) else []
+    return surveys.Survey(side="keras", modules=[], weights=[], called=[], unused=idle, still=zeros)
 
 
 CALLED = ("predict", "predict_step", "predict_on_batch", "evaluate", "test_step", "test_on_batch", "train_on_batch")

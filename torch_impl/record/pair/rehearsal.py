@@ -98,12 +98,12 @@ class _Trials(Trials):
             returned = call(self.model.train(self.training), self.case.model, self.inputs)
         return [output for _, output in named(self.case.model, returned)]
 
-    def _without_gradient(self, names: Sequence[str]) -> list[str]:
+    def _without_gradient(self, names: Sequence[str]) -> tuple[list[str], list[torch.Tensor]]:
         outputs = self._outputs()
         if not all(output.is_floating_point() or output.is_complex() for output in outputs):
-            return []
+            return [], outputs
         reached = _leaves(outputs)
-        return [name for name in names if id(self.weights[name]) not in reached]
+        return [name for name in names if id(self.weights[name]) not in reached], outputs
 
     @contextmanager
     def _moved(self, noise: Mapping[str, np.ndarray]) -> Iterator[None]:
