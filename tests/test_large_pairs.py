@@ -1,4 +1,4 @@
-"""Of a large model summaries are recorded first, and whole tensors only where these do not match."""
+"""Of a large model summaries are recorded, and whole tensors only where these do not match."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from parity.asserts import Session
+from parity.pairs import closer, recording
 from parity.pairs import file as files
-from parity.pairs import recording
 from parity.pairs.compare import compared
 from parity.results import CaseResult
 from parity.runtime import survey
@@ -47,26 +47,30 @@ def session(forks: None) -> Iterator[Session]:
 
 @pytest.fixture
 def run(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`run(epsilon)`: the result for a port with that epsilon, and for each recording whether it is of summaries."""
+    """`run(epsilon)`: the result for a port with that epsilon, and of what each recording is."""
     monkeypatch.setattr(survey, "LARGE", 1_000)
-    recorded: list[bool] = []
+    recorded: list[str] = []
     both = recording.both
 
     def watched(jobs: dict[Any, Job]) -> Any:
-        recorded.extend({job.summarises for job in jobs.values() if isinstance(job, Job)})
+        recorded.extend({kind(job) for job in jobs.values() if isinstance(job, Job)})
         return both(jobs)
 
     monkeypatch.setattr(recording, "both", watched)
     for name, text in {"wide_torch.py": TORCH, "wide_keras.py": KERAS}.items():
         (tmp_path / name).write_text(text)
 
-    def run(epsilon: float, **settings: Any) -> tuple[CaseResult, list[bool]]:
+    def run(epsilon: float, **settings: Any) -> tuple[CaseResult, list[str]]:
         (tmp_path / "wide.toml").write_text(PAIR.format(epsilon=epsilon))
         recorded.clear()
         result = compared(files.load(tmp_path / "wide.toml"), session._backends, tmp_path / "traces", False, **settings)
         return result, recorded
 
     return run
+
+
+def kind(job: Job) -> str:
+    return ("summaries, some whole" if job.whole else "summaries") if job.summarises else "whole"
 
 
 def by_summaries(result: CaseResult) -> bool:
@@ -76,35 +80,45 @@ def by_summaries(result: CaseResult) -> bool:
 @pytest.mark.slow
 def test_a_match_is_one_by_summaries(run: Any) -> None:
     result, recorded = run(1e-5)
-    assert (result.verdict, recorded) == ("match", [True])
+    assert (result.verdict, recorded) == ("match", ["summaries"])
     assert by_summaries(result)
 
 
 @pytest.mark.slow
 def test_all_is_whole_where_that_is_asked_for(run: Any) -> None:
     result, recorded = run(1e-5, whole=True)
-    assert (result.verdict, recorded) == ("match", [False])
+    assert (result.verdict, recorded) == ("match", ["whole"])
     assert not by_summaries(result)
 
 
 @pytest.mark.slow
-def test_another_verdict_is_one_by_whole_tensors(run: Any) -> None:
+def test_what_differs_first_is_recorded_whole(run: Any) -> None:
     result, recorded = run(1e-3)
-    assert (result.verdict, recorded) == ("diverged", [True, False])
+    assert (result.verdict, recorded) == ("diverged", ["summaries", "summaries, some whole"])
+    assert [cause.id for cause in result.causes] == ["layer_norm.epsilon"]
+    assert by_summaries(result)
+
+
+@pytest.mark.slow
+def test_all_is_whole_where_the_cause_is_not_named_otherwise(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closer, "MOST", 1)
+    result, recorded = run(1e-3)
+    assert (result.verdict, recorded) == ("diverged", ["summaries", "summaries", "whole"])
     assert [cause.id for cause in result.causes] == ["layer_norm.epsilon"]
     assert not by_summaries(result)
 
 
 @pytest.mark.slow
-def test_a_second_recording_that_fails_is_told(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_further_recording_that_fails_is_told(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = recording.both
 
     def failing(jobs: dict[Any, Job]) -> Any:
         answers = watched(jobs)
-        is_second = any(isinstance(job, Job) and not job.summarises for job in jobs.values())
+        is_second = any(isinstance(job, Job) and job.whole for job in jobs.values())
         return dict.fromkeys(answers, Answer(status="error", message="the process ended")) if is_second else answers
 
     monkeypatch.setattr(recording, "both", failing)
     result, recorded = run(1e-3)
-    assert (result.verdict, result.error, recorded) == ("error", "backend", [True, False])
+    assert (result.verdict, result.error) == ("error", "backend")
+    assert recorded == ["summaries", "summaries, some whole"]
     assert result.reason.startswith("the process ended")

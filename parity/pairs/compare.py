@@ -10,6 +10,7 @@ import msgspec
 from parity.config.pair import VARIANCE
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
+from parity.pairs import closer
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import (
@@ -35,7 +36,7 @@ from parity.pairs.vary.variations import Variation
 from parity.results import CaseResult, error_kind, failed
 from parity.results import Variation as VariationResult
 from parity.runtime import survey
-from parity.runtime.job import RUNS
+from parity.runtime.job import RUNS, Answer
 from parity.runtime.runner import Worker
 from parity.trace.manifest import Trace
 from parity.trace.summary import LARGE
@@ -58,7 +59,7 @@ def compared(
     (parity.pairs.vary). A side that fails gives a result with the verdict `error`; if only one does, and the forward
     pass differs, the result is of that alone. With `evaluates`, the models are also called in inference between the
     training steps, which is not compared. Of a large model, summaries of large tensors are recorded first, unless
-    `whole` is set, and whole tensors only if by the summaries the two are no match.
+    `whole` is set, and whole tensors only where by the summaries the two are no match.
 
     Raises UsageError for what is wrong with the pair's file.
     """
@@ -68,10 +69,7 @@ def compared(
         prepared = prepared._replace(context=msgspec.structs.replace(prepared.context, evaluates=evaluates))
         # What a file accepts by its size is accepted by the elements, not by sums of them.
         summarises = prepared.torch.is_large and not whole and not file.pair.expect
-        answers = recorded_both(file, backends, folder, prepared, summarises)
-        brief = _matched_by_summaries(folder) if summarises and are_done(answers) else None
-        if summarises and are_done(answers) and not brief:
-            answers = recorded_both(file, backends, folder, prepared, summarises=False)
+        answers, result = _recorded(file, backends, folder, prepared, summarises)
     except BackendError as error:
         result = failed(file.case.name, error)
         result.reason += _rerun_hint(file)
@@ -86,8 +84,8 @@ def compared(
         result = CaseResult(case=file.case.name, verdict="error", reason=reason)
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
-        traces = Trace(folder / "torch"), Trace(folder / "keras")
-        result = brief or judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
+        traces = _traces(folder)
+        result = result or judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
         _look_behind_variances(result, file, backends, folder, prepared, traces)
         _complete(result, file, backends, folder, prepared, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
@@ -164,13 +162,38 @@ def _train_on_other_batches(result: CaseResult, file: PairFile, backends: Sequen
         take_causes(result, again, Variation(NAME, {}))
 
 
-def _matched_by_summaries(folder: Path) -> CaseResult | None:
-    """Return the result on traces that hold summaries of large tensors; None if they do not simply match."""
-    torch = Trace(folder / "torch")
-    result = judged(torch, Trace(folder / "keras"))
-    number = count(sum(map(len, torch.manifest.summarised.values())), "tensor")
+def _recorded(
+    file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, summarises: bool
+) -> tuple[dict[str, Answer], CaseResult | None]:
+    """Record both sides, of a large model by `summarises` as far as that tells all; then the result is returned too.
+
+    Where summaries are no match, the tensors around the place at which the sides part are recorded whole, and if the
+    cause is not named from these, all tensors are.
+    """
+    answers = recorded_both(file, backends, folder, prepared, summarises)
+    if not summarises or not are_done(answers):
+        return answers, None
+    traces = _traces(folder)
+    result = judged(*traces)
+    is_settled = result.verdict == "match" and not result.findings
+    if not is_settled and result.first_divergence:
+        whole = closer.tensors(result.first_divergence, traces[0])
+        answers = recorded_both(file, backends, folder, prepared, summarises, whole)
+        if not are_done(answers):
+            return answers, None
+        traces = _traces(folder)
+        seen = traces[0].whole(), traces[1].whole()
+        result = judged(*traces, Experiment(file, backends, folder, prepared.context, seen))
+        is_settled = closer.is_settled(result, traces[0])
+    if not is_settled:
+        return recorded_both(file, backends, folder, prepared, summarises=False), None
+    number = count(sum(map(len, traces[0].manifest.summarised.values())), "tensor")
     result.not_compared.append(f"{number} of more than {LARGE} elements are compared by summaries: {WHOLE}")
-    return result if result.verdict == "match" and not result.findings else None
+    return answers, result
+
+
+def _traces(folder: Path) -> tuple[Trace, Trace]:
+    return Trace(folder / "torch"), Trace(folder / "keras")
 
 
 def _without_training(

@@ -19,6 +19,7 @@ from parity.pairs.extent import constants, gradients, not_run, note_counterparts
 from parity.pairs.momentum import in_torchs_form
 from parity.pairs.sides.traces import describe, recorded_by_both
 from parity.results import CaseResult, Divergence, Verdict
+from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
 
@@ -124,7 +125,13 @@ def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence
 
 
 def _ask(experiment: Experiment, examination: Examined) -> None:
-    """Name the causes that the traces do not tell; a mistake of this program's costs no verdict, nor other pairs'."""
+    """Name the causes that the traces do not tell; a mistake of this program's costs no verdict, nor other pairs'.
+
+    What is only known by its summaries is not asked about.
+    """
+    brief = experiment.traces[0].manifest.brief
+    whole = [each for each in examination.unequal if keys.stored(each.kind, each.name) not in brief]
+    examination = examination._replace(unequal=whole)
     try:
         experiment.name_causes(examination)
         later.name_causes(experiment, examination)

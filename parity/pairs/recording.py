@@ -15,12 +15,21 @@ from parity.trace.mapping import PairContext
 
 
 def recorded_both(
-    file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, summarises: bool
+    file: PairFile,
+    backends: Sequence[Worker],
+    folder: Path,
+    prepared: Prepared,
+    summarises: bool,
+    whole: Sequence[str] = (),
 ) -> dict[str, Answer]:
-    """Record both sides at the same time. Raises UsageError where there is no room."""
+    """Record both sides at the same time; with `summarises`, large tensors as summaries but for those in `whole`.
+
+    Raises UsageError where there is no room.
+    """
     resources.check(file.case, resources.of_pair(prepared.torch), folder, summarises=summarises)
     context = prepared.context
-    return both({side: _job(file, side.name, folder, context, RUNS[side.name], summarises) for side in backends})
+    jobs = {side: _job(file, side.name, folder, context, RUNS[side.name], summarises) for side in backends}
+    return both({side: msgspec.structs.replace(job, whole=list(whole)) for side, job in jobs.items()})
 
 
 def are_done(answers: Mapping[str, Answer]) -> bool:

@@ -198,7 +198,8 @@ def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorde
         if rank.of == 1 or rank.number in ranks:
             number = ranks[0] if rank.of == 1 else rank.number
             folder = Path(job.folder) / f"{prefix}{number}"
-            recorder = Recorder(folder, job.case.steps, job.case.every, job.case.accumulate, job.summarises)
+            case = job.case
+            recorder = Recorder(folder, case.steps, case.every, case.accumulate, job.summarises, job.whole)
             recorder.flipped_axis = data.batch_axis if data.backwards else None
             by_replica[replica] = recorder
     return by_replica

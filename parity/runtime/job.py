@@ -58,6 +58,7 @@ class Job(_CaseJob, frozen=True, kw_only=True, tag="record"):
     runs: list[str]
     fault: str = ""  # the names of faults to plant, joined by +
     summarises: bool = False  # whether to write summaries of large tensors in place of these
+    whole: list[str] = []  # the keys of tensors that are written whole all the same
     pair: PairContext | None = None  # set for a pair
 
     def group(self, backend: str) -> Group:

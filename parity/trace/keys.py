@@ -38,6 +38,11 @@ def key(kind: str, name: str, repeat: int = 0) -> str:
     return f"{kind}/{name}#{repeat}" if repeat else f"{kind}/{name}"
 
 
+def stored(kind: str, name: str) -> str:
+    """Return the key under which a trace holds a tensor; of an update, that of its parameter."""
+    return key("parameter" if kind == UPDATE else kind, name)
+
+
 def unused(key: str, taken: Collection[str]) -> str:
     """Return the key with the lowest number, e.g. `kind/name#2`, that is not taken yet."""
     plain = key.partition("#")[0]

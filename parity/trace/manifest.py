@@ -76,6 +76,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         held = {name.partition("/")[0] for name in self.files}
         return [run for run in keys.RUNS if run in held]
 
+    @property
+    def brief(self) -> set[str]:
+        """Return the keys of the tensors of which a step holds only summaries."""
+        return {key for held in self.summarised.values() for key in held}
+
 
 class Trace:
     """A finished recording: its manifest, and its tensor files, which are opened on access. Raises TraceError."""
@@ -86,6 +91,7 @@ class Trace:
         self.backend = self.manifest.backend
         self.case = self.manifest.case
         self._intact: set[str] = set()  # files whose digest has been checked
+        self._has_summaries = True
 
     @property
     def replicas(self) -> int:
@@ -97,6 +103,12 @@ class Trace:
         trace = copy.copy(self)
         trace.manifest = msgspec.structs.replace(self.manifest, **fields)
         trace.case = trace.manifest.case
+        return trace
+
+    def whole(self) -> Self:
+        """Return the same recording without the tensors of which it holds only summaries."""
+        trace = copy.copy(self)
+        trace._has_summaries = False
         return trace
 
     def stems(self, run: str) -> list[str]:
@@ -157,7 +169,9 @@ class Trace:
         valid = set(listed)
         if lost := [key for key, target in aliases.items() if key not in valid or target not in written]:
             raise _unusable(self.folder / keys.MANIFEST, f"is damaged: {name} has no tensor for {lost[0]}")
-        return {key: written[aliases.get(key, key)] for key in listed}
+        held = {key: written[aliases.get(key, key)] for key in listed}
+        kept = self._has_summaries
+        return held if kept else {key: each for key, each in held.items() if not isinstance(each, Summary)}
 
     def _check_digest(self, name: str, file: TensorFile) -> None:
         """Raise TraceError unless the file is what was recorded, by its digest in the manifest."""

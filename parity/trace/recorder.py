@@ -11,6 +11,7 @@ counter in a user's code shows as a difference. Only the differences are kept.
 
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -33,15 +34,23 @@ class Recorder:
     `micro_batches`: the number of parts into which each step's samples are cut. `flipped_axis`: the batch axis of a
     run whose batches are in reverse order (the witness), else None; the recorder restores the order of inputs and
     activations along that axis, and leaves out those without that axis. `summarises`: whether of large tensors only
-    summaries are written (parity.trace.summary).
+    summaries are written (parity.trace.summary), but for those with the keys in `whole`.
     """
 
-    def __init__(self, folder: Path, steps: int, every: int, micro_batches: int = 1, summarises: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        steps: int,
+        every: int,
+        micro_batches: int = 1,
+        summarises: bool = False,
+        whole: Collection[str] = (),
+    ) -> None:
         self.folder = folder
         self.steps = steps
         self.every = every
         self.micro_batches = micro_batches
-        self.summarises = summarises
+        self.summarises, self.whole = summarises, frozenset(whole)
         self.flipped_axis: int | None = None
         self._samples: list[Indices] = []
         self.step: int | None = None
@@ -81,16 +90,16 @@ class Recorder:
                 return None
             array = np.flip(array, self.flipped_axis)
         key = self._next_key(kind, name)
-        if self.is_summarised(array):
+        if self.is_summarised(key, array):
             self.summarised.setdefault(keys.step_file(self.step), {})[key] = array.shape
             array = summary(array)
         self._writer.add(key, array)
         self._keys.append(key)
         return key
 
-    def is_summarised(self, array: Array) -> bool:
+    def is_summarised(self, key: str, array: Array) -> bool:
         """Return whether only the summary of a tensor is written."""
-        return self.summarises and array.size > LARGE
+        return self.summarises and array.size > LARGE and key not in self.whole
 
     def alias(self, kind: str, name: str, key: str) -> None:
         """Record a tensor that is the same object as the one stored under `key` in this step; replaces `add`."""
@@ -154,7 +163,9 @@ class Repeat(Recorder):
     """
 
     def __init__(self, before: Recorder) -> None:
-        super().__init__(before.folder, before.steps, before.every, before.micro_batches, before.summarises)
+        super().__init__(
+            before.folder, before.steps, before.every, before.micro_batches, before.summarises, before.whole
+        )
         self._before = before
         self._stored: TensorFile | None = None
         self.moved: dict[str, dict[str, float]] = {}
@@ -166,7 +177,7 @@ class Repeat(Recorder):
         key, stem = self._next_key(kind, name), keys.step_file(self.step)
         if self._stored is None and stem in self._before.files:
             self._stored = TensorFile(self.folder / f"{stem}.safetensors")
-        if self.is_summarised(array):
+        if self.is_summarised(key, array):
             array = summary(array)
         if self._stored is not None and key in self._stored and (largest := _difference(self._stored[key], array)):
             self.moved.setdefault(stem, {})[key] = largest

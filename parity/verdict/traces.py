@@ -240,7 +240,7 @@ class _Comparison:
         They are those of the low runs if only these differ, and of the parameter itself if an update differs.
         `largest`: the magnitude of the elements that the verdict is about.
         """
-        key = keys.key("parameter" if place.kind == keys.UPDATE else place.kind, place.name)
+        key = keys.stored(place.kind, place.name)
         low = f"of the {self.rule.low} runs" in place.reason
         sides = zip(self.names, files.lows if low else files.highs, strict=True)
         arrays = {name: file[key] for name, file in sides if key in file}

@@ -63,7 +63,7 @@ class Steps(NamedTuple):
 
 def evidence(question: Question) -> Evidence:
     """Return what a question's side has recorded of its tensor, and what the other side has."""
-    own, other = Trace(Path(question.own)), Trace(Path(question.other))
+    own, other = _traces(question)
     tensor, stem = question.tensor, keys.step_file(question.tensor.step)
     if tensor.kind == "update":
         names = asked(trained(own, other), own)
@@ -73,6 +73,10 @@ def evidence(question: Question) -> Evidence:
     mine, theirs = (_seen(trace, stem, tensor.key) for trace in (own, other))
     of_module = tensor.kind == "returned" and tensor.module == question.module
     return Evidence(mine.value if mine else None, theirs, tensors=list(_forward(own, other, stem)) if of_module else ())
+
+
+def _traces(question: Question) -> tuple[Trace, Trace]:
+    return Trace(Path(question.own)).whole(), Trace(Path(question.other)).whole()
 
 
 def _forward(own: Trace, other: Trace, stem: str) -> Iterator[tuple[Array, Array]]:
@@ -85,7 +89,7 @@ def _forward(own: Trace, other: Trace, stem: str) -> Iterator[tuple[Array, Array
 
 def steps(question: Question) -> tuple[Steps, Steps]:
     """Return what both sides' optimizers were given, the question's own side first."""
-    own, other = Trace(Path(question.own)), Trace(Path(question.other))
+    own, other = _traces(question)
     names = trained(own, other)
     return _steps(own, names), _steps(other, names)
 

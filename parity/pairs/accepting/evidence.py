@@ -131,7 +131,7 @@ class Evidence:
                 yield stem
 
     def _key(self, tensor: Unequal) -> str:
-        return keys.key("parameter" if tensor.kind == keys.UPDATE else tensor.kind, tensor.name)
+        return keys.stored(tensor.kind, tensor.name)
 
     def _step(self, stem: str) -> Step:
         if stem not in self._steps:
