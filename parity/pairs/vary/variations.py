@@ -52,16 +52,17 @@ class Variation(NamedTuple):
 def variations(case: Case, search: Sequence[str], few: bool = False) -> list[Variation]:
     """Return the inputs given, first, then every variation of them that is not equal to an earlier one.
 
-    With `few`, for a model whose calls take long, there is one other batch size, and one other size of a dimension.
+    With `few`, for a model whose calls take long, there is one other batch size, and one other size of a dimension, and
+    other values are those of one sample.
 
     Raises UsageError if an .npz file of the pair cannot be read.
     """
     assert isinstance(case.model, Pair)
-    source = _Source(case, case.model, search)
+    source = _Source(case, case.model, search, few)
     given = source.given
     kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
-    digests = {digest(given)}
-    for variation in source.others(1 if few else None):
+    digests = {digest(given), digest(source.samples)}
+    for variation in source.others():
         if (own := digest(variation.inputs)) not in digests:
             digests.add(own)
             kept.append(variation)
@@ -91,14 +92,22 @@ class _Source:
     case: Case
     pair: Pair
     search: Sequence[str]
+    few: bool
 
     @cached_property
     def given(self) -> Inputs:
         """Return the inputs as the file gives them."""
         return PairData(self.case, self.search).step(0)
 
-    def others(self, most: int | None) -> Iterator[Variation]:
-        """Yield all variations with other inputs, at most so many of batch sizes and of lengths."""
+    @cached_property
+    def samples(self) -> Inputs:
+        """Return the inputs that get other values in the same shapes: those given, or with `few` their first sample."""
+        is_cut = self.few and self._is_batched()
+        return {name: array[:1] if is_cut and array.ndim else array for name, array in self.given.items()}
+
+    def others(self) -> Iterator[Variation]:
+        """Yield all variations with other inputs."""
+        most = 1 if self.few else None
         seeds = {name: self.case.seed if of.seed is None else of.seed for name, of in self.pair.inputs.items()}
         yield Variation(ANOTHER, self._drawn({name: {"seed": seed + 1} for name, seed in seeds.items()}))
         yield from itertools.islice(self._batches(), most)
@@ -106,12 +115,12 @@ class _Source:
         yield from self._values()
 
     def _values(self) -> Iterator[Variation]:
-        """Yield variations with other values in the shapes that were given."""
+        """Yield variations with other values in the same shapes."""
 
         def changed(name: str, concerns: Concerns, change: Change) -> Variation:
             arrays = {
                 key: change(self.pair.inputs[key], array) if concerns(self.pair.inputs[key], array) else array
-                for key, array in self.given.items()
+                for key, array in self.samples.items()
             }
             # If torch's model refuses these values, nothing is expected of its port.
             return Variation(name, arrays, may_fail=REFERENCE)
@@ -130,10 +139,13 @@ class _Source:
 
     def _batches(self) -> Iterator[Variation]:
         """Yield variations with another size of the first dimension, if all inputs share that size."""
-        first = {array.shape[0] for array in self.given.values() if array.ndim}
-        for size in BATCH_SIZES if len(first) == 1 else ():
+        for size in BATCH_SIZES if self._is_batched() else ():
             shapes = {name: (size, *array.shape[1:]) for name, array in self.given.items() if array.ndim}
             yield Variation(f"{BATCH_SIZE} {size}", self._reshaped(shapes))
+
+    def _is_batched(self) -> bool:
+        """Return whether all inputs share the size of the first dimension."""
+        return len({array.shape[0] for array in self.given.values() if array.ndim}) == 1
 
     def _lengths(self) -> Iterator[Variation]:
         """Yield variations with the size of a later dimension replaced by another one, wherever it occurs."""
