@@ -46,6 +46,7 @@ def test_a_large_model_is_called_less_often(tmp_path: Path) -> None:
     left_out = every.keys() - few.keys()
     assert left_out and all(name.startswith(("batch size", "length")) for name in left_out)
     assert [name for name in few if name.startswith(("batch size", "length"))] == ["batch size 1", "length 5 for 6"]
+    assert few["scale 100"].inputs["x"].shape == (1, 6, 8)
     weights = [
         survey.Weight(name="w", shape=(1 << 12, n), dtype="float32", module="", role="w", trainable=True)
         for n in (1 << 13, 1 << 14)

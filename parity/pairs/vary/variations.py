@@ -61,7 +61,7 @@ def variations(case: Case, search: Sequence[str], few: bool = False) -> list[Var
     source = _Source(case, case.model, search, few)
     given = source.given
     kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
-    digests = {digest(given), digest(source.samples)}
+    digests = {digest(given)}
     for variation in source.others():
         if (own := digest(variation.inputs)) not in digests:
             digests.add(own)
