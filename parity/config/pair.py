@@ -19,6 +19,7 @@ LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8
 Text = Annotated[str, Meta(min_length=1)]
 SUM = "weights.sum"  # the id of a cause: Keras holds a torch weight only as part of a sum
 VARIANCE = "batch_norm.running_variance"  # the id of a cause: torch's is unbiased, Keras's biased
+SEED = "dropout.seed"  # the id of a cause: one side draws earlier masks, or other random numbers, again
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
 UNNAMED = (UNKNOWN, INTERNAL_ERROR)
@@ -232,6 +233,11 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     def holds_variance(self, module: str) -> bool:
         """Return whether torch's runs update the running variance of a module as Keras does."""
         return any(each.cause == VARIANCE and fnmatchcase(module, each.where) for each in self.expect)
+
+    @property
+    def holds_seeds(self) -> bool:
+        """Return whether both sides draw new masks and numbers where a seed in the code would repeat earlier ones."""
+        return any(each.cause == SEED for each in self.expect)
 
     @property
     def loss_inputs(self) -> set[str]:

@@ -107,10 +107,12 @@ class Repeats:
     """The masks of a user's program that repeat an earlier one, because a seed gives them the same random numbers.
 
     `places`: the modules that draw them. `states`: those of the program's own generator from which masks were drawn.
+    `are_held`: whether new masks are drawn all the same.
     """
 
     def __init__(self) -> None:
         self.places: list[str] = []
+        self.are_held = False
         self._first: dict[Hashable, tuple[int, int]] = {}
 
     @property
@@ -125,7 +127,7 @@ class Repeats:
         earlier = draw if state is None else self._first.setdefault(state, draw)
         if earlier != draw and place not in self.places:
             self.places.append(place)
-        return earlier
+        return draw if self.are_held else earlier
 
 
 def mix32(x: Words) -> Words:

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Self
 
+from parity.config.pair import Pair
 from parity.core import random
 from parity.data.pairs import Rows
 
@@ -22,6 +24,11 @@ class Draws:
         self.rows: Rows | None = None
         self.repeats, self.is_replayed = random.Repeats(), False
         self._calls: Counter[Hashable] = Counter()
+
+    def holding(self, pair: Pair) -> Self:
+        """Draw new masks where a seed would repeat earlier ones, if the pair accepts that it does."""
+        self.repeats.are_held = pair.holds_seeds
+        return self
 
     def on_step(self) -> None:
         """Move on to the next step, which draws other masks; called after each update."""

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from parity.config.pair import VARIANCE
+from parity.config.pair import SEED, VARIANCE, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs import closer
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.pair_causes import (
-    explain_mode,
-)
+from parity.pairs.causes.pair_causes import explain_masks, explain_mode
 from parity.pairs.causes.sources import add_sources
 from parity.pairs.extent import (
     hiding,
@@ -27,7 +25,7 @@ from parity.pairs.extent import (
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
 from parity.pairs.prepare import Prepared, place, prepare
-from parity.pairs.recording import are_done, recorded_again, recorded_both
+from parity.pairs.recording import are_done, recorded_both
 from parity.pairs.scripts import completed, tell
 from parity.pairs.vary.compare import PASSED, vary
 from parity.pairs.vary.outcome import conclude, later_batch, pair_on, take_causes
@@ -43,6 +41,7 @@ from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
 WHOLE = "--record=full compares them whole"
+HELD = (VARIANCE, SEED)  # causes that hide later differences, unless the runs are held to what is accepted
 
 
 def compared(
@@ -86,13 +85,13 @@ def compared(
     else:
         traces = _traces(folder)
         result = result or judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
-        _look_behind_variances(result, file, backends, folder, prepared, traces)
+        _look_behind(result, file, backends, folder, prepared, traces)
         _complete(result, file, backends, folder, prepared, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
 
 
-def _look_behind_variances(
+def _look_behind(
     result: CaseResult,
     file: PairFile,
     backends: Sequence[Worker],
@@ -100,21 +99,26 @@ def _look_behind_variances(
     prepared: Prepared,
     traces: tuple[Trace, Trace],
 ) -> None:
-    """Add what else differs where all causes are inherent, with running variances among them, which hide later ones.
+    """Add what else differs behind causes that hide later ones and that runs can be held to (HELD), if all are known.
 
-    Torch's side is recorded once more, as if the file accepted them.
+    Both sides, or torch's alone, are recorded once more, as if the file accepted these causes, and the inherent ones.
     """
-    known, causes = inherent(result.causes), result.causes
-    if len(known) < len(causes) or not any(each.cause == VARIANCE for each in known) or prepared.torch.is_large:
+    causes = result.causes
+    seeds = [Expect(cause=SEED, where=cause.where, reason="held") for cause in causes if cause.id == SEED]
+    known = [*inherent(causes), *seeds]
+    held = {each.cause for each in known}.intersection(HELD)
+    if len(known) < len(causes) or not held or prepared.torch.is_large:
         return
     pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
     file = file._replace(case=msgspec.structs.replace(file.case, model=pair))
     own = folder / "held"
-    answer = recorded_again(file, backends[0], folder, own, RUNS["torch"])
-    if answer.status != "done":
-        result.not_compared.append(f"what differs behind the running variances: torch: {answer.message}")
+    moved = backends if SEED in held else backends[:1]
+    answers = recorded_both(file, moved, own, prepared, summarises=False)
+    if not are_done(answers):
+        said = "; ".join(f"{side}: {answer.message}" for side, answer in answers.items() if answer.status != "done")
+        result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {said}")
         return
-    traces = Trace(own), traces[1].replaced(case=file.case)
+    traces = Trace(own / "torch"), Trace(own / "keras") if SEED in held else traces[1].replaced(case=file.case)
     again = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
     if again.verdict == "diverged":
         result.reason, result.first_divergence = again.reason, again.first_divergence
@@ -128,6 +132,7 @@ def _complete(
     result.undecided = prepared.undecided
     keras = survey.read(Path(place(folder, "keras")))
     explain_mode(result, keras)
+    explain_masks(result, prepared.torch, keras, *(survey.activations(Path(place(folder, side))) for side in RUNS))
     add_sources(result, keras, prepared.context)
     result.not_compared += [*unnamed(prepared.torch), *overridden(keras)]
     if file.pair.keeps_weights:

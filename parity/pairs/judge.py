@@ -1,6 +1,6 @@
 """Judge two traces; of a pair, name what differs, and apply what its file accepts."""
 
-from parity.config.pair import Expect, Pair
+from parity.config.pair import SEED, Expect, Pair
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.entries import internal_error
 from parity.diagnose.gradients import without_followers
@@ -12,7 +12,7 @@ from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, 
 from parity.pairs.activations.matching import summary
 from parity.pairs.causes import later
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.pair_causes import SEED, name_layout, name_pair_causes, name_seeds, question_unfilled
+from parity.pairs.causes.pair_causes import name_layout, name_pair_causes, name_seeds, question_unfilled
 from parity.pairs.causes.training import name_fitted, with_changing_buffers
 from parity.pairs.decay import as_decayed
 from parity.pairs.extent import constants, gradients, not_run, note_counterparts, schedules, unused
@@ -53,7 +53,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     note_counterparts(result, mapping, matching, reference)
     name_pair_causes(examination, mapping, reference, candidate)
     name_seeds(result, reference, candidate)
-    expected = held(result, pair.expect, mapping, reference.manifest.training.held)
+    expected = held(result, pair.expect, mapping, reference.manifest.training, candidate.manifest.training)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
     permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
     if any(cause.id == SEED for cause in result.causes):

@@ -40,7 +40,7 @@ class Training:
         self._case, self._pair, self._search = job.case, job.case.model, job.pair.search
         self._model, self._device, self._stack = built.model, built.device, stack
         self._data = PairData(job.case, job.pair.search)
-        self._masks = Masks(job.case.seed, 0, ordered=True)
+        self._masks = Masks(job.case.seed, 0, ordered=True).holding(self._pair)
         self._survey, self._at = job.pair.survey, built.at
         self._training: training.Training | None = None
         self._returned: list[Any] = []  # of the calls of the model in this pass

@@ -76,7 +76,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "average_pool2d": nn.AvgPool2d,
     "average_pool3d": nn.AvgPool3d,
     "flatten": nn.Flatten,
-    "dropout": nn.Dropout,
+    "dropout": (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
 }
 # Classes of libraries that are not imported here, by module and class name.
 OTHERS = {

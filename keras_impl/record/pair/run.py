@@ -81,7 +81,7 @@ class _Course:
         self.search, self.recorder = run.pair.search, run.recorders[0]
         self.torch = torch
         self.evaluates, self.training = run.pair.evaluates, manifest.Training()
-        self.setup, self.masks = setup, setup.draw(probe.counterparts.axes)
+        self.setup, self.masks = setup, setup.draw(probe.counterparts.axes).holding(self.pair)
         self.is_clipped = False
         self._stepped: set[Optimizer] = set()
         self.changed: list[str] = []  # what the training has changed in Python

@@ -79,7 +79,7 @@ class Instance:
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
         self._state = python_state(model)
-        self.masks = OrderedMasks(job.case.seed, self._axes_here)
+        self.masks = OrderedMasks(job.case.seed, self._axes_here).holding(self.pair)
         self._observer: Observer | None = None
         calls.observed(tree.inner(model), lambda _: None, self._see)
 
@@ -93,7 +93,7 @@ class Instance:
         Raises UsageError and BackendError for inputs that the model does not take.
         """
         self._observer = observer
-        masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
+        masks = _NotifyingMasks(self.case.seed, self._axes_here, observer).holding(self.pair)
         drawn = masks.drawn(tree.named(self.model).items(), bool(training))
         with drawn, observed(observer), calls.entered(MODEL):
             outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)

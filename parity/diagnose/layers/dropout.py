@@ -7,6 +7,8 @@ ones.
 """
 
 import hashlib
+import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -52,7 +54,7 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
         return {"output": x * factors(call, x.shape, settings)}
     if settings["generator"] not in _numbered(call, settings):
         require(settings["generator"] == _own(call), "the recorded mask")
-        require(_plausible(call, settings["rate"]), "a number of dropped elements that is likely")
+        require(_plausible(call, settings["rate"], call.output.shape), "a number of dropped elements that is likely")
     return {"output": x * kept * _scale(settings)}
 
 
@@ -66,20 +68,38 @@ def _own(call: Call) -> str:
 
 def _numbered(call: Call, settings: Settings) -> Iterator[str]:
     """Yield the name of the recorded mask, if it is one of those that a pair's modules share; numbers begin at 1."""
-    if not isinstance(call.case.model, Pair) or not _plausible(call, settings["rate"]):
+    if not isinstance(call.case.model, Pair):
         return
-    x, (seed, name) = call.inputs[0], (call.case.seed, random.mask_name(call.output.size))
-    for number in range(MOST_MASKS):
-        mask = random.keep(seed, name, settings["replica"], settings["step"], number, x.shape, settings["rate"])
-        if np.array_equal((x != 0) & mask, call.output != 0):
-            yield MASK.format(number + 1, call.output.size)
-            return
+    x, rate = call.inputs[0], settings["rate"]
+    for shape in _shapes(call):
+        size = math.prod(shape)
+        of = call.case.seed, random.mask_name(size), settings["replica"], settings["step"]
+        for number in range(MOST_MASKS) if _plausible(call, rate, shape) else ():
+            if np.array_equal((x != 0) & random.keep(*of, number, shape, rate), call.output != 0):
+                yield MASK.format(number + 1, size)
+                return
 
 
-def _order(reference: str, candidate: str) -> str:
-    """Return the cause if both masks are shared ones: then another number of them was drawn before."""
-    are_numbered = (str(generator).startswith(MASK.partition("{")[0]) for generator in (reference, candidate))
-    return "dropout.order" if all(are_numbered) else ""
+def _shapes(call: Call) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes that the recorded mask may have: that of the tensor, or with 1 for axes that it is equal along.
+
+    Spatial dropout draws one number for a whole channel.
+    """
+    shape, axes = call.output.shape, range(call.output.ndim)
+    kept, dropped = call.output != 0, (call.inputs[0] != 0) & (call.output == 0)
+    yield shape
+    for number in range(1, len(shape)):
+        for along in itertools.combinations(axes, number):
+            if not np.any(kept.any(along) & dropped.any(along)):
+                yield tuple(1 if axis in along else shape[axis] for axis in axes)
+
+
+def _drawn_otherwise(reference: str, candidate: str) -> str:
+    """Return the cause if both masks are shared ones: another shape, or another number of them drawn before."""
+    if None in (mask_number(reference), mask_number(candidate)):
+        return ""
+    sizes = (generator.partition(" for ")[2] for generator in (reference, candidate))
+    return "dropout.order" if len(set(sizes)) == 1 else "dropout.shape"
 
 
 def mask_number(generator: object) -> int | None:
@@ -89,10 +109,11 @@ def mask_number(generator: object) -> int | None:
     return int(text.partition(between)[0]) if text != str(generator) else None
 
 
-def _plausible(call: Call, rate: float) -> bool:
-    """Return whether the number of dropped elements is likely for the rate, and large enough to tell."""
+def _plausible(call: Call, rate: float, shape: tuple[int, ...]) -> bool:
+    """Return whether a mask of a shape drops a likely number of elements for the rate, and enough of them to tell."""
+    along = tuple(axis for axis, length in enumerate(shape) if length == 1)
     given = call.inputs[0] != 0
-    count, dropped = np.count_nonzero(given), np.count_nonzero(given & (call.output == 0))
+    count, dropped = (np.count_nonzero(each.any(along)) for each in (given, given & (call.output == 0)))
     spread = SIGMAS * np.sqrt(count * rate * (1 - rate))
     return bool(dropped >= solve.ENOUGH and abs(dropped - count * rate) <= spread)
 
@@ -127,4 +148,6 @@ def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Ca
     )
 
 
-DROPOUT = Formula(_predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators, _order)), _check)
+DROPOUT = Formula(
+    _predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators, _drawn_otherwise)), _check
+)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from parity.config.pair import SUM, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import SEED, SUM, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -20,6 +20,7 @@ from parity.results import CaseResult, Cause, Check, Divergence, Finding, Verdic
 from parity.trace import keys
 from parity.trace.keys import in_words, plain
 from parity.trace.mapping import Mapping
+from parity.trace.training import Training
 from parity.verdict.traces import Unequal
 
 NOISE = "precision.noise"
@@ -147,13 +148,17 @@ class Accepted:
         return expected.at_most_bits is None or size.missing <= min(expected.at_most_bits, self.evidence.needed)
 
 
-def held(result: CaseResult, expected: list[Expect], mapping: Mapping, modules: list[str]) -> list[Expect]:
-    """Return the expectations that are left, and add to the result what is accepted since torch's runs are held to it.
+def held(
+    result: CaseResult, expected: list[Expect], mapping: Mapping, torch_training: Training, keras_training: Training
+) -> list[Expect]:
+    """Return the expectations that are left, and add to the result what is accepted since the runs are held to it.
 
-    These hold weights at 0 (Pair.holds), and at `modules` the biased running variance (Pair.holds_variance). An
-    expectation that holds anything but further parts of Keras's sums is left: it does not occur. So is one of a running
-    variance that Keras computes as torch does, or that differs at other modules.
+    Torch's hold weights at 0 (Pair.holds), and at some modules the biased running variance (Pair.holds_variance), both
+    sides' draw new masks for repeated ones (Pair.holds_seeds). An expectation that holds anything but further parts of
+    Keras's sums is left: it does not occur. So is one of a running variance that Keras computes as torch does, or that
+    differs at other modules.
     """
+    modules, repeated = torch_training.held, (torch_training.repeated, keras_training.repeated)
     sums = {part: entry for entry in mapping.entries if entry.combine == "sum" for part in entry.torch[1:]}
     torch = [name for entry in mapping.entries for name in entry.torch]
     left = []
@@ -171,6 +176,10 @@ def held(result: CaseResult, expected: list[Expect], mapping: Mapping, modules: 
                 Cause(id=VARIANCE, where=name, torch="held as biased", keras="biased", reason=each.reason)
                 for name in names
             ]
+        elif each.cause == SEED and any(repeated):
+            torch_draws, keras_draws = ("repeats earlier numbers" if places else "draws anew" for places in repeated)
+            cause = Cause(id=SEED, where=each.where, torch=torch_draws, keras=keras_draws, reason=each.reason)
+            result.expected.append(cause)
         else:
             left.append(each)
     return left

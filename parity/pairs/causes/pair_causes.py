@@ -2,14 +2,16 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
 from msgspec.structs import replace
 
-from parity.config.pair import SUM, UNKNOWN
+from parity.config.pair import SEED, SUM, UNKNOWN, Pair
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.layers import dropout
+from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause
 from parity.runtime.survey import Survey
 from parity.trace import keys
@@ -21,7 +23,7 @@ TIED = "weights.tied"  # a torch weight that Keras holds as several
 LAYOUT = "output.layout"  # an output's axes stand in another order
 VALUES = "buffer.values"  # values that both builders compute and that differ
 DEFAULT = "call.default"  # a plain call computes something else than one in inference mode
-SEED = "dropout.seed"  # a seed in the user's code makes masks, or other random numbers, repeat on one side
+PLACE = "dropout.place"  # dropouts that draw masks for tensors of other sizes
 MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
 REPEATED = ("dropout.step", "dropout.order")  # what the formulas say of a mask that was drawn before
 UNTOUCHED = "weight_decay.without_gradient"
@@ -55,6 +57,23 @@ def explain_mode(result: CaseResult, keras: Survey) -> None:
             replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause
             for cause in map(_as_mode, result.causes)
         ]
+
+
+def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
+    """Name masks for tensors of other sizes where training alone parts, and the cause is not known.
+
+    `ours` and `theirs` are what both models returned in inference.
+    """
+    drawn = [Counter(side.rehearsal.masks) for side in (torch, keras)]
+    unknown = [cause for cause in result.causes if cause.id == UNKNOWN]
+    if unknown and drawn[0] != drawn[1] and agrees(torch, ours, theirs):
+        sides = [sorted((one - other).elements()) for one, other in (drawn, drawn[::-1])]
+        values = [
+            f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
+        ]
+        evidence = "in inference both return the same; a training pass draws other masks on each side"
+        place = replace(unknown[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
+        result.causes = [place if cause is unknown[0] else cause for cause in result.causes]
 
 
 def _as_mode(cause: Cause) -> Cause:
@@ -140,7 +159,8 @@ def name_seeds(result: CaseResult, *traces: Trace) -> None:
     """
     repeated = {trace.backend: trace.manifest.training.repeated for trace in traces}
     sides = [side for side, places in repeated.items() if places]
-    if len(sides) != 1 or not result.causes:
+    model = traces[0].case.model
+    if len(sides) != 1 or not result.causes or (isinstance(model, Pair) and model.holds_seeds):
         return
     evidence = f"{sides[0]}: a seed in the code draws earlier numbers again at {', '.join(repeated[sides[0]])}"
     values = {side: "repeats earlier numbers" if side in sides else "draws anew" for side in repeated}

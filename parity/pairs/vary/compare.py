@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from parity.config.pair import SEED
 from parity.core.arrays import reproduced
 from parity.pairs.accepting.suggest import INHERENT
-from parity.pairs.causes.pair_causes import DEFAULT, SEED
+from parity.pairs.causes.pair_causes import DEFAULT
 from parity.pairs.file import PairFile
 from parity.pairs.vary.coverage import (
     INPUTS,

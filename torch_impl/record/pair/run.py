@@ -80,7 +80,7 @@ class _Course:
         self.evaluates, self.training = run.pair.evaluates, manifest.Training()
         self.rates: list[float | None] = []  # of each step, and of the next one
         self._stepped: set[Optimizer] = set()
-        self.masks = setup.masks
+        self.masks = setup.masks.holding(self.pair)
         self._passes = 0  # forward passes of the current step
 
     def run(self) -> None:

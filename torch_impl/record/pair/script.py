@@ -258,7 +258,8 @@ class Script(script.Script):
         given = {own: batch[name] for own, name in names.items() if name in batch}
         if id(tensor) not in map(id, self._loss_inputs):
             sources = self._tape.sources(tensor)
-            if self._loss_inputs and (not sources or sources & self._of_data):
+            is_of_outputs = bool(sources) and sources <= self._of_data
+            if is_of_outputs or (self._loss_inputs and (not sources or sources & self._of_data)):
                 return self._tape.remade(tensor, given)
             self._of_data |= sources
             self._loss_inputs.append(tensor)

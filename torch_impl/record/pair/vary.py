@@ -80,7 +80,8 @@ class Instance:
         self.model.train(bool(training))
         if training is None:
             return self._called_plainly(inputs)
-        masks, autocast = _NotifyingMasks(self.case.seed, observer), precision.autocast(self.at, self.device.type)
+        masks = _NotifyingMasks(self.case.seed, observer).holding(self.case.model)
+        autocast = precision.autocast(self.at, self.device.type)
         with autocast, masks.drawn(self.model, training), observed(self.model, observer):
             outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         observer.states |= masks.repeats.states
@@ -93,7 +94,7 @@ class Instance:
         promoted it is left.
         """
         with (
-            Masks(self.case.seed, 0, ordered=True).drawn(self.model, training=False),
+            Masks(self.case.seed, 0, ordered=True).holding(self.case.model).drawn(self.model, training=False),
             fast_paths(),
             precision.autocast(self.at, self.device.type),
             nullcontext() if self._promotions else torch._C.DisableTorchFunction(),
