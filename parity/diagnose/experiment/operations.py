@@ -21,7 +21,8 @@ LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 PAD, ZERO_PADDING = "pad", "zero_padding"
-JOIN, SPLIT = "concatenation", "split"
+OF_LOSS: Final = ("loss", "cross_entropy")  # the kinds of what a loss can do in other ways
+JOIN, SPLIT, HALVES = "concatenation", "split", "halves"
 # The sign that is written for a function of two tensors, and the function that does what a sign means.
 SIGNS: Final = {
     "add": "+",
@@ -72,6 +73,10 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
     for alike in grouped((each for each in found if each.what == PADDING), lambda each: each.kind).values():
         if len(alike) > 1:
             yield _knob(alike, RULES, doing)
+    halves = (each for each in found if each.kind == HALVES)
+    for alike in grouped(halves, lambda each: each.before).values():
+        if len(alike) > 1:
+            yield _knob(alike, tuple(alike[0].ways), doing)
     for alike in grouped((each for each in found if each.what == FUNCTION), lambda each: each.name).values():
         if len(alike) > 1 and {each.source for each in alike} != {alike[0].source or None}:
             yield _knob(alike, (LEFT_OUT,), doing)
