@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import dtypes
+from keras.src.backend.tensorflow import nn
 from keras.src.dtype_policies.dtype_policy import DTypePolicy
 from tensorflow.python.ops import ctc_ops
 
@@ -42,9 +43,17 @@ def policy(at: str) -> AbstractContextManager[None]:
 
 
 def eagerly(on: bool = True) -> AbstractContextManager[None]:
-    """Return a context in which tf.functions run op by op if `on`: nothing is traced, and all values can be seen."""
+    """Return a context in which tf.functions run op by op if `on`: nothing is traced, and all values can be seen.
+
+    Keras compiles a convolution in groups, of which TensorFlow has no gradient on a CPU otherwise: it stays compiled.
+    """
     is_eager = tf.config.functions_run_eagerly
-    return setting(is_eager, tf.config.run_functions_eagerly, on or is_eager())
+
+    def compiled(conv: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> tf.Tensor:
+        with setting(is_eager, tf.config.run_functions_eagerly, False):
+            return conv(*args, **kwargs)
+
+    return applied([setting(is_eager, tf.config.run_functions_eagerly, on or is_eager()), around(nn, "conv", compiled)])
 
 
 HIGH = "float64"

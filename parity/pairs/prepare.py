@@ -24,6 +24,7 @@ from parity.pairs.untrained.built import Built, read
 from parity.pairs.untrained.distributions import MORE
 from parity.pairs.untrained.random_tables import LARGEST, Draws, Sides, changed
 from parity.pairs.weights.assume import assume, unresolved
+from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.pairs.weights.readings import chosen
 from parity.pairs.weights.resolve import resolve
@@ -216,11 +217,19 @@ def _prepared(
 
 
 def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:
-    """Return the matching without the inputs of modules of whose weights Keras has a slice: its indices are others."""
+    """Return the matching without what holds other numbers on each side, or holds them in another order.
+
+    That are the inputs of modules of whose weights Keras has a slice, whose indices are others, and the outputs of
+    those of which an image is made, whose channels are last in Keras.
+    """
     modules = {name.rpartition(".")[0] for entry in mapping.entries if entry.slice for name in entry.torch}
+    made = {
+        name.rpartition(".")[0] for each in mapping.entries if each.rearrange.startswith(MADE) for name in each.torch
+    }
     matches = [
         msgspec.structs.replace(each, inputs=None) if module(each.torch) in modules else each
         for each in matching.matches
+        if module(each.torch) not in made
     ]
     fed = [each for each in matching.fed if each.torch not in modules]
     return msgspec.structs.replace(matching, matches=matches, fed=fed)

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 from parity.pairs.weights.patterns import MOST, Shape, reshapes, tidy
 from parity.pairs.weights.units import Unit
+from parity.trace.mapping import Entry
 
 # torch's axes of a matrix or convolution: outputs (o), inputs of a group (i), and the spatial axes of the kernel.
 SPACE = ("", "x", "y x", "z y x")
+MADE = "(o "  # how the pattern of a matrix begins whose outputs are made an image of
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 MOST_ORDERS = 24  # of the gates of a recurrent layer that somebody has written: as many as an LSTM has
 HEAD_SIZES = (64, 128, 32, 16, 80, 96, 8, 4, 2)  # usual sizes of an attention head, tried in this order
@@ -49,11 +51,18 @@ def turned(torch: Unit, keras: Unit) -> list[Move]:
     return [{"rearrange": f"{left} -> {places}", "order": order, "each": f"{places} -> {right}", "sizes": sizes}]
 
 
-def flattened(text: str, image: Shape) -> dict[str, int]:
-    """Return the sizes of an image's axes, if the pattern of a matrix splits its inputs into them."""
-    if "(i " not in text or len(image) < 2:
-        return {}
-    return dict(zip(SPACE[len(image) - 1].split(), image[1:], strict=True))
+def flattened(text: str, torch: Unit) -> dict[str, int]:
+    """Return the sizes of an image's axes, if the pattern of a matrix splits its inputs, or outputs, into them."""
+    image = torch.image if "(i " in text else torch.made if text.startswith(MADE) else ()
+    return dict(zip(SPACE[len(image) - 1].split(), image[1:], strict=True)) if len(image) > 1 else {}
+
+
+def made_vector(main: Entry) -> Move | None:
+    """Return how a vector moves beside a matrix whose outputs are made an image of; None for any other matrix."""
+    if not main.rearrange.startswith(MADE):
+        return None
+    space = main.rearrange.removeprefix(MADE).partition(")")[0]
+    return {"rearrange": f"(o {space}) -> ({space} o)", "sizes": main.sizes}
 
 
 def axes(keras: Unit) -> tuple[str, str, str] | None:
@@ -242,17 +251,21 @@ def _heads(torch: Unit, keras: Unit, width: int) -> list[int]:
 
 
 def _matrix(torch: Unit, keras: Unit) -> list[str]:
-    """Return the patterns for a matrix; if an image is flattened before it, also the one for channels-last inputs."""
+    """Return the patterns for a matrix; those with channels last, too, if an image is flattened before or made behind."""
     kernel_axes = axes(keras)
     if not kernel_axes:
         return []
     order, inner, outer = kernel_axes
     left = f"({inner}) ({outer})" if torch.family == "linear_io" else f"({outer}) ({inner})"
-    pattern, image = tidy(f"{left} -> {order}"), torch.image
-    if keras.family == "einsum" or len(image) < 2 or math.prod(image[1:]) == 1 or image[0] == 1:
-        return [pattern]
-    space = SPACE[len(image) - 1]
-    return [pattern, f"o (i {space}) -> ({space} i) o"]
+    before, behind = (
+        SPACE[len(image) - 1] if len(image) > 1 and math.prod(image[1:]) > 1 and image[0] > 1 else ""
+        for image in (torch.image, torch.made)
+    )
+    patterns = [tidy(f"{left} -> {order}")]
+    if keras.family != "einsum":
+        patterns += [f"o (i {before}) -> ({before} i) o"] if before else []
+        patterns += [f"{MADE}{behind}) i -> i ({behind} o)"] if behind else []
+    return patterns
 
 
 def _convolution(families: tuple[str, str], space: int) -> list[str]:

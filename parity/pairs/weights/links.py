@@ -109,9 +109,7 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         return [[each for role in shared for each in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]]
     if "weight" not in torch.weights or "weight" not in keras.weights or are_other_vectors(torch, keras):
         return []
-    moves = [
-        {"rearrange": text, "sizes": layouts.flattened(text, torch.image)} for text in _patterns_to_try(torch, keras)
-    ]
+    moves = [{"rearrange": text, "sizes": layouts.flattened(text, torch)} for text in _patterns_to_try(torch, keras)]
     main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], [*layouts.turned(torch, keras), *moves])
     roles = [role for role in torch.weights if role != "weight"]
     return [
@@ -151,7 +149,9 @@ def _other_weight(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entr
         torch_weight.shape == torch.weights["weight"].shape and keras_weight.shape == keras.weights["weight"].shape
     )
     texts = [main.rearrange] if moves_alike else reshapes(torch_weight.shape, keras_weight.shape)
-    return _fitting([torch_weight], [keras_weight], [{"rearrange": text} for text in texts])[:1]
+    as_main = layouts.made_vector(main)
+    moves = [as_main] if as_main else [{"rearrange": text} for text in texts]
+    return _fitting([torch_weight], [keras_weight], moves)[:1]
 
 
 def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:

@@ -55,8 +55,8 @@ class Unit:
     `chosen` is that part of the label which somebody chose, without the names that a framework counted. `certain`
     says whether the module's kind is sure to be what its name says; `facts` are the module's. `defined` is the number
     of the module in the order of definition. `alias` says that torch ties the weight to another unit's. `image` is the
-    shape, channels first, that torch flattens before the matrix; () if it flattens none. `unused` says that its weights
-    take part in nothing that is compared.
+    shape, channels first, that torch flattens before the matrix, `made` that which it makes of its outputs; () if none.
+    `unused` says that its weights take part in nothing that is compared.
     """
 
     label: str
@@ -69,6 +69,7 @@ class Unit:
     defined: int = 0
     alias: bool = False
     image: Shape = ()
+    made: Shape = ()
     unused: bool = False
 
     @property
@@ -104,13 +105,13 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     by_module = grouped(left, lambda weight: weight.module)
     numbers = positions(survey, order)
     paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
-    image, idle = _images(survey), set(survey.unused)
+    (image, made), idle = _images(survey), set(survey.unused)
 
     def is_unused(unit: Unit) -> bool:
         return all(weight.name in idle for weight in unit.weights.values())
 
     return [
-        replace(unit, defined=defined.get(unit.module, 0), image=image(unit), unused=is_unused(unit))
+        replace(unit, defined=defined.get(unit.module, 0), image=image(unit), made=made(unit), unused=is_unused(unit))
         for path in paths
         for unit in _units(survey, modules, path, by_module[path])
     ]
@@ -174,24 +175,39 @@ def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, in
     return found
 
 
-def _images(survey: Survey) -> Callable[[Unit], Shape]:
-    """Return a function that tells `image` of a unit: what a convolutional network of torch's flattens before it."""
+def _images(survey: Survey) -> tuple[Callable[[Unit], Shape], Callable[[Unit], Shape]]:
+    """Return functions that tell `image` and `made` of a unit in a convolutional network of torch's."""
     convolutional = survey.side == "torch" and any("conv" in module.kind.lower() for module in survey.modules)
     outputs = survey.outputs if convolutional else []
     first = {seen.module: number for number, seen in reversed(list(enumerate(outputs)))}
 
-    def image(unit: Unit) -> Shape:
+    def matrix(unit: Unit) -> Shape:
         weight = unit.weights.get("weight")
-        if unit.family != "linear" or weight is None or len(weight.shape) != 2 or unit.module not in first:
-            return ()
-        for seen in reversed(outputs[: first[unit.module]]):
-            if math.prod(seen.shape[1:]) != weight.shape[1]:
-                return ()
-            if len(seen.shape) > 2:
-                return seen.shape[1:]
-        return ()
+        is_called = unit.family == "linear" and weight is not None and unit.module in first
+        return weight.shape if is_called and weight and len(weight.shape) == 2 else ()
 
-    return image
+    def image(unit: Unit) -> Shape:
+        if not (shape := matrix(unit)):
+            return ()
+        return _image((seen.shape for seen in reversed(outputs[: first[unit.module]])), shape[1])
+
+    def made(unit: Unit) -> Shape:
+        if not (shape := matrix(unit)) or unit.module not in survey.called:
+            return ()
+        later = survey.called[survey.called.index(unit.module) + 1 :]
+        return _image((survey.arguments[path][0] for path in later if path in survey.arguments), shape[0])
+
+    return image, made
+
+
+def _image(shapes: Iterable[Shape], size: int) -> Shape:
+    """Return the first shape of a sample that has further axes, if all before it are of so many elements, as it is."""
+    for shape in shapes:
+        if math.prod(shape[1:]) != size:
+            return ()
+        if len(shape) > 2:
+            return shape[1:]
+    return ()
 
 
 def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[Weight]) -> list[Unit]:
