@@ -1,7 +1,7 @@
 """Where the targets of a Keras script's training loop come from, and what stands in their place."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -97,7 +97,20 @@ class Targets:
             return batch
         self._last_source = source
         target, weight = self._of_step(self.begun, batch[at], (*batch, None)[at + 1])
-        return (*batch[:at], target, weight)[: len(batch)]
+        return (*self._inputs_of_step(inputs, batch[:at]), target, weight)[: len(batch)]
+
+    def _inputs_of_step(self, names: Sequence[str], own: tuple[Any, ...]) -> Any:
+        """Return what stands for the inputs of the next step, of which the script may make masks for its loss.
+
+        They stay where the model's inputs have another form than PyTorch's; its calls are given theirs all the same.
+        """
+        given = [self._given.get(f"{name[:-2]}@{self.begun}") for name in names]
+        leaves = tf.nest.flatten(own)
+        if len(leaves) != len(given) or any(
+            array is None or tuple(leaf.shape) != array.shape for leaf, array in zip(leaves, given, strict=True)
+        ):
+            return own
+        return tf.nest.pack_sequence_as(own, list(map(replaced, leaves, given, map(len, leaves))))
 
     def _of_step(self, step: int, target: Any, weight: Any) -> tuple[Any, Any]:
         """Return what stands for a target and the samples' weights in a step, in the form of the script's own."""

@@ -251,7 +251,7 @@ def _heads(torch: Unit, keras: Unit, width: int) -> list[int]:
 
 
 def _matrix(torch: Unit, keras: Unit) -> list[str]:
-    """Return the patterns for a matrix; those with channels last, too, if an image is flattened before or made behind."""
+    """Return the patterns for a matrix; also those for channels last if an image is flattened before or made behind."""
     kernel_axes = axes(keras)
     if not kernel_axes:
         return []
