@@ -13,8 +13,8 @@ from parity.core.wording import count
 from parity.pairs import closer
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.pair_causes import explain_masks, explain_mode
 from parity.pairs.causes.sources import add_sources
+from parity.pairs.causes.training import explain_masks, explain_mode
 from parity.pairs.extent import (
     hiding,
     not_run,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parity import diagnose
-from parity.config.pair import UNNAMED
+from parity.config.pair import SEED, UNNAMED
 from parity.diagnose.formula import Formula, Trait
 from parity.diagnose.layers import rounding
 
@@ -69,7 +69,7 @@ def in_the_source() -> set[str]:
 def test_the_page_lists_every_cause_and_no_other():
     listed = on_the_page()
     assert len(listed) == len(set(listed))
-    known = of_formulas() | in_the_source() | of_roundings() | set(UNNAMED)
+    known = of_formulas() | in_the_source() | of_roundings() | {SEED, *UNNAMED}
     assert set(listed) == known
 
 

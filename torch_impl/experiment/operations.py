@@ -16,10 +16,10 @@ from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import Operation, Order
-from torch_impl.experiment.halves import PART, of_halves, of_repeats
-from torch_impl.experiment.loss_ways import LOSSES, of_loss
-from torch_impl.experiment.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.instruments import source
+from torch_impl.instruments.halves import PART, of_halves, of_repeats
+from torch_impl.instruments.loss_ways import LOSSES, of_loss
+from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
 CODE = "code"  # the kind of what stands in no layer

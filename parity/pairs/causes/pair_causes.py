@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
@@ -11,9 +10,8 @@ from msgspec.structs import replace
 from parity.config.pair import SEED, SUM, UNKNOWN, Pair
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.layers import dropout
-from parity.pairs.weights.runs import agrees
+from parity.pairs.causes.averages import name_averages
 from parity.results import CaseResult, Cause
-from parity.runtime.survey import Survey
 from parity.trace import keys
 from parity.trace.keys import plain
 from parity.trace.manifest import Tensors, Trace
@@ -23,8 +21,6 @@ TIED = "weights.tied"  # a torch weight that Keras holds as several
 LAYOUT = "output.layout"  # an output's axes stand in another order
 VALUES = "buffer.values"  # values that both builders compute and that differ
 DEFAULT = "call.default"  # a plain call computes something else than one in inference mode
-PLACE = "dropout.place"  # dropouts that draw masks for tensors of other sizes
-MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
 REPEATED = ("dropout.step", "dropout.order")  # what the formulas say of a mask that was drawn before
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
@@ -47,39 +43,7 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _name_values(result, mapping)
     _name_unfilled(result, mapping)
     _name_decay(result, reference, candidate)
-
-
-def explain_mode(result: CaseResult, keras: Survey) -> None:
-    """Say why layers of Keras's are not in training mode, where the model's `call` takes no `training`."""
-    said = "; keras's `call` takes no `training`, and fit calls the model without it"
-    if keras.is_mode_lost:
-        result.causes = [
-            replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause
-            for cause in map(_as_mode, result.causes)
-        ]
-
-
-def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
-    """Name masks for tensors of other sizes where training alone parts, and the cause is not known.
-
-    `ours` and `theirs` are what both models returned in inference.
-    """
-    drawn = [Counter(side.rehearsal.masks) for side in (torch, keras)]
-    unknown = [cause for cause in result.causes if cause.id == UNKNOWN]
-    if unknown and drawn[0] != drawn[1] and agrees(torch, ours, theirs):
-        sides = [sorted((one - other).elements()) for one, other in (drawn, drawn[::-1])]
-        values = [
-            f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
-        ]
-        evidence = "in inference both return the same; a training pass draws other masks on each side"
-        place = replace(unknown[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
-        result.causes = [place if cause is unknown[0] else cause for cause in result.causes]
-
-
-def _as_mode(cause: Cause) -> Cause:
-    """Return the cause of a dropout that drops nothing on Keras's side: its rate may be the same, but it is idle."""
-    is_idle = cause.id == "dropout.rate" and not cause.sides["keras"]
-    return replace(cause, id=MODES[0], torch=True, keras=False) if is_idle else cause
+    name_averages(result, reference, candidate)
 
 
 def name_layout(result: CaseResult, key: str, layout: str) -> None:

@@ -6,6 +6,7 @@ steps, which ran op by op.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping as Named
 from collections.abc import Sequence
 from typing import Any
@@ -13,17 +14,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from parity.config.pair import Pair
+from parity.config.pair import UNKNOWN, Pair
 from parity.core.arrays import Array
+from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause, Divergence
+from parity.runtime.survey import Survey
 from parity.trace import keys
 from parity.trace.keys import MODEL
-from parity.trace.manifest import Trace
+from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import Mapping, counts
 from parity.trace.training import Fitted
 
 STATE = "fit.python_state"  # what Python keeps is frozen in the graph that fit makes
 GRAPH = "fit.graph"  # fit computes otherwise for another reason
+PLACE = "dropout.place"  # dropouts that draw masks for tensors of other sizes
+MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
 MOST = 3  # names in a sentence
 State = Named[str, Array]
 
@@ -153,3 +158,36 @@ def _buffers(trace: Trace, wanted: set[str]) -> dict[str, dict[int, Array]]:
 
 def _same(first: Array, second: Array) -> bool:
     return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
+
+
+def explain_mode(result: CaseResult, keras: Survey) -> None:
+    """Say why layers of Keras's are not in training mode, where the model's `call` takes no `training`."""
+    said = "; keras's `call` takes no `training`, and fit calls the model without it"
+    if keras.is_mode_lost:
+        result.causes = [
+            msgspec.structs.replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause
+            for cause in map(_as_mode, result.causes)
+        ]
+
+
+def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
+    """Name masks for tensors of other sizes where training alone parts, and the cause is not known.
+
+    `ours` and `theirs` are what both models returned in inference.
+    """
+    drawn = [Counter(side.rehearsal.masks) for side in (torch, keras)]
+    unknown = [cause for cause in result.causes if cause.id == UNKNOWN]
+    if unknown and drawn[0] != drawn[1] and agrees(torch, ours, theirs):
+        sides = [sorted((one - other).elements()) for one, other in (drawn, drawn[::-1])]
+        values = [
+            f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
+        ]
+        evidence = "in inference both return the same; a training pass draws other masks on each side"
+        place = msgspec.structs.replace(unknown[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
+        result.causes = [place if cause is unknown[0] else cause for cause in result.causes]
+
+
+def _as_mode(cause: Cause) -> Cause:
+    """Return the cause of a dropout that drops nothing on Keras's side: its rate may be the same, but it is idle."""
+    is_idle = cause.id == "dropout.rate" and not cause.sides["keras"]
+    return msgspec.structs.replace(cause, id=MODES[0], torch=True, keras=False) if is_idle else cause

@@ -8,7 +8,7 @@ import torch
 
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.operations import Operation
-from torch_impl.experiment.windows import Function, Given
+from torch_impl.instruments.windows import Function, Given
 
 JOINS = ("cat", "concat", "concatenate")
 STACK, PART = "stack", "__getitem__"

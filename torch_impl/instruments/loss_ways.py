@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.operations import Operation
-from torch_impl.experiment.windows import Function, Given
+from torch_impl.instruments.windows import Function, Given
 
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 OVER_ALL = "over all"
