@@ -22,6 +22,7 @@ ROWS = {
     "a buffer that the port trains, without training": ("Table", VECTORS, RULE, {"power": 2}),
     "a buffer that the port does not train": ("Table", VECTORS, ADAM, {"trainable": True}),
     "an output that the loss leaves unused": ("Unused", VECTORS, TARGET + ADAM + LOSS.format("loss"), {}),
+    "an image that is made of numbers, and channels that are dropped": ("Decoder", VECTORS, SGD, {"fault": "linear"}),
     "accepted slight differences under Adam": ("Blocks", SEQUENCES, ADAM + GELU, {"fault": "backward"}),
 }
 RIGHT = {"a buffer that the port does not train": {"trainable": False}}
@@ -105,6 +106,24 @@ def test_what_is_given_under_several_names_is_one_tensor(judge):
     result = judge("Blocks", SEQUENCES, both={"gelu": False}, fault="input")
     assert causes(result) == [("module.wiring", "second")]
     assert result.causes[0].keras == ["activation/first"]
+
+
+@pytest.mark.slow
+def test_channels_and_elements_that_are_dropped(judge):
+    result = judge("Decoder", VECTORS, SGD, fault="elements")
+    assert causes(result) == [("dropout.shape", "drop")]
+    masks = [f"mask 1 of the step for {n} elements" for n in (8 * 16, 8 * 16 * 9)]
+    assert [result.causes[0].torch, result.causes[0].keras] == masks
+
+
+@pytest.mark.slow
+def test_nothing_hides_behind_seeds_that_repeat(judge):
+    assert causes(judge("Dropouts", VECTORS, SGD, fault="seeds")) == [("dropout.seed", "second")]
+    accepted = '[[expect]]\ncause = "dropout.seed"\nwhere = "second"\nreason = "they may repeat"\n'
+    result = judge("Dropouts", VECTORS, SGD + accepted, fault="seeds")
+    assert result.verdict == "match" and [cause.id for cause in result.expected] == ["dropout.seed"]
+    result = judge("Dropouts", VECTORS, SGD, fault="seeds, tanh")
+    assert [cause.id for cause in result.causes] == ["activation.kind", "dropout.seed"]
 
 
 @pytest.mark.slow

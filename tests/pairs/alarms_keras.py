@@ -125,8 +125,9 @@ class Blocks(keras.Model):
 class Dropouts(keras.Model):
     def __init__(self, fault=""):
         super().__init__()
-        self.a, self.first, self.b = layers.Dense(64), layers.Dropout(0.25), layers.Dense(64)
-        self.second, self.c = layers.Dropout(0.25), layers.Dense(4)
+        seed = 7 if "seeds" in fault else None
+        self.a, self.first, self.b = layers.Dense(64), layers.Dropout(0.25, seed=seed), layers.Dense(64)
+        self.second, self.c = layers.Dropout(0.25, seed=seed), layers.Dense(4)
         self.fault = fault
 
     def call(self, x, training=False):
@@ -134,7 +135,22 @@ class Dropouts(keras.Model):
         if self.fault == "extra" and training:
             keras.random.dropout(h, 0.25, seed=keras.random.SeedGenerator(1))
         h = self.first(h, training=training)
-        return self.c(self.second(ops.tanh(self.b(h)), training=training))
+        y = self.c(self.second(ops.tanh(self.b(h)), training=training))
+        return ops.tanh(y) if self.fault == "seeds, tanh" else y
+
+
+class Decoder(keras.Model):
+    def __init__(self, fault=""):
+        super().__init__()
+        drop = layers.Dropout if fault == "elements" else layers.SpatialDropout2D
+        self.a, self.image, self.drop = layers.Dense(16 * 3 * 3), layers.Reshape((3, 3, 16)), drop(0.25)
+        self.grouped, self.up = layers.Conv2D(16, 3, padding="same", groups=4), layers.Conv2DTranspose(4, 2, 2)
+        self.fault = fault
+
+    def call(self, x, training=False):
+        h = ops.tanh(self.grouped(self.image(ops.tanh(self.a(x)))))
+        h = self.up(self.drop(h, training=training))
+        return ops.mean(h if self.fault == "linear" else ops.tanh(h), (1, 2))
 
 
 class Plain(keras.Model):

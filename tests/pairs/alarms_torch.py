@@ -137,6 +137,17 @@ class Dropouts(nn.Module):
         return self.c(self.second(torch.tanh(self.b(h))))
 
 
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.drop = nn.Linear(6, 16 * 3 * 3), nn.Dropout2d(0.25)
+        self.grouped, self.up = nn.Conv2d(16, 16, 3, padding=1, groups=4), nn.ConvTranspose2d(16, 4, 2, 2)
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x)).view(-1, 16, 3, 3)
+        return self.up(self.drop(torch.tanh(self.grouped(h)))).tanh().mean((2, 3))
+
+
 class Plain(nn.Module):
     def __init__(self):
         super().__init__()

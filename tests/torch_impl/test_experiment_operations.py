@@ -17,8 +17,12 @@ BIAS = torch.arange(4.0, dtype=torch.float64)
 Call = Callable[[], torch.Tensor]
 
 
-def found(call: Call, is_paused: bool = False) -> list[Knob]:
+def every(call: Call, is_paused: bool = False) -> list[Knob]:
     return operations(call, lambda: "place", lambda: is_paused)
+
+
+def found(call: Call, is_paused: bool = False) -> list[Knob]:
+    return [knob for knob in every(call, is_paused) if knob.of not in ("halves", "repeat")]
 
 
 def under(call: Call, knob: Knob, text: str) -> torch.Tensor:
@@ -61,7 +65,7 @@ def test_only_axes_that_are_padded_get_other_widths() -> None:
 
 def test_all_windows_of_a_kind_are_changed_together() -> None:
     def twice() -> torch.Tensor:
-        return functional.conv2d(convolution(), KERNEL.mT[:, :1].repeat(1, 4, 1, 1), stride=2, padding=1)
+        return functional.conv2d(convolution(), KERNEL[:, :1].expand(-1, 4, -1, -1), stride=2, padding=1)
 
     *single, all_ = found(twice)
     assert len(single) == 2 and all_.owner == "conv2d (2 of them)"
@@ -192,3 +196,75 @@ def test_the_other_half_can_be_the_gate_and_a_roll_goes_the_other_way() -> None:
     assert torch.equal(under(lambda: functional.glu(x, 1), knob, *knob.words), x[:, 1:] * x[:, :1].sigmoid())
     back, _ = found(lambda: torch.roll(X, (1, -2), (2, 3)))
     assert torch.equal(under(lambda: torch.roll(X, (1, -2), (2, 3)), back, *back.words), torch.roll(X, (-1, 2), (2, 3)))
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((-second, first), dim=-1)
+
+
+def turned_by_slices(x: torch.Tensor) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+
+
+def turned_in_turn(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+
+
+@pytest.mark.parametrize(
+    ("turn", "other", "text"),
+    [
+        (turned, turned_in_turn, "in turn"),
+        (turned_by_slices, turned_in_turn, "in turn"),
+        (turned_in_turn, turned, "one behind the other"),
+    ],
+)
+def test_halves_can_stand_in_turn(turn: Call, other: Call, text: str) -> None:
+    knob = [each for each in every(lambda: turn(X)) if each.of == "halves" and "of them" in each.owner][-1]
+    assert torch.equal(under(lambda: turn(X), knob, text), other(X))
+
+
+def test_other_parts_are_no_halves() -> None:
+    for part in (X[..., :3], X[..., None], X[0], X[:, :1]):
+        assert not [each for each in every(lambda part=part: part + X[..., 1:4].sum()) if each.of == "halves"]
+
+
+def test_all_elements_can_be_repeated() -> None:
+    (knob,) = [each for each in every(lambda: X.repeat_interleave(2, dim=1)) if each.of == "repeat"]
+    assert torch.equal(under(lambda: X.repeat_interleave(2, dim=1), knob, "all elements"), X.repeat(1, 2, 1, 1))
+    (knob,) = [each for each in every(lambda: X.repeat(1, 2, 1, 1)) if each.of == "repeat"]
+    assert torch.equal(under(lambda: X.repeat(1, 2, 1, 1), knob, "each element"), X.repeat_interleave(2, dim=1))
+
+
+LOGITS, LABELS = X[0, 0], torch.arange(8) % 4
+
+
+def test_a_loss_can_be_averaged_over_all() -> None:
+    def loss() -> torch.Tensor:
+        return functional.cross_entropy(LOGITS, LABELS, ignore_index=0)
+
+    average, ignored = found(loss)
+    each = functional.cross_entropy(LOGITS, LABELS, reduction="none")
+    assert torch.allclose(under(loss, average, "over all"), each[LABELS != 0].sum() / 8)
+    assert torch.allclose(under(loss, ignored, "none"), each.mean())
+    assert found(lambda: functional.cross_entropy(LOGITS, LABELS, ignore_index=7)) == []
+
+
+def test_the_other_class_can_have_the_weight() -> None:
+    target = (LOGITS > 0.5).double()
+
+    def loss() -> torch.Tensor:
+        return functional.binary_cross_entropy_with_logits(LOGITS, target, pos_weight=torch.tensor(3.0))
+
+    (knob,) = [each for each in found(loss) if each.name == "class_weight"]
+    weights = 1 + 2 * (1 - target)
+    expected = functional.binary_cross_entropy_with_logits(LOGITS, target, weights)
+    assert torch.allclose(under(loss, knob, "of class 0"), expected)
+    assert torch.allclose(under(loss, knob, "left out"), functional.binary_cross_entropy_with_logits(LOGITS, target))
+
+
+def test_a_square_matrix_can_stay_as_it_is() -> None:
+    for call in (lambda: LOGITS.T, lambda: LOGITS.t(), lambda: LOGITS.transpose(0, 1)):
+        (knob,) = [each for each in found(call) if "left out" in each.words]
+        assert torch.equal(under(call, knob, "left out"), LOGITS)

@@ -16,6 +16,7 @@ import msgspec
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances, tensor
+from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Values, agrees, exchanged, nearest
@@ -254,11 +255,15 @@ class _Resolution:
 
 
 def _exchangeable(ambiguity: Ambiguity) -> set[str]:
-    """Return torch's modules that the choices give different counterparts; those only moved otherwise are left out."""
+    """Return torch's modules whose own outputs tell nothing, as the choices give them different counterparts.
+
+    Those only moved otherwise are left out, but for those of whose outputs an image is made: Keras's order is another.
+    """
+    entries = [entry for choice in ambiguity.choices for entry in choice]
     pairs = [{(*entry.torch, "", *entry.keras) for entry in choice} for choice in ambiguity.choices]
     if all(other == pairs[0] for other in pairs):
-        return set()
-    return {name.rpartition(".")[0] for choice in ambiguity.choices for entry in choice for name in entry.torch}
+        entries = [entry for entry in entries if entry.rearrange.startswith(MADE)]
+    return {name.rpartition(".")[0] for entry in entries for name in entry.torch}
 
 
 def relative(path: str) -> str:
