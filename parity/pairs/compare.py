@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.config.pair import SEED, VARIANCE, Expect
+from parity.config.pair import SEED, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs import closer
@@ -107,7 +107,8 @@ def _look_behind(
     seeds = [Expect(cause=SEED, where=cause.where, reason="held") for cause in causes if cause.id == SEED]
     known = [*inherent(causes), *seeds]
     held = {each.cause for each in known}.intersection(HELD)
-    if len(known) < len(causes) or not held or prepared.torch.is_large:
+    unasked = [cause for cause in causes if cause.id == UNKNOWN and seeds]  # the models draw otherwise when asked
+    if len(known) + len(unasked) < len(causes) or not held or prepared.torch.is_large:
         return
     pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
     file = file._replace(case=msgspec.structs.replace(file.case, model=pair))
@@ -120,9 +121,10 @@ def _look_behind(
         return
     traces = Trace(own / "torch"), Trace(own / "keras") if SEED in held else traces[1].replaced(case=file.case)
     again = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
+    result.causes = [cause for cause in causes if cause not in unasked]
     if again.verdict == "diverged":
         result.reason, result.first_divergence = again.reason, again.first_divergence
-        result.causes, result.suggestions = [*again.causes, *causes], [*again.suggestions, *result.suggestions]
+        result.causes[:0], result.suggestions[:0] = again.causes, again.suggestions
 
 
 def _complete(

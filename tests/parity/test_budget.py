@@ -3,16 +3,16 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Of all source; the goal is 48,000 lines in 330 files of at most 300. Of these, 1,600 lines in nine files are the sides
-# of a pair's file: twelve switches, their recording in both frameworks, and what is joined of micro-batches and ranks;
-# and 1,000 in six files are summaries of large tensors, and certificates, for which recording a pair has its own file;
-# and 1,430 in twelve files are training scripts, which are run as they stand; and 570 in four are random numbers that
-# both frameworks draw alike, models without a call of their own, and the optimizers that a step makes by itself; and
-# 400 in one file are a training on other batches, loops in graphs, held sums, and more causes of losses; and 100 are
-# held running variances, behind which all is compared exactly, and copies of trained weights; and 280 are several
-# targets and calls of a script, data of another scale, and more ways to do an op where causes are looked for; and 560 in
-# five are held seeds, the closer look at a large model, images made of a matrix's outputs, moving averages, and other
-# orders of halves and repeats, of a loss's average and of the classes that it weighs.
+# Of all source; the goal is 48,000 lines in 330 files of at most 300. Of these, 1,600 lines in nine files are the
+# sides of a pair's file: twelve switches, their recording in both frameworks, and what is joined of micro-batches and
+# ranks; and 1,000 in six files are summaries of large tensors, and certificates, for which recording a pair has its
+# own file; and 1,430 in twelve files are training scripts, which are run as they stand; and 570 in four are random
+# numbers that both frameworks draw alike, models without a call of their own, and the optimizers that a step makes by
+# itself; and 400 in one file are a training on other batches, loops in graphs, held sums, and more causes of losses;
+# and 100 are held running variances, behind which all is compared exactly, and copies of trained weights; and 280 are
+# several targets and calls of a script, data of another scale, and more ways to do an op where causes are looked for;
+# and 560 in five are held seeds, the closer look at a large model, images made of a matrix's outputs, moving
+# averages, and other orders of halves and repeats, of a loss's average and of the classes that it weighs.
 LINES, FILES, LONGEST = 70_350, 473, 323
 
 
