@@ -268,3 +268,8 @@ def test_a_square_matrix_can_stay_as_it_is() -> None:
     for call in (lambda: LOGITS.T, lambda: LOGITS.t(), lambda: LOGITS.transpose(0, 1)):
         (knob,) = [each for each in found(call) if "left out" in each.words]
         assert torch.equal(under(call, knob, "left out"), LOGITS)
+
+
+def test_parts_that_are_given_by_name() -> None:
+    assert found(lambda: torch.cat(tensors=[X, X])) == []
+    assert not [each for each in every(lambda: torch.chunk(input=X, chunks=2, dim=-1)[0]) if each.of == "halves"]

@@ -142,7 +142,7 @@ def _of_parts(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
     parts = args[0] if is_join and args else result
     shapes = [part.shape for part in parts] if isinstance(parts, (tuple, list)) else []
     variant, kind = (_joined, ways.JOIN) if is_join else (_apart, ways.SPLIT)
-    orders = ways.arrangements(len(shapes)).items()
+    orders = ways.arrangements(len(shapes)).items() if shapes else ()
     others = {text: partial(variant, to) for text, to in orders if is_join or [shapes[each] for each in to] == shapes}
     if others:
         yield Operation(name, number, ways.ORDER, kind, "as they are", others)

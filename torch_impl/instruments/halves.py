@@ -22,6 +22,8 @@ def of_halves(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
     Those of a rotary encoding are the first and the second half of the numbers, or the even and the odd ones.
     """
     present, way = BEHIND, None
+    if not args:  # all are given by name
+        return
     if name == PART:
         present, way = _of_part(*args)
     elif isinstance(parts := args[0] if name in (*JOINS, STACK) else result, (tuple, list)) and len(parts) == 2:
@@ -41,7 +43,7 @@ def of_halves(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
 def _of_part(x: Any, place: Any) -> tuple[str, Any]:
     """Return how a part of the last axis is taken that is a half of it, and the other way; none for any other part."""
     last = place[-1] if isinstance(place, tuple) and place else place
-    reaches_last = isinstance(place, tuple) and (Ellipsis in place or len(place) == x.ndim)
+    reaches_last = isinstance(place, tuple) and (any(each is Ellipsis for each in place) or len(place) == x.ndim)
     if not isinstance(last, slice) or not reaches_last or x.shape[-1] % 2:
         return BEHIND, None
     size = x.shape[-1]

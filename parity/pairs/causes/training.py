@@ -175,9 +175,10 @@ def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensor
 
     `ours` and `theirs` are what both models returned in inference.
     """
-    drawn = [Counter(side.rehearsal.masks) for side in (torch, keras)]
+    rehearsals = [side.rehearsal for side in (torch, keras)]
+    drawn = [Counter(each.masks) for each in rehearsals if each.drawn]  # none of a model that could not be rehearsed
     unknown = [cause for cause in result.causes if cause.id == UNKNOWN]
-    if unknown and drawn[0] != drawn[1] and agrees(torch, ours, theirs):
+    if unknown and len(drawn) == 2 and drawn[0] != drawn[1] and agrees(torch, ours, theirs):
         sides = [sorted((one - other).elements()) for one, other in (drawn, drawn[::-1])]
         values = [
             f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
