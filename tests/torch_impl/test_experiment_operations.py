@@ -273,3 +273,18 @@ def test_a_square_matrix_can_stay_as_it_is() -> None:
 def test_parts_that_are_given_by_name() -> None:
     assert found(lambda: torch.cat(tensors=[X, X])) == []
     assert not [each for each in every(lambda: torch.chunk(input=X, chunks=2, dim=-1)[0]) if each.of == "halves"]
+
+
+def test_an_operand_of_a_sum_of_products_can_be_left_out() -> None:
+    def product() -> torch.Tensor:
+        return torch.einsum("bchw,hk,w->bck", X, LOGITS, BIAS.repeat(2))
+
+    (knob,) = [each for each in found(product) if each.owner == "einsum"]
+    assert torch.allclose(under(product, knob, "without operand 3"), torch.einsum("bchw,hk->bck", X, LOGITS))
+
+
+def test_vectors_can_be_normalised_along_another_axis() -> None:
+    for call in (lambda: functional.normalize(LOGITS), lambda: functional.normalize(LOGITS, 2.0, -1)):
+        (knob,) = [each for each in found(call) if each.of == "normalize"]
+        assert knob.value == "axis 1"
+        assert torch.equal(under(call, knob, "axis 0"), functional.normalize(LOGITS, dim=0))

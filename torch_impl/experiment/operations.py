@@ -30,6 +30,8 @@ SPLITS = ("split", "chunk", "unbind", "tensor_split")
 GLU = "glu"  # of nn.functional: it splits, and one half is the gate of the other
 ROLL = "roll"
 REPEATS = ("repeat_interleave", "repeat", "tile")
+EINSUM = "einsum"
+NORMALIZE = ways.NORMALIZE
 # Functions that keep the shape of what they are given, so that they can be left out, as pools can be too.
 FUNCTIONS = (
     *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
@@ -40,7 +42,21 @@ FUNCTIONS = (
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-KNOWN = (PAD, *RESHAPES, *TRANSPOSES, *JOINS, *SPLITS, GLU, PART, *REPEATS, *LOSSES, *FUNCTIONS, *SUMS, ATTENTION)
+KNOWN = (
+    PAD,
+    *RESHAPES,
+    *TRANSPOSES,
+    *JOINS,
+    *SPLITS,
+    GLU,
+    PART,
+    EINSUM,
+    *REPEATS,
+    *LOSSES,
+    *FUNCTIONS,
+    *SUMS,
+    ATTENTION,
+)
 
 
 def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
@@ -95,6 +111,9 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     if name in (*JOINS, *SPLITS):
         yield from _of_parts(name, number, args, result)
         return
+    if name == EINSUM and len(args) > 2:
+        others = {f"without operand {at}": partial(_without_operand, at) for at in range(1, len(args))}
+        yield Operation(name, number, ways.SUM, "module", name, others)
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
         return
@@ -127,6 +146,10 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield Operation(name, number, "direction", ROLL, "as it is", {"the other way": _rolled_back})
     elif name == ATTENTION:
         yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
+    if name == NORMALIZE:
+        axis = kwargs.get("dim", (*args, None, 1)[2]) % x.ndim
+        others = {f"axis {at}": partial(_along, at) for at in range(x.ndim) if at != axis}
+        yield Operation(name, number, "axis", NORMALIZE, f"axis {axis}", others)
     if name in FUNCTIONS or kind_of(name) in POOLS:
         yield Operation(
             name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]}
@@ -166,6 +189,14 @@ def _rolled_back(function: Function, args: tuple, kwargs: Given) -> torch.Tensor
     given = dict(zip(("input", "shifts", "dims"), args, strict=False)) | kwargs
     shifts = given.pop("shifts")
     return function(**given, shifts=[-each for each in shifts] if isinstance(shifts, Sequence) else -shifts)
+
+
+def _without_operand(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(*args[:at], torch.ones_like(args[at]), *args[at + 1 :], **kwargs)
+
+
+def _along(axis: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(*args[:2], **kwargs | {"dim": axis})
 
 
 def _without_softmax(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

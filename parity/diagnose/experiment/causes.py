@@ -48,6 +48,7 @@ IDS: Final = {
     ("loss", "normalisation"): "loss.normalisation",
     ("loss", "class_weight"): "loss.class_weight",
     ("cross_entropy", "ignored"): "cross_entropy.ignored",
+    ("normalize", "axis"): "normalize.axis",
     ("roll", "direction"): "roll.direction",
     ("zero_padding", "padding"): "zero_padding.padding",
     ("compile", "loss_weights"): "compile.loss_weights",

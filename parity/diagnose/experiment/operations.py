@@ -21,8 +21,8 @@ LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 PAD, ZERO_PADDING = "pad", "zero_padding"
-OF_LOSS: Final = ("loss", "cross_entropy")  # the kinds of what a loss can do in other ways
-JOIN, SPLIT, HALVES = "concatenation", "split", "halves"
+JOIN, SPLIT, HALVES, NORMALIZE = "concatenation", "split", "halves", "normalize"
+OF_LOSS: Final = ("loss", "cross_entropy", NORMALIZE)  # the kinds of what a loss can do in other ways
 # The sign that is written for a function of two tensors, and the function that does what a sign means.
 SIGNS: Final = {
     "add": "+",
@@ -73,8 +73,8 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
     for alike in grouped((each for each in found if each.what == PADDING), lambda each: each.kind).values():
         if len(alike) > 1:
             yield _knob(alike, RULES, doing)
-    halves = (each for each in found if each.kind == HALVES)
-    for alike in grouped(halves, lambda each: each.before).values():
+    joint = (each for each in found if each.kind in (HALVES, NORMALIZE))
+    for alike in grouped(joint, lambda each: (each.kind, each.before)).values():
         if len(alike) > 1:
             yield _knob(alike, tuple(alike[0].ways), doing)
     for alike in grouped((each for each in found if each.what == FUNCTION), lambda each: each.name).values():
