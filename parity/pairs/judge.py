@@ -11,6 +11,7 @@ from parity.pairs.accepting.expect import apply_expected, held, left_over
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
 from parity.pairs.causes import later
+from parity.pairs.causes.averages import name_averages
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import name_layout, name_pair_causes, name_seeds, question_unfilled
 from parity.pairs.causes.training import name_fitted, with_changing_buffers
@@ -52,6 +53,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         result.not_compared += matching.not_compared
     note_counterparts(result, mapping, matching, reference)
     name_pair_causes(examination, mapping, reference, candidate)
+    name_averages(result, reference, candidate)
     name_seeds(result, reference, candidate)
     expected = held(result, pair.expect, mapping, reference.manifest.training, candidate.manifest.training)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
@@ -59,11 +61,11 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if any(cause.id == SEED for cause in result.causes):
         experiment = None  # what is called again draws other numbers than these
     if experiment and not permuted:
-        _ask(experiment, examination)
+        _ask(experiment, _whole(examination, reference))
     if left := _left_over(examination, expected, evidence):
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
         if experiment:
-            _ask(experiment, examination)
+            _ask(experiment, _whole(examination, reference))
     result.not_compared += [*gradients(evidence.outputs()), *schedules((reference, candidate))]
     name_fitted(result, candidate, mapping)
     apply_expected(examination, expected, evidence)
@@ -125,13 +127,7 @@ def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence
 
 
 def _ask(experiment: Experiment, examination: Examined) -> None:
-    """Name the causes that the traces do not tell; a mistake of this program's costs no verdict, nor other pairs'.
-
-    What is only known by its summaries is not asked about.
-    """
-    brief = experiment.traces[0].manifest.brief
-    whole = [each for each in examination.unequal if keys.stored(each.kind, each.name) not in brief]
-    examination = examination._replace(unequal=whole)
+    """Name the causes that the traces do not tell; a mistake of this program's costs no verdict, nor other pairs'."""
     try:
         experiment.name_causes(examination)
         later.name_causes(experiment, examination)
@@ -139,6 +135,13 @@ def _ask(experiment: Experiment, examination: Examined) -> None:
         raise
     except Exception as error:
         examination.result.causes.append(internal_error(MODEL, ("torch", "keras"), error))
+
+
+def _whole(examination: Examined, reference: Trace) -> Examined:
+    """Return an examination without the tensors of which only summaries are known: models are not asked about these."""
+    brief = reference.manifest.brief
+    unequal = [each for each in examination.unequal if keys.stored(each.kind, each.name) not in brief]
+    return examination._replace(unequal=unequal)
 
 
 def _has_layout(pair: Pair, result: CaseResult) -> bool:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from parity.config.pair import SEED, SUM, UNKNOWN, Pair
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.layers import dropout
-from parity.pairs.causes.averages import name_averages
 from parity.results import CaseResult, Cause
 from parity.trace import keys
 from parity.trace.keys import plain
@@ -43,7 +42,6 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _name_values(result, mapping)
     _name_unfilled(result, mapping)
     _name_decay(result, reference, candidate)
-    name_averages(result, reference, candidate)
 
 
 def name_layout(result: CaseResult, key: str, layout: str) -> None:
