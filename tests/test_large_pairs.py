@@ -18,7 +18,8 @@ TORCH = """
 from torch import nn
 
 def build():
-    return nn.Sequential(nn.Linear(48, 160), nn.LayerNorm(160), nn.ReLU(), nn.Linear(160, 48))
+    first, norm, last = nn.Linear(48, 160), nn.LayerNorm(160), nn.Linear(160, 48)
+    return nn.Sequential(first, norm, nn.ReLU(), nn.Identity(), last)
 """
 KERAS = """
 from keras import Sequential, layers

@@ -184,7 +184,7 @@ def _recorded(
     result = judged(*traces)
     is_settled = result.verdict == "match" and not result.findings
     if not is_settled and result.first_divergence:
-        whole = closer.tensors(result.first_divergence, traces[0])
+        whole = closer.tensors(result.first_divergence, *traces)
         answers = recorded_both(file, backends, folder, prepared, summarises, whole)
         if not are_done(answers):
             return answers, None
