@@ -52,6 +52,18 @@ def test_a_model_without_a_call_is_run_as_its_train_step_does(backends: list[Bac
         assert result.checks[kind].verdict == "match" and result.checks[kind].compared, kind
 
 
+RATE = [("train_average_loop.py", "0.9 * average + 0.1", "0.1 * average + 0.9")]
+
+
+@pytest.mark.parametrize(("edits", "told"), [([], []), (RATE, [("average.rate", 0.9, 0.1)])])
+def test_a_target_network_and_a_mask_of_the_batch(
+    edits: Edits, told: list[tuple[str, float, float]], backends: list[Backend], tmp_path: Path
+):
+    result = _compared("average", edits, backends, tmp_path)
+    assert result.verdict == ("diverged" if told else "match"), result
+    assert [(each.id, each.torch, each.keras) for each in result.causes] == told
+
+
 @pytest.mark.parametrize("weight", [0.5, 0.25])
 def test_several_targets_are_those_of_their_losses(weight: float, backends: list[Backend], tmp_path: Path):
     edits = [("train_heads_fit.py", '"size": 0.5}', f'"size": {weight}}}')]

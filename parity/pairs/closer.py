@@ -43,8 +43,8 @@ def tensors(first: Divergence, torch: Trace, keras: Trace) -> list[str]:
 def _same(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     """Return, by key, all keys that pairs of equal ones join to it."""
     same: dict[str, set[str]] = {}
-    for one, other in pairs:
-        joined = same.get(one, {one}) | same.get(other, {other})
+    for alias, key in pairs:
+        joined = same.get(alias, {alias}) | same.get(key, {key})
         same |= dict.fromkeys(joined, joined)
     return same
 

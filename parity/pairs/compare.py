@@ -121,7 +121,8 @@ def _look_behind(
         return
     traces = Trace(own / "torch"), Trace(own / "keras") if SEED in held else traces[1].replaced(case=file.case)
     again = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
-    result.causes = [cause for cause in causes if cause not in unasked]
+    if again.verdict in (*PASSED, "diverged"):
+        result.causes = [cause for cause in causes if cause not in unasked]
     if again.verdict == "diverged":
         result.reason, result.first_divergence = again.reason, again.first_divergence
         result.causes[:0], result.suggestions[:0] = again.causes, again.suggestions

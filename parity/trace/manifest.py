@@ -78,8 +78,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def brief(self) -> set[str]:
-        """Return the keys of the tensors of which a step holds only summaries."""
-        return {key for held in self.summarised.values() for key in held}
+        """Return the keys, aliases included, of the tensors of which a step holds only summaries."""
+        brief = {key for held in self.summarised.values() for key in held}
+        return brief | {key for held in self.aliases.values() for key, target in held.items() if target in brief}
 
 
 class Trace:

@@ -284,7 +284,8 @@ def test_an_operand_of_a_sum_of_products_can_be_left_out() -> None:
 
 
 def test_vectors_can_be_normalised_along_another_axis() -> None:
-    for call in (lambda: functional.normalize(LOGITS), lambda: functional.normalize(LOGITS, 2.0, -1)):
+    for arguments in ((), (2.0,), (2.0, -1)):
+        call = partial(functional.normalize, LOGITS, *arguments)
         (knob,) = [each for each in found(call) if each.of == "normalize"]
         assert knob.value == "axis 1"
         assert torch.equal(under(call, knob, "axis 0"), functional.normalize(LOGITS, dim=0))

@@ -16,7 +16,7 @@ from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import Operation, Order
-from torch_impl.instruments import source
+from torch_impl.instruments import halves, source
 from torch_impl.instruments.halves import PART, of_halves, of_repeats
 from torch_impl.instruments.loss_ways import LOSSES, of_loss
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
@@ -25,7 +25,7 @@ from torch_impl.record import calls
 CODE = "code"  # the kind of what stands in no layer
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis", "t", "T", "mT")
-JOINS = ("cat", "concat", "concatenate", "stack")
+JOINS = (*halves.JOINS, halves.STACK)
 SPLITS = ("split", "chunk", "unbind", "tensor_split")
 GLU = "glu"  # of nn.functional: it splits, and one half is the gate of the other
 ROLL = "roll"
@@ -42,21 +42,7 @@ FUNCTIONS = (
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-KNOWN = (
-    PAD,
-    *RESHAPES,
-    *TRANSPOSES,
-    *JOINS,
-    *SPLITS,
-    GLU,
-    PART,
-    EINSUM,
-    *REPEATS,
-    *LOSSES,
-    *FUNCTIONS,
-    *SUMS,
-    ATTENTION,
-)
+KNOWN = {PAD, GLU, PART, EINSUM, ATTENTION}.union(RESHAPES, TRANSPOSES, JOINS, SPLITS, REPEATS, LOSSES, FUNCTIONS, SUMS)
 
 
 def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
@@ -121,39 +107,46 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from of_windows(name, number, args, kwargs, result)
     elif name == PAD:
         yield from of_pad(number, args, kwargs)
-    elif name in RESHAPES:
-        others = {order.text: partial(_reordered, order, result.shape) for order in ways.orders(x.shape, result.shape)}
-        if others:
-            yield Operation(name, number, ways.ORDER, ways.RESHAPE, ways.RESHAPE, others)
     elif name in SUMS:
         both = zip((ways.FIRST, ways.SECOND), range(len(args)), strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
         if len(whole) > 1:
             yield Operation(name, number, ways.SUM, "module", name, whole)
+    elif name in LOSSES:
+        yield from of_loss(name, number, args, kwargs)
+    elif name == ATTENTION:
+        yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
+    else:
+        yield from _of_order(name, number, args, kwargs, result)
+    if name in FUNCTIONS or kind_of(name) in POOLS:
+        yield Operation(
+            name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]}
+        )
+
+
+def _of_order(name: str, number: int, args: tuple, kwargs: Given, result: torch.Tensor) -> Iterator[Operation]:
+    """Yield a call that leaves numbers in another order, or computes along an axis, with the other orders or axes."""
+    x = args[0]
+    if name in RESHAPES:
+        orders = {order.text: partial(_reordered, order, result.shape) for order in ways.orders(x.shape, result.shape)}
+        if orders:
+            yield Operation(name, number, ways.ORDER, ways.RESHAPE, ways.RESHAPE, orders)
     elif name in TRANSPOSES:
         turned = {order.text: partial(_turned, order) for order in ways.orders(result.shape, result.shape)}
         text = ways.LEFT_OUT if x.shape == result.shape else ways.RESHAPE
-        others = {text: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
-        yield Operation(name, number, ways.ORDER, ways.RESHAPE, ways.TRANSPOSE, others)
+        orders = {text: lambda function, args, kwargs: args[0].reshape(result.shape), **turned}
+        yield Operation(name, number, ways.ORDER, ways.RESHAPE, ways.TRANSPOSE, orders)
     elif name == GLU:
         (text,) = ways.arrangements(2)
         yield Operation(name, number, ways.ORDER, ways.SPLIT, "as they are", {text: _other_gate})
     elif name in REPEATS:
         yield from of_repeats(name, number, x, result)
-    elif name in LOSSES:
-        yield from of_loss(name, number, args, kwargs)
     elif name == ROLL:
         yield Operation(name, number, "direction", ROLL, "as it is", {"the other way": _rolled_back})
-    elif name == ATTENTION:
-        yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
-    if name == NORMALIZE:
-        axis = kwargs.get("dim", (*args, None, 1)[2]) % x.ndim
-        others = {f"axis {at}": partial(_along, at) for at in range(x.ndim) if at != axis}
-        yield Operation(name, number, "axis", NORMALIZE, f"axis {axis}", others)
-    if name in FUNCTIONS or kind_of(name) in POOLS:
-        yield Operation(
-            name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]}
-        )
+    elif name == NORMALIZE:
+        axis = (dict(zip(("input", "p", "dim"), args, strict=False)) | kwargs).get("dim", 1) % x.ndim
+        axes = {f"axis {at}": partial(_along, at) for at in range(x.ndim) if at != axis}
+        yield Operation(name, number, "axis", NORMALIZE, f"axis {axis}", axes)
 
 
 def _of_parts(name: str, number: int, args: tuple, result: Any) -> Iterator[Operation]:

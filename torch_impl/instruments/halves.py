@@ -21,33 +21,34 @@ def of_halves(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
 
     Those of a rotary encoding are the first and the second half of the numbers, or the even and the odd ones.
     """
-    present, way = BEHIND, None
+    present, variant = BEHIND, None
     if not args:  # all are given by name
         return
     if name == PART:
-        present, way = _of_part(*args)
+        present, variant = _of_part(*args)
     elif isinstance(parts := args[0] if name in (*JOINS, STACK) else result, (tuple, list)) and len(parts) == 2:
         first, second = (part.shape for part in parts)
         if first != second or not first:
             return
         if name == STACK:
-            present, way = IN_TURN, _behind if result.shape[-1] == 2 else None
+            present, variant = IN_TURN, _behind if result.shape[-1] == 2 else None
         elif name in JOINS:
-            way = _in_turn if result.shape[-1] == 2 * first[-1] else None
+            variant = _in_turn if result.shape[-1] == 2 * first[-1] else None
         elif isinstance(args[0], torch.Tensor) and args[0].shape[-1] == 2 * first[-1]:
-            way = _alternating
-    if way:
-        yield Operation(name, number, ways.ORDER, ways.HALVES, present, {IN_TURN if present == BEHIND else BEHIND: way})
+            variant = _alternating
+    if variant:
+        order = IN_TURN if present == BEHIND else BEHIND
+        yield Operation(name, number, ways.ORDER, ways.HALVES, present, {order: variant})
 
 
-def _of_part(x: Any, place: Any) -> tuple[str, Any]:
+def _of_part(x: Any, index: Any) -> tuple[str, Any]:
     """Return how a part of the last axis is taken that is a half of it, and the other way; none for any other part."""
-    last = place[-1] if isinstance(place, tuple) and place else place
-    reaches_last = isinstance(place, tuple) and (any(each is Ellipsis for each in place) or len(place) == x.ndim)
+    last = index[-1] if isinstance(index, tuple) and index else index
+    reaches_last = isinstance(index, tuple) and (any(each is Ellipsis for each in index) or len(index) == x.ndim)
     if not isinstance(last, slice) or not reaches_last or x.shape[-1] % 2:
         return BEHIND, None
     size = x.shape[-1]
-    taken, before = range(*last.indices(size)), place[:-1]
+    taken, before = range(*last.indices(size)), index[:-1]
     halves = {range(size // 2): slice(0, None, 2), range(size // 2, size): slice(1, None, 2)}
     turns = {range(0, size, 2): slice(size // 2), range(1, size, 2): slice(size // 2, None)}
     for present, others in ((BEHIND, halves), (IN_TURN, turns)):
@@ -56,8 +57,8 @@ def _of_part(x: Any, place: Any) -> tuple[str, Any]:
     return BEHIND, None
 
 
-def _part(place: Any, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return function(args[0], place)
+def _part(index: Any, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(args[0], index)
 
 
 def _alternating(function: Function, args: tuple, kwargs: Given) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,12 +77,12 @@ def of_repeats(name: str, number: int, x: torch.Tensor, result: torch.Tensor) ->
     """Yield a call that repeats what is along an axis, each element or all of them, with the other of the two."""
     longer = [axis for axis, size in enumerate(x.shape) if x.ndim == result.ndim and 1 < size < result.shape[axis]]
     if len(longer) == 1:
-        present, other = (EACH, WHOLE) if name == "repeat_interleave" else (WHOLE, EACH)
-        yield Operation(name, number, ways.ORDER, "repeat", present, {other: partial(_repeated, longer[0], other)})
+        present, order = (EACH, WHOLE) if name == "repeat_interleave" else (WHOLE, EACH)
+        yield Operation(name, number, ways.ORDER, "repeat", present, {order: partial(_repeated, longer[0], order)})
 
 
-def _repeated(axis: int, way: str, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+def _repeated(axis: int, order: str, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     result, size = function(*args, **kwargs), args[0].shape[axis]
     times = result.shape[axis] // size
-    sizes = (size, times) if way == WHOLE else (times, size)
+    sizes = (size, times) if order == WHOLE else (times, size)
     return result.unflatten(axis, sizes).swapdims(axis, axis + 1).flatten(axis, axis + 1)

@@ -46,8 +46,8 @@ def _given(name: str, args: tuple, kwargs: Given) -> Given:
     return dict(bound.arguments)
 
 
-def _with(other: Given, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return function(**_given(function.__name__, args, kwargs) | other)
+def _with(changes: Given, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(**_given(function.__name__, args, kwargs) | changes)
 
 
 def _over_all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

@@ -51,24 +51,24 @@ def _named(cause: Cause, *traces: Trace) -> Cause:
     evidence = f"it is the moving average of {torch.source}: each side's move in the first step is reproduced"
     if torch.of != keras.of:
         return Cause(id="average.order", where=cause.where, torch=torch.of, keras=keras.of, evidence=evidence)
-    rates = (float(f"{each.rate:.9g}") for each in (torch, keras))
-    return Cause(id="average.rate", where=cause.where, torch=next(rates), keras=next(rates), evidence=evidence)
+    torch_rate, keras_rate = (float(f"{each.rate:.9g}") for each in (torch, keras))
+    return Cause(id="average.rate", where=cause.where, torch=torch_rate, keras=keras_rate, evidence=evidence)
 
 
 def _average(name: str, side: _Moved, source: str = "") -> Average | None:
     """Return how a weight moved, as an average of `source` or of any other of its shape; None if as none."""
     before, move = side.before[name], side.after[name] - side.before[name]
     is_still = np.abs(move).max(initial=0.0) <= ROUNDING * np.abs(before).max(initial=0.0)
-    for other in [source] if source else [each for each in side.before if each != name and each in side.after]:
-        if side.before[other].shape != before.shape:
+    for averaged in [source] if source else [each for each in side.before if each != name and each in side.after]:
+        if side.before[averaged].shape != before.shape:
             continue
-        for of, value in ((BEHIND, side.after[other]), (BEFORE, side.before[other])):
-            way = value - before
-            if not way.any():
+        for of, value in ((BEHIND, side.after[averaged]), (BEFORE, side.before[averaged])):
+            distance = value - before
+            if not distance.any():
                 if of == BEFORE and source and is_still:  # it began as a copy
-                    return Average(other, of, 1.0)
+                    return Average(averaged, of, 1.0)
                 continue
-            share = float(np.vdot(way, move) / np.vdot(way, way))
-            if not is_still and np.abs(move - share * way).max() <= EXACT * np.abs(move).max():
-                return Average(other, of, 1 - share)
+            share = float(np.vdot(distance, move) / np.vdot(distance, distance))
+            if not is_still and np.abs(move - share * distance).max() <= EXACT * np.abs(move).max():
+                return Average(averaged, of, 1 - share)
     return None

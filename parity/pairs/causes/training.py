@@ -1,4 +1,4 @@
-"""Find what only the recorded training tells of a pair: buffers that change, and a `fit` that trains otherwise.
+"""Find what only the training tells of a pair: buffers that change, a `fit` that trains otherwise, modes and masks.
 
 Keras has no counterpart for these buffers of torch's. The rehearsal makes only two passes; a buffer that begins to
 change later is noticed once the training was recorded. And `fit` may train a Keras model otherwise than its recorded
@@ -170,6 +170,12 @@ def explain_mode(result: CaseResult, keras: Survey) -> None:
         ]
 
 
+def _as_mode(cause: Cause) -> Cause:
+    """Return the cause of a dropout that drops nothing on Keras's side: its rate may be the same, but it is idle."""
+    is_idle = cause.id == "dropout.rate" and not cause.sides["keras"]
+    return msgspec.structs.replace(cause, id=MODES[0], torch=True, keras=False) if is_idle else cause
+
+
 def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
     """Name masks for tensors of other sizes where training alone parts, and the cause is not known.
 
@@ -179,16 +185,10 @@ def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensor
     drawn = [Counter(each.masks) for each in rehearsals if each.drawn]  # none of a model that could not be rehearsed
     unknown = [cause for cause in result.causes if cause.id == UNKNOWN]
     if unknown and len(drawn) == 2 and drawn[0] != drawn[1] and agrees(torch, ours, theirs):
-        sides = [sorted((one - other).elements()) for one, other in (drawn, drawn[::-1])]
+        sides = [sorted(further.elements()) for further in (drawn[0] - drawn[1], drawn[1] - drawn[0])]
         values = [
             f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
         ]
         evidence = "in inference both return the same; a training pass draws other masks on each side"
-        place = msgspec.structs.replace(unknown[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
-        result.causes = [place if cause is unknown[0] else cause for cause in result.causes]
-
-
-def _as_mode(cause: Cause) -> Cause:
-    """Return the cause of a dropout that drops nothing on Keras's side: its rate may be the same, but it is idle."""
-    is_idle = cause.id == "dropout.rate" and not cause.sides["keras"]
-    return msgspec.structs.replace(cause, id=MODES[0], torch=True, keras=False) if is_idle else cause
+        named = msgspec.structs.replace(unknown[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
+        result.causes = [named if cause is unknown[0] else cause for cause in result.causes]

@@ -105,13 +105,13 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     by_module = grouped(left, lambda weight: weight.module)
     numbers = positions(survey, order)
     paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
-    (image, made), idle = _images(survey), set(survey.unused)
+    with_images, idle = _images(survey), set(survey.unused)
 
     def is_unused(unit: Unit) -> bool:
         return all(weight.name in idle for weight in unit.weights.values())
 
     return [
-        replace(unit, defined=defined.get(unit.module, 0), image=image(unit), made=made(unit), unused=is_unused(unit))
+        replace(with_images(unit), defined=defined.get(unit.module, 0), unused=is_unused(unit))
         for path in paths
         for unit in _units(survey, modules, path, by_module[path])
     ]
@@ -175,29 +175,22 @@ def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, in
     return found
 
 
-def _images(survey: Survey) -> tuple[Callable[[Unit], Shape], Callable[[Unit], Shape]]:
-    """Return functions that tell `image` and `made` of a unit in a convolutional network of torch's."""
+def _images(survey: Survey) -> Callable[[Unit], Unit]:
+    """Return a function that adds `image` and `made` to a unit of a convolutional network of torch's."""
     convolutional = survey.side == "torch" and any("conv" in module.kind.lower() for module in survey.modules)
     outputs = survey.outputs if convolutional else []
     first = {seen.module: number for number, seen in reversed(list(enumerate(outputs)))}
 
-    def matrix(unit: Unit) -> Shape:
+    def with_images(unit: Unit) -> Unit:
         weight = unit.weights.get("weight")
-        is_called = unit.family == "linear" and weight is not None and unit.module in first
-        return weight.shape if is_called and weight and len(weight.shape) == 2 else ()
+        if unit.family != "linear" or weight is None or len(weight.shape) != 2 or unit.module not in first:
+            return unit
+        before = (seen.shape for seen in reversed(outputs[: first[unit.module]]))
+        called = survey.called[survey.called.index(unit.module) + 1 :] if unit.module in survey.called else []
+        behind = (survey.arguments[path][0] for path in called if path in survey.arguments)
+        return replace(unit, image=_image(before, weight.shape[1]), made=_image(behind, weight.shape[0]))
 
-    def image(unit: Unit) -> Shape:
-        if not (shape := matrix(unit)):
-            return ()
-        return _image((seen.shape for seen in reversed(outputs[: first[unit.module]])), shape[1])
-
-    def made(unit: Unit) -> Shape:
-        if not (shape := matrix(unit)) or unit.module not in survey.called:
-            return ()
-        later = survey.called[survey.called.index(unit.module) + 1 :]
-        return _image((survey.arguments[path][0] for path in later if path in survey.arguments), shape[0])
-
-    return image, made
+    return with_images
 
 
 def _image(shapes: Iterable[Shape], size: int) -> Shape:
