@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 # several targets and calls of a script, data of another scale, and more ways to do an op where causes are looked for;
 # and 580 in five are held seeds, the closer look at a large model, images made of a matrix's outputs, moving
 # averages, and other orders of halves and repeats, of a loss's average and of the classes that it weighs.
-LINES, FILES, LONGEST = 70_369, 473, 323
+LINES, FILES, LONGEST = 70_370, 473, 323
 
 
 def sizes(*packages: str) -> dict[str, int]:

@@ -68,7 +68,8 @@ def vary(
         torch = survey.read(folder / "torch" / "survey")
         chosen = variations(file.case, file.search, torch.is_large)[: ALWAYS if given_only else None]
         if torch.is_large and not given_only:
-            result.not_compared.append("the model is large: of other batch sizes and other lengths one each was tried")
+            tried = "of other batch sizes and other lengths one each was tried, and other values of one sample"
+            result.not_compared.append(f"the model is large: {tried}")
         accepted = {cause.id for cause in result.expected} - INHERENT.keys()
         comparisons = _Comparisons(scratch, chosen, torch, accepted)
         result.variations = list(comparisons.judged())
