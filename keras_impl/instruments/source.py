@@ -7,7 +7,6 @@ of library code are in between.
 import os
 import re
 import sys
-from contextlib import AbstractContextManager
 from functools import cache
 from types import FrameType
 from typing import NamedTuple
@@ -17,7 +16,6 @@ import tensorflow as tf
 from tensorflow.python.util import tf_stack  # AutoGraph's source maps have no public API
 
 from parity.core.ownership import LIBRARY, PASSED, USER, Line, Lines, shown
-from parity.core.patches import pushed
 from parity.doctor import rewrite
 
 # The folders that contain the packages.
@@ -36,8 +34,6 @@ LOSSES = re.compile(r"/keras/src/losses/loss(es)?\.py|/tensorflow/python/ops/nn_
 METRICS = "/keras/src/metrics/"  # metrics compute with the functions of losses
 STRATEGIES = "/tensorflow/python/distribute/"
 
-_standing: list[str] = []  # lines that stand for what runs now, the innermost last
-
 
 def _of_frameworks(file: str) -> int:
     packages = [file.removeprefix(above) for above in ABOVE if file.startswith(above)]
@@ -51,17 +47,7 @@ def _original(file: str, number: int) -> Line:
 
 _LINES = Lines(_of_frameworks, AUTOGRAPH, _original)
 direct, frame, kind, line, line_of = _LINES.direct, _LINES.frame, _LINES.kind, _LINES.line, _LINES.line_of
-within = _LINES.within
-
-
-def nearest() -> str:
-    """Return the user's line that is running; if there is none, that of an installed package that is no framework."""
-    return line() or (_standing[-1] if _standing else "") or _LINES.packaged_line()
-
-
-def standing_for(line: str) -> AbstractContextManager[None]:
-    """Return a context in which a line counts as the user's: of an operation in a graph, the line that has made it."""
-    return pushed(_standing, line)
+within, nearest, standing_for = _LINES.within, _LINES.nearest, _LINES.standing_for
 
 
 def spot(owner: object = None) -> rewrite.Spot | None:

@@ -13,6 +13,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -21,6 +22,8 @@ from types import FrameType, TracebackType
 from typing import Literal
 
 import msgspec
+
+from parity.core.patches import pushed
 
 Owner = Literal["user", "own", "standard", "installed"]
 FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy")
@@ -185,6 +188,7 @@ class Lines:
     ) -> None:
         self._framework, self._generated, self._original, self._text = framework, generated, original, text
         self._kind = cache(self._judged)
+        self._standing: list[str] = []  # lines that stand for what runs now, the innermost last
 
     def kind(self, file: str) -> int:
         """Return whose a file is: USER, PASSED, MOVED or LIBRARY."""
@@ -239,8 +243,15 @@ class Lines:
             traceback = traceback.tb_next
         return innermost
 
-    def packaged_line(self) -> str:
-        """Return the line of an installed package that is running and that is no framework's; "" if there is none."""
+    def nearest(self) -> str:
+        """Return the user's line that is running; else that of an installed package that is no framework."""
+        return self.line() or (self._standing[-1] if self._standing else "") or self._packaged_line()
+
+    def standing_for(self, line: str) -> AbstractContextManager[None]:
+        """Return a context in which a line counts as the user's, of what was seen before and is done again."""
+        return pushed(self._standing, line)
+
+    def _packaged_line(self) -> str:
         lines = (self.at(frame) for frame in stack(sys._getframe(1)))
         file, number = next((line for line in lines if is_models(line[0])), ("", 0))
         return f"{in_package(file)}:{number}" if file else ""

@@ -163,6 +163,7 @@ def _with_position(junction: Junction, total: Array) -> Array:
     axis = junction.case.model.batch_axis
     # With a single sample, any difference is the same in every sample.
     require(total.ndim > axis and total.shape[axis] > 1, "several samples")
+    require(bool((junction.value % 1).any()), "numbers that are no ids")
     position = (junction.value - total).take([0], axis)
     if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
         raise NotApplicable("nothing is added")

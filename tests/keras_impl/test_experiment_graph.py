@@ -90,8 +90,8 @@ def test_while_an_operation_runs_the_line_that_made_it_is_the_users():
     made = Made(lambda x: layers.Dense(2)(ops.abs(x)))  # made
     seen: list[str] = []
     for operation in made.model.operations[1:]:
-        operation.call = lambda x, call=operation.call: (seen.append(source._standing[-1]), call(x))[1]
+        operation.call = lambda x, call=operation.call: (seen.append(source._LINES._standing[-1]), call(x))[1]
     with operations.located([made.model], made.lines):
         made.model(X)
     assert [Path(line).name for line in seen] == [line_of("# made")] * 2
-    assert not source._standing
+    assert not source._LINES._standing

@@ -19,6 +19,7 @@ from parity.diagnose.experiment.operations import Operation, Order
 from torch_impl.instruments import halves, source
 from torch_impl.instruments.halves import PART, of_halves, of_repeats
 from torch_impl.instruments.loss_ways import LOSSES, of_loss
+from torch_impl.instruments.selection import TOP_K, of_chosen, of_places, remembered
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
@@ -40,9 +41,12 @@ FUNCTIONS = (
     *("clip", "masked_fill", "triu", "tril", "roll", "flip", "neg", "round", "reciprocal", "rsqrt"),
 )
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
+WHERE = "where"
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-KNOWN = {PAD, GLU, PART, EINSUM, ATTENTION}.union(RESHAPES, TRANSPOSES, JOINS, SPLITS, REPEATS, LOSSES, FUNCTIONS, SUMS)
+KNOWN = {PAD, GLU, PART, EINSUM, ATTENTION, TOP_K, WHERE}.union(
+    RESHAPES, TRANSPOSES, JOINS, SPLITS, REPEATS, LOSSES, FUNCTIONS, SUMS
+)
 
 
 def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
@@ -54,7 +58,7 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     variants: list[Operation] = []
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
-        result = function(*args, **kwargs)
+        result = remembered(name, args, kwargs, function(*args, **kwargs))
         if not is_paused():
             made = _operations(name, number, args, kwargs, result)
             variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
@@ -68,7 +72,7 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
 def _doing(changed: ways.Calls) -> "_Mode":
     def do(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
         variant = changed.get((name, number))
-        return variant(function, args, kwargs) if variant else function(*args, **kwargs)
+        return variant(function, args, kwargs) if variant else remembered(name, args, kwargs, function(*args, **kwargs))
 
     return _Mode(do)
 
@@ -94,6 +98,10 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     """Yield a call with the other ways to do it."""
     if name in (*JOINS, *SPLITS, PART):
         yield from of_halves(name, number, args, result)
+    if name in (TOP_K, SOFTMAX):
+        yield from of_chosen(name, number, args, kwargs, result)
+    if name == PART:
+        yield from of_places(number, args)
     if name in (*JOINS, *SPLITS):
         yield from _of_parts(name, number, args, result)
         return
@@ -107,8 +115,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from of_windows(name, number, args, kwargs, result)
     elif name == PAD:
         yield from of_pad(number, args, kwargs)
-    elif name in SUMS:
-        both = zip((ways.FIRST, ways.SECOND), range(len(args)), strict=False)
+    elif name in SUMS or (name == WHERE and len(args) > 2):
+        both = zip((ways.FIRST, ways.SECOND), range(len(args))[name == WHERE :], strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
         if len(whole) > 1:
             yield Operation(name, number, ways.SUM, "module", name, whole)

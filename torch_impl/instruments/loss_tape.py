@@ -7,6 +7,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from torch_impl.instruments import source
+
 Tensors = Sequence[torch.Tensor]
 
 
@@ -15,6 +17,7 @@ class _Applied(NamedTuple):
     args: Any
     kwargs: Any
     result: Any
+    line: str
 
 
 class LossTape(TorchFunctionMode):
@@ -70,11 +73,12 @@ class LossTape(TorchFunctionMode):
         def current(value: Any) -> Any:
             return now.get(id(value), value)
 
-        for function, args, kwargs, result in self._applied:
+        for function, args, kwargs, result, line in self._applied:
             leaves, takes_given = tree_leaves(result), any(id(each) in now for each in tree_leaves((args, kwargs)))
             if not of_data or (takes_given and not any(map(_has_gradient, leaves))):
                 args, kwargs = tree_map(current, (args, kwargs))
-                again = function(*args, **kwargs)
+                with source.standing_for(line):
+                    again = function(*args, **kwargs)
                 now |= {id(each): new for each, new in zip(leaves, tree_leaves(again), strict=True)}
         return now
 
@@ -88,7 +92,7 @@ class LossTape(TorchFunctionMode):
             args, kwargs = tree_map(lambda each: replaced.get(id(each), each), (args, kwargs))
         result = func(*args, **kwargs)
         if self._is_open:
-            self._applied.append(_Applied(func, args, kwargs, result))
+            self._applied.append(_Applied(func, args, kwargs, result, source.nearest()))
             sources = frozenset[int]().union(*map(self.sources, tensors))
             self._sources |= dict.fromkeys(map(id, tree_leaves(result)), sources)
         return result

@@ -24,7 +24,7 @@ def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Oper
     leaves_out = ignored is not None and bool((given["target"] == ignored).any())
     if is_mean and (weight is not None or leaves_out):
         present = "over the weights" if weight is not None else "over those that are not ignored"
-        yield Operation(name, number, "normalisation", "loss", present, {OVER_ALL: _over_all})
+        yield Operation(name, number, ways.NORMALISATION, "loss", present, {OVER_ALL: _over_all})
     if leaves_out:
         others = {"none": partial(_with, {"ignore_index": -100})}
         yield Operation(name, number, "ignored", "cross_entropy", str(ignored), others)

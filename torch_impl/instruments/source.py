@@ -29,12 +29,7 @@ def _text(file: str, number: int) -> str:
 
 _LINES = Lines(_of_torch, text=_text)
 frame, frames, line, line_of = _LINES.frame, _LINES.frames, _LINES.line, _LINES.line_of
-direct, within = _LINES.direct, _LINES.within
-
-
-def nearest() -> str:
-    """Return the user's line that is running; if there is none, that of an installed package that is no framework."""
-    return line() or _LINES.packaged_line()
+direct, within, nearest, standing_for = _LINES.direct, _LINES.within, _LINES.nearest, _LINES.standing_for
 
 
 def spot(owner: object = None) -> Spot | None:

@@ -29,7 +29,8 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from keras_impl.instruments.script_data import Begin, Fit, first_batch, fits, inputs_of
 from keras_impl.instruments.script_targets import Targets
-from keras_impl.record import calls, precision
+from keras_impl.record import calls, precision, tree
+from keras_impl.record.pair.layers import variables_of
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
@@ -64,7 +65,8 @@ class Script(script.Script):
         self._run = greenlet(self.main)
         self.is_loop = False  # whether the script trains in a loop of its own
         self._model: Any = None
-        self._stands_in: Any = None  # the model of an earlier run, which is called and differentiated in its place
+        self._stands_in: Any = None  # the model of an earlier run, which is called in its place
+        self._shared: Mapping[int, Any] = {}  # the variables of that, by id() of its own, which are differentiated
         self._optimizers: list[BaseOptimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
         self._tapes: list[tf.GradientTape] = []  # those that record, the innermost last
@@ -133,7 +135,7 @@ class Script(script.Script):
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         again = Script(self._text, self._search)
         again._targets.begun = self._targets.begun - 1
-        again.build()
+        again._shared = _share(again.build(), self._model)
         again._stands_in = self._model
         try:
             again.step(self._model, self._optimizers[0], batch)
@@ -289,11 +291,7 @@ class Script(script.Script):
             self._targets.begin_step()
             self._given = []
         args = self._replaced(args)
-        if self._stands_in is not None:
-            with calls.unobserved():
-                self.within(call, layer, args, kwargs | {"training": False})  # makes its variables, if none did yet
-            layer = self._stands_in
-        return self.within(call, layer, args, kwargs)
+        return self.within(call, self._stands_in or layer, args, kwargs)
 
     def _replaced(self, args: Sequence[Any]) -> Sequence[Any]:
         """Return what a call of the model is given: the batch's inputs; what PyTorch's call is not given stays."""
@@ -307,10 +305,7 @@ class Script(script.Script):
     ) -> Any:
         """Run a backward pass; if a model stands in, by the variables of that."""
         self._loss = target
-        if self._stands_in is not None:
-            pairs = zip(self._model.trainable_variables, self._stands_in.trainable_variables, strict=True)
-            those = {id(of): variable for own, variable in pairs for of in (own, own.value)}
-            sources = tf.nest.map_structure(lambda each: those.get(id(each), each), sources)
+        sources = tf.nest.map_structure(lambda each: self._shared.get(id(each), each), sources)
         result = gradient(tape, target, sources, *args, **kwargs)
         self._backwards += 1
         return result
@@ -320,3 +315,19 @@ class Script(script.Script):
             number = count(len(args), "positional argument")
             raise UsageError(f"{self.name}: calls its model with {number}, expected one")
         return args[0]
+
+
+def _share(model: Any, earlier: Any) -> dict[int, Any]:
+    """Let a model, and all in it, be those of an earlier run, also where the script's own names stand for them.
+
+    A loss may be a method of the model, and read its weights. Return the variables of the earlier run, by id() of the
+    model's own, which the script may hold.
+    """
+    before, pairs = tree.named(earlier), list[tuple[Any, Any]]()
+    for path, layer in tree.named(model).items():
+        if path in before:
+            theirs = dict(variables_of(before[path]))
+            pairs += [(own, theirs[name]) for name, own in variables_of(layer) if name in theirs]
+            object.__setattr__(layer, "__class__", type(before[path]))
+            object.__setattr__(layer, "__dict__", vars(before[path]))
+    return {id(each): theirs for own, theirs in pairs for each in (own, getattr(own, "_value", own))}

@@ -45,6 +45,7 @@ IDS: Final = {
     ("split", "order"): "split.order",
     ("halves", "order"): "halves.order",
     ("repeat", "order"): "repeat.order",
+    ("gather", "order"): "gather.order",
     ("loss", "normalisation"): "loss.normalisation",
     ("loss", "class_weight"): "loss.class_weight",
     ("cross_entropy", "ignored"): "cross_entropy.ignored",

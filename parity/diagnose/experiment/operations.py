@@ -16,13 +16,14 @@ from parity.diagnose.experiment.knobs import Knob
 SAME, ODD_FIRST, VALID = "same", "same, the odd one first", "valid"
 RULES: Final = (SAME, ODD_FIRST, VALID)  # that hold for any image
 COUNTED: Final = ", of zeros that count"  # behind the padding of a maximum
-PADDING, ORDER, FUNCTION, SUM = "padding", "order", "function", "sum"  # what can be another
+# What can be another.
+PADDING, ORDER, FUNCTION, SUM, NORMALISATION = "padding", "order", "function", "sum", "normalisation"
 LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 PAD, ZERO_PADDING = "pad", "zero_padding"
 JOIN, SPLIT, HALVES, NORMALIZE = "concatenation", "split", "halves", "normalize"
-OF_LOSS: Final = ("loss", "cross_entropy", NORMALIZE)  # the kinds of what a loss can do in other ways
+OF_LOSS: Final = ("loss", "cross_entropy", NORMALIZE, "gather")  # the kinds of what a loss can do in other ways
 # The sign that is written for a function of two tensors, and the function that does what a sign means.
 SIGNS: Final = {
     "add": "+",
