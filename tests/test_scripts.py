@@ -64,6 +64,29 @@ def test_a_target_network_and_a_mask_of_the_batch(
     assert [(each.id, each.torch, each.keras) for each in result.causes] == told
 
 
+TO_FROM = [("train_chain_loop.py", "states[:, :-1], states[:, 1:]", "states[:, 1:], states[:, :-1]")]
+UNMASKED = [("train_chain_loop.py", "tf.where(mask[:, t : t + 1], step, total)", "step")]
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        ([], []),
+        (TO_FROM, [("gather.order", "as they are", "indices exchanged", "train_chain.py:22)")]),
+        (UNMASKED, [("module.wiring", "where", "the first alone", "train_chain.py:27)")]),
+    ],
+)
+def test_a_loss_that_reads_weights_of_the_model(
+    edits: Edits, told: list[tuple[str, str, str, str]], backends: list[Backend], tmp_path: Path
+):
+    result = _compared("chain", edits, backends, tmp_path)
+    assert result.verdict == ("diverged" if told else "match"), result
+    assert [(each.id, each.torch, each.keras) for each in result.causes] == [each[:3] for each in told]
+    assert all(
+        line in cause.evidence.replace("scripts/", "") for cause, (*_, line) in zip(result.causes, told, strict=True)
+    )
+
+
 @pytest.mark.parametrize("weight", [0.5, 0.25])
 def test_several_targets_are_those_of_their_losses(weight: float, backends: list[Backend], tmp_path: Path):
     edits = [("train_heads_fit.py", '"size": 0.5}', f'"size": {weight}}}')]

@@ -289,3 +289,33 @@ def test_vectors_can_be_normalised_along_another_axis() -> None:
         (knob,) = [each for each in found(call) if each.of == "normalize"]
         assert knob.value == "axis 1"
         assert torch.equal(under(call, knob, "axis 0"), functional.normalize(LOGITS, dim=0))
+
+
+def test_the_largest_can_be_normalised_before_they_are_chosen_and_after() -> None:
+    def chosen() -> torch.Tensor:
+        return LOGITS.topk(2)[0].softmax(-1)
+
+    def of_all() -> torch.Tensor:
+        return LOGITS.softmax(-1).topk(2)[0]
+
+    for call, other, text in ((chosen, of_all, "over all"), (of_all, chosen, "over the chosen")):
+        (knob,) = [each for each in found(call) if each.of == "top_k"]
+        assert torch.allclose(under(call, knob, text), other())
+    assert not [each for each in found(lambda: LOGITS.topk(2)[0]) if each.of == "top_k"]
+
+
+def test_two_indices_can_be_exchanged() -> None:
+    first, second = LABELS, (LABELS + 1) % 4
+    (knob,) = [each for each in found(lambda: LOGITS[:4, :4][first, second]) if each.of == "gather"]
+    assert torch.equal(under(lambda: LOGITS[:4, :4][first, second], knob, "indices exchanged"), LOGITS[second, first])
+    for index in ((first, 0), (slice(None), second), (first > 1,)):
+        assert not [each for each in found(lambda index=index: LOGITS.repeat(1, 2)[index]) if each.of == "gather"]
+
+
+def test_a_choice_can_be_left_out() -> None:
+    def chosen() -> torch.Tensor:
+        return torch.where(X > 0.5, X, -X)
+
+    (knob,) = [each for each in found(chosen) if each.owner == "where"]
+    assert torch.equal(under(chosen, knob, "the first alone"), X)
+    assert torch.equal(under(chosen, knob, "the second alone"), -X)

@@ -52,6 +52,12 @@ class LossTape(TorchFunctionMode):
         """Return by id() what the functions have made a tensor of: the tensor itself, if none has made it."""
         return self._sources.get(id(tensor), frozenset([id(tensor)]))
 
+    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return that of which the functions have taken the tensor as a part, or the tensor itself."""
+        leaves = (each for applied in self._applied for each in tree_leaves((applied.args, applied.kwargs)))
+        given = (each for each in leaves if self.sources(tensor) == {id(each)})
+        return max((tensor, *given), key=torch.numel)
+
     def remade(self, tensor: torch.Tensor, given: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """Return a tensor without a gradient as the functions make it of what is given, by id(), for their own."""
         return self._again(given, of_data=True).get(id(tensor), tensor)

@@ -126,6 +126,22 @@ def variables_of(layer: Any) -> Iterator[tuple[str, Any]]:
         yield from tree.held_by(layer, (tf.Variable, keras.Variable))
 
 
+def share(model: Any, earlier: Any) -> dict[int, Any]:
+    """Let a model, and all in it, be those of an earlier run, also where the script's own names stand for them.
+
+    A loss may be a method of the model, and read its weights. Return the variables of the earlier run, by id() of the
+    model's own, which the script may hold.
+    """
+    before, pairs = tree.named(earlier), list[tuple[Any, Any]]()
+    for path, layer in tree.named(model).items():
+        if path in before:
+            theirs = dict(variables_of(before[path]))
+            pairs += [(own, theirs[name]) for name, own in variables_of(layer) if name in theirs]
+            object.__setattr__(layer, "__class__", type(before[path]))
+            object.__setattr__(layer, "__dict__", vars(before[path]))
+    return {id(each): theirs for own, theirs in pairs for each in (own, getattr(own, "_value", own))}
+
+
 class Counterparts:
     """The matched activations of one run of a model; `torch` is the survey of its counterpart."""
 

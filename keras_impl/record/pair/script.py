@@ -29,8 +29,8 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from keras_impl.instruments.script_data import Begin, Fit, first_batch, fits, inputs_of
 from keras_impl.instruments.script_targets import Targets
-from keras_impl.record import calls, precision, tree
-from keras_impl.record.pair.layers import variables_of
+from keras_impl.record import calls, precision
+from keras_impl.record.pair.layers import share
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
@@ -135,7 +135,7 @@ class Script(script.Script):
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         again = Script(self._text, self._search)
         again._targets.begun = self._targets.begun - 1
-        again._shared = _share(again.build(), self._model)
+        again._shared = share(again.build(), self._model)
         again._stands_in = self._model
         try:
             again.step(self._model, self._optimizers[0], batch)
@@ -315,19 +315,3 @@ class Script(script.Script):
             number = count(len(args), "positional argument")
             raise UsageError(f"{self.name}: calls its model with {number}, expected one")
         return args[0]
-
-
-def _share(model: Any, earlier: Any) -> dict[int, Any]:
-    """Let a model, and all in it, be those of an earlier run, also where the script's own names stand for them.
-
-    A loss may be a method of the model, and read its weights. Return the variables of the earlier run, by id() of the
-    model's own, which the script may hold.
-    """
-    before, pairs = tree.named(earlier), list[tuple[Any, Any]]()
-    for path, layer in tree.named(model).items():
-        if path in before:
-            theirs = dict(variables_of(before[path]))
-            pairs += [(own, theirs[name]) for name, own in variables_of(layer) if name in theirs]
-            object.__setattr__(layer, "__class__", type(before[path]))
-            object.__setattr__(layer, "__dict__", vars(before[path]))
-    return {id(each): theirs for own, theirs in pairs for each in (own, getattr(own, "_value", own))}

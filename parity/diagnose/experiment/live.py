@@ -189,10 +189,10 @@ class Live(ABC):
         """Keep the first way to compute what comes after the forward pass that gives what was recorded."""
         self._is_later = True
         for way in self._later.ways(question, evidence):
-            self._call = way.recorded
+            self._call, asked = evidence.of(question, way.recorded), evidence.of(question, way.asked)
             with suppress(Exception):  # a module that cannot be called alone
                 if evidence.own is not None and self._is_again(evidence.own):
-                    self._call = way.asked
+                    self._call = asked
                     return True
         return False
 

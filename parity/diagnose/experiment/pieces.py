@@ -19,18 +19,27 @@ from parity.trace.keys import INPUT
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.recorder import FORWARD
 
+LOSS: Final = "loss"  # the name of a step's
 MOST: Final = 1 << 10  # elements of a tensor, evenly spread, that are taken
 
 
 class Pieces(NamedTuple):
-    """Tensors that are joined to one array, by name; each is counted in units of its own noise."""
+    """Tensors that are joined to one array, by name; each is counted in units of its own noise.
+
+    `directions` says that tensors other than a loss are divided by their lengths, which clipping by norms changes.
+    """
 
     noise: dict[str, float]
+    directions: bool = False
 
     def joined(self, values: Mapping[str, Array]) -> Array:
         """Return the tensors as one flat array. Raises LookupError if one is missing."""
-        parts = [some(np.asarray(values[name])) / noise for name, noise in self.noise.items()]
+        parts = [some(self.arranged(name, values[name])) / noise for name, noise in self.noise.items()]
         return np.concatenate([part.astype(np.float64) for part in parts])
+
+    def arranged(self, name: str, value: Array) -> Array:
+        """Return a tensor, or its direction if that is what is joined."""
+        return np.asarray(value) / (_length(value) if self.directions and name != LOSS else 1.0)
 
 
 class Evidence(NamedTuple):
@@ -42,6 +51,13 @@ class Evidence(NamedTuple):
     # What both sides recorded in this forward pass under one key, this side's first. Among them are the inputs of the
     # module: where they differ, what comes out tells nothing of it unless both are given the same.
     tensors: Sequence[tuple[Array, Array]] = ()
+
+    def of(self, question: Question, again: "Again") -> "Again":
+        """Return what computes a question's tensor again, in the form in which it is evidence."""
+        pieces = self.pieces
+        if question.tensor.kind != "gradient" or pieces is None:
+            return again
+        return lambda: [(name, pieces.joined({name: value})) for name, value in again()]
 
 
 Again = Callable[[], list[tuple[str, Array]]]  # computes a tensor again; with its name
@@ -61,16 +77,29 @@ class Steps(NamedTuple):
     recorded: list[int]  # the steps after which the parameters were recorded
 
 
-def evidence(question: Question) -> Evidence:
+def evidences(question: Question) -> Iterator[Evidence]:
+    """Yield what a question's side and the other have recorded, as it is, and of gradients then the directions alone.
+
+    Those that were clipped by norms have only their directions in common with what a backward pass computes.
+    """
+    yield evidence(question)
+    if question.tensor.kind in ("loss", "gradient"):
+        yield evidence(question, directions=True)
+
+
+def evidence(question: Question, directions: bool = False) -> Evidence:
     """Return what a question's side has recorded of its tensor, and what the other side has."""
     own, other = _traces(question)
     tensor, stem = question.tensor, keys.step_file(question.tensor.step)
     if tensor.kind == "update":
         names = asked(trained(own, other), own)
-        return _joined(*(dict(_updates(trace, names)) for trace in (own, other)))
+        return _joined(dict(_updates(own, names)), dict(_updates(other, names)))
     if tensor.kind == "loss":
-        return _joined(*(dict(_loss(trace, stem)) for trace in (own, other)))
+        return _joined(dict(_loss(own, stem)), dict(_loss(other, stem)), directions)
     mine, theirs = (_seen(trace, stem, tensor.key) for trace in (own, other))
+    if directions and mine and theirs:
+        name = tensor.key.partition("/")[2]
+        return _joined({name: mine}, {name: theirs}, directions)
     of_module = tensor.kind == "returned" and tensor.module == question.module
     return Evidence(mine.value if mine else None, theirs, tensors=list(_forward(own, other, stem)) if of_module else ())
 
@@ -118,25 +147,29 @@ def updated_names(evidence: Evidence) -> list[str]:
     return list(dict.fromkeys(name.rpartition("@")[0] for name in evidence.pieces.noise)) if evidence.pieces else []
 
 
-def _joined(own: dict[str, Seen], other: dict[str, Seen]) -> Evidence:
+def _joined(own: dict[str, Seen], other: dict[str, Seen], directions: bool = False) -> Evidence:
     """Return both sides' tensors that have one shape, joined, in units of the noise of the other side's."""
     noise = {
-        name: value.noise or 1.0
+        name: value.noise / (_length(value.value) if directions and name != LOSS else 1.0) or 1.0
         for name, value in other.items()
         if name in own and own[name].value.shape == value.value.shape
     }
     if not noise:
         return Evidence(None, None)
-    pieces = Pieces(noise)
+    pieces = Pieces(noise, directions)
     mine, theirs = (pieces.joined({name: each.value for name, each in side.items()}) for side in (own, other))
     grain = max(other[name].grain / scale for name, scale in noise.items())
     return Evidence(mine, Seen(theirs, 1.0, grain), pieces)
 
 
+def _length(value: Array) -> float:
+    return float(np.linalg.norm(np.asarray(value, np.float64))) or 1.0
+
+
 def _loss(trace: Trace, stem: str) -> Iterator[tuple[str, Seen]]:
     """Yield the loss of a step and the gradients of the parameters."""
     names = [name for name in keys.of_kind(trace.open("high", stem), "gradient") if not name.startswith(INPUT)]
-    for kind, name in [("loss", "loss"), *(("gradient", name) for name in names)]:
+    for kind, name in [("loss", LOSS), *(("gradient", name) for name in names)]:
         if value := _seen(trace, stem, keys.key(kind, name)):
             yield name, value
 

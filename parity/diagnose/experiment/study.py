@@ -17,7 +17,7 @@ from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, OF_LOSS
-from parity.diagnose.experiment.pieces import Evidence, evidence
+from parity.diagnose.experiment.pieces import Evidence, evidences
 from parity.diagnose.experiment.search import FEWER, LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
 from parity.diagnose.formula import NEEDED
@@ -67,8 +67,10 @@ def _answers(questions: Sequence[Question], live: Live, attempts: Attempts) -> I
 
 
 def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
-    recorded = evidence(question)
-    if problem := _problem(question, live, recorded):
+    for recorded in evidences(question):
+        if not (problem := _problem(question, live, recorded)):
+            break
+    else:
         return Outcome(problem=problem)
     # Described are both sides with torch's inputs.
     may_exchange = recorded.tensors and (question.takes_theirs or not question.description)

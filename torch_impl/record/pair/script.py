@@ -253,17 +253,21 @@ class Script(script.Script):
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
         if is_constant or not samples or tensor.numel() % samples:
             return tensor
-        names = dict(zip(map(id, self._loss_inputs), self._of_loss, strict=False))
+        inputs = {id(each): name for name, each in self._called.items()}
+        names = inputs | dict(zip(map(id, self._loss_inputs), self._of_loss, strict=False))
         batch = self._batch or {}
         given = {own: batch[name] for own, name in names.items() if name in batch}
         if id(tensor) not in map(id, self._loss_inputs):
             sources = self._tape.sources(tensor)
             is_of_outputs = bool(sources) and sources <= self._of_data
-            if is_of_outputs or (self._loss_inputs and (not sources or sources & self._of_data)):
+            is_made = not sources or sources & (self._of_data | inputs.keys())
+            if is_of_outputs or (self._loss_inputs and is_made):
                 return self._tape.remade(tensor, given)
+            whole = tensor if sources & inputs.keys() else self._tape.whole(tensor)
             self._of_data |= sources
-            self._loss_inputs.append(tensor)
-            return self._for_loss(tensor)
+            self._loss_inputs.append(whole)
+            given = self._for_loss(whole)
+            return given if whole is tensor else self._tape.remade(tensor, {id(whole): given})
         return given.get(id(tensor), tensor)
 
     def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
