@@ -26,7 +26,8 @@ Group = list[Link]
 
 def assign_by_names(links: list[Link]) -> list[Link]:
     """Return the links with equal-shaped units assigned by their names, as far as these tell."""
-    by_parts = exchanged(links, _by_parts(links))
+    in_order = exchanged(links, _of_holders(links))
+    by_parts = exchanged(in_order, _by_parts(in_order))
     by_names = _uncrossed(_by_equal_names(by_parts))
     return exchanged(by_names, _in_order_of_creation(by_names))
 
@@ -52,6 +53,21 @@ def ambiguities(links: list[Link]) -> list[Ambiguity]:
 def decided_by_names(links: list[Link]) -> list[Ambiguity]:
     """Return the siblings that names tell apart, with every other order of them: a port may have exchanged them."""
     return [_ambiguity([group]) for group in _adjacent(links) if len(group) < FEW and _confirmed_by_names(group)]
+
+
+def _of_holders(links: list[Link]) -> Iterator[Link]:
+    """Yield new links of weights that modules hold beside other modules, as layer scale in a block: in order.
+
+    Of such a weight no order of calls tells whether it comes before what its module calls or, as in Keras's layer,
+    behind it.
+    """
+    paths = {link.torch[0].module for link in links}
+    holders = {path for path in paths if any(other.startswith(f"{path}.") for other in paths)}
+    held = [link for link in links if link.is_single and link.torch[0].module in holders]
+    for group in grouped(held, signature).values():
+        order = sorted(range(len(group)), key=lambda number: group[number].keras_position)
+        if any(link.round for link in group) and order != list(range(len(group))):
+            yield from reordered(group, order)
 
 
 def _by_parts(links: list[Link]) -> Iterator[Link]:
