@@ -176,8 +176,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "batch_norm": keras.layers.BatchNormalization,
     "layer_norm": keras.layers.LayerNormalization,
     "group_norm": keras.layers.GroupNormalization,
-    "rms_norm": keras.layers.RMSNormalization,
-    "reversible_embedding": keras.layers.ReversibleEmbedding,
+    "rms_norm": getattr(keras.layers, "RMSNormalization", ()),  # since Keras 3.9
+    "reversible_embedding": getattr(keras.layers, "ReversibleEmbedding", ()),  # since Keras 3.12
     "embedding": keras.layers.Embedding,
     "lstm": (keras.layers.LSTM, keras.layers.LSTMCell),
     "gru": (keras.layers.GRU, keras.layers.GRUCell),
