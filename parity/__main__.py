@@ -14,6 +14,7 @@ COMMANDS = {
     "compare": "are the PyTorch and the Keras side the same computation?",
     "record": "run one side alone and keep its traces, to be compared later",
     "certify": "keep one side in a file, by which a port is judged on its own",
+    "bisect": "which version of a package changed what a model computes?",
     "bench": "how long does a step take in each framework, and what is fastest?",
     "advise": "which strategy fits on which devices, and what would it give?",
     "doctor": "why does a training fail, crawl or hang on the GPU?",

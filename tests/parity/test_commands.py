@@ -57,7 +57,7 @@ def test_help_has_a_line_for_each_command(flag: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "parity: received no command, expected one of compare, record, certify, bench, advise, doctor, "),
+        ([], "parity: received no command, expected one of compare, record, certify, bisect, bench, advise, "),
         (["comprae"], "parity: received 'comprae' (did you mean 'compare'?), expected one of compare, "),
         (["--strict"], "parity: received '--strict', expected one of "),
         (["compare", "--stirct"], "parity compare: unrecognized arguments: --stirct (did you mean '--strict'?); "),

@@ -24,7 +24,7 @@ FLOORS = (
     ("asserts", "certify", "golden", "standalone", "doctor", "repair", "selftest"),
     ("bench",),
     ("advise",),
-    ("compare", "record", "pytest_plugin", "__main__"),
+    ("bisect", "compare", "record", "pytest_plugin", "__main__"),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
