@@ -1,7 +1,7 @@
 """Which dropout mask is drawn next, as both sides count them: by the step, and by the calls within it."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
@@ -47,6 +47,20 @@ class Draws:
     def replaying(self) -> AbstractContextManager[None]:
         """Return a context in which is drawn again what is drawn from now on."""
         return self._replayed(self._calls.copy())
+
+    def repeated(self, drawn: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
+        """Return contexts in each of which is drawn again what is drawn from now on.
+
+        `drawn`: a context in which a model draws.
+        """
+        before = self._calls.copy()
+
+        @contextmanager
+        def again() -> Iterator[None]:
+            with drawn(), self._replayed(before.copy()):
+                yield
+
+        return again
 
     @contextmanager
     def _replayed(self, calls_before: Counter[Hashable]) -> Iterator[None]:

@@ -6,7 +6,7 @@ a user's layers may call directly as well: so these are wrapped.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,7 @@ class Instance:
         self._state = python_state(model)
         self.masks = OrderedMasks(job.case.seed, self._axes_here).holding(self.pair)
         self._observer: Observer | None = None
+        self._drawing: tuple[OrderedMasks, Callable[[], AbstractContextManager[None]]] | None = None  # of the call
         calls.observed(tree.inner(model), lambda _: None, self._see)
 
     def call(
@@ -94,12 +95,26 @@ class Instance:
         """
         self._observer = observer
         masks = _NotifyingMasks(self.case.seed, self._axes_here, observer).holding(self.pair)
-        drawn = masks.drawn(tree.named(self.model).items(), bool(training))
-        with drawn, observed(observer), calls.entered(MODEL):
+        with self._drawn(masks, bool(training)), observed(observer), calls.entered(MODEL):
             outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
         observer.states |= masks.repeats.states
         laid = laid_out(self.pair, ordered(outputs, self.torch.keys(bool(training))), self._layouts)
         return [(output.key, array(output.canonical)) for output in laid]
+
+    @contextmanager
+    def _drawn(self, masks: OrderedMasks, training: bool) -> Iterator[None]:
+        """Let the model draw shared masks within the block."""
+        drawn = partial(masks.drawn, tree.named(self.model).items(), training)
+        self._drawing = masks, drawn
+        try:
+            with drawn():
+                yield
+        finally:
+            self._drawing = None
+
+    def drawing_again(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return contexts in each of which is drawn again what the running call draws from now on."""
+        return self._drawing[0].repeated(self._drawing[1]) if self._drawing else nullcontext
 
     def reset(self) -> None:
         """Give all that a call may change the value that it had before the first call."""

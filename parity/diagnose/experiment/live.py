@@ -3,7 +3,7 @@
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from parity.core.arrays import Array, reproduced
@@ -46,7 +46,7 @@ class Live(ABC):
         self._call: Callable[[], Any] = self._whole
         self._made: list[Any] = []
         self._returned: dict[str, Array] = {}
-        self._calls: list[tuple[Any, int]] = []
+        self._calls: list[tuple[Any, int, Callable[[], AbstractContextManager[None]]]] = []
 
     @abstractmethod
     def array(self, tensor: Any) -> Array:
@@ -209,9 +209,14 @@ class Live(ABC):
         try:
             self._run(self._whole)
         except Made:
-            call, before = self._calls[-1]
+            call, before, drawing = self._calls[-1]
             self._arguments, again = self._bound(call)
-            return again, self._number - before
+
+            def drawn() -> Any:
+                with drawing():
+                    return again()
+
+            return drawn, self._number - before
         return None
 
     def _enter(self, call: Any, kept: Callable[[Any], Any], given: Callable[[Any], list[Any]]) -> None:
@@ -219,7 +224,7 @@ class Live(ABC):
         self._called[call.path] = None
         self._paused += call.path in self._innocent
         if call.path == self._scope:
-            self._calls.append((kept(call), len(self._made)))
+            self._calls.append((kept(call), len(self._made), self._built.drawing_again()))
         if (call.path, "given") == (self._tensor.module, self._tensor.kind):
             self._add(given(call))
 

@@ -68,6 +68,7 @@ class Instance:
         self._state = python_state(model)
         self._load, self._parameters, self._promotions = load, list(model.parameters()), promotions
         self._versions = self._written()
+        self._drawing: tuple[Masks, Callable[[], AbstractContextManager[None]]] | None = None  # of the running call
 
     def call(
         self, inputs: dict[str, np.ndarray], training: bool | None, observer: Observer
@@ -80,9 +81,9 @@ class Instance:
         self.model.train(bool(training))
         if training is None:
             return self._called_plainly(inputs)
-        masks = _NotifyingMasks(self.case.seed, observer).holding(self.case.model)
+        masks = _NotifyingMasks(self.case.seed, observer)
         autocast = precision.autocast(self.at, self.device.type)
-        with autocast, masks.drawn(self.model, training), observed(self.model, observer):
+        with autocast, self._drawn(masks, training), observed(self.model, observer):
             outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         observer.states |= masks.repeats.states
         return [(name, array(tensor)) for name, tensor in named(self.case.model, outputs)]
@@ -94,7 +95,7 @@ class Instance:
         promoted it is left.
         """
         with (
-            Masks(self.case.seed, 0, ordered=True).holding(self.case.model).drawn(self.model, training=False),
+            self._drawn(Masks(self.case.seed, 0, ordered=True), training=False),
             fast_paths(),
             precision.autocast(self.at, self.device.type),
             nullcontext() if self._promotions else torch._C.DisableTorchFunction(),
@@ -105,6 +106,21 @@ class Instance:
             except BackendError:
                 outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         return [(name, array(tensor)) for name, tensor in named(self.case.model, outputs)]
+
+    @contextmanager
+    def _drawn(self, masks: Masks, training: bool) -> Iterator[None]:
+        """Let the model draw shared masks within the block."""
+        drawn = partial(masks.holding(self.case.model).drawn, self.model, training)
+        self._drawing = masks, drawn
+        try:
+            with drawn():
+                yield
+        finally:
+            self._drawing = None
+
+    def drawing_again(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return contexts in each of which is drawn again what the running call draws from now on."""
+        return self._drawing[0].repeated(self._drawing[1]) if self._drawing else nullcontext
 
     def reload_written(self) -> None:
         """Load the weights again if a call has written to them, as that of an nn.Embedding with max_norm does."""
