@@ -1,6 +1,7 @@
 """Causes that the numbers of two traces tell: a loss, or all updates, times a factor; a penalty of weights."""
 
 import fractions
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,9 +15,10 @@ from parity.results import Cause
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
-NORMALISED, RESCALED = "loss.normalisation", "schedule.rate"
+NORMALISED, RESCALED, KEPT = "loss.normalisation", "schedule.rate", "gradient.kept"
 MOST_COUNTED: Final = 256  # elements whose number may be told
-EXACT: Final = 1e-8  # of a ratio that is told as a fraction
+EXACT: Final = 1e-8  # of a ratio that is told as a fraction, and of gradients that are a sum of others
+SMALL: Final = 1e-3  # the weight of a part that tells nothing
 
 
 def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
@@ -25,7 +27,9 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     pairs = [(torch[name], keras[name]) for name in torch if name in keras and not name.endswith(keys.EVIDENCE)]
     largest = max((np.abs(mine).max(initial=0.0) for mine, _ in pairs), default=0.0)
     pairs = [pair for pair in pairs if np.abs(pair[0]).max(initial=0.0) > NOISE * largest]
-    loss, theirs = (trace.of_kind("loss", asked.step)[asked.name] for trace in traces)
+    loss, theirs = (trace.of_kind("loss", asked.step).get(asked.name) for trace in traces)
+    if loss is None or theirs is None:  # one of several in a step
+        return None
     ratio = float(theirs / loss) if loss else 0.0
     if not pairs or any(not is_times(*pair, ratio) for pair in pairs):
         return None
@@ -62,8 +66,10 @@ def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     apart = {name: np.asarray(keras[name] - torch[name]) for name in weights}
     largest = max((np.abs(torch[name]).max(initial=0.0) for name in weights), default=0.0)
     apart = {name: each for name, each in apart.items() if np.abs(each).max(initial=0.0) > NOISE * largest}
-    losses = [trace.of_kind("loss", 0)[asked.name] for trace in traces]
-    more = float(losses[1] - losses[0])
+    loss, theirs = (trace.of_kind("loss", 0).get(asked.name) for trace in traces)
+    if loss is None or theirs is None:
+        return None
+    more = float(theirs - loss)
     signs = {name: np.sign(weight) for name, weight in weights.items()}
     for what, made, share in (("squares", weights, 0.5), ("magnitudes", signs, 1.0)):
         factor = _factor([(made[name], each) for name, each in apart.items()]) or 0.0
@@ -73,8 +79,32 @@ def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
             of = listed(list(apart), MOST)
             added = f"{abs(share * factor):.6g} times the {what}"
             evidence = f"{side} adds {added} of {of} to the loss, {without} does not"
-            mine, theirs = ("adds none", added) if factor > 0 else (added, "adds none")
-            return Cause(id=ADDED, where=asked.where, torch=mine, keras=theirs, evidence=evidence)
+            told = ("adds none", added) if factor > 0 else (added, "adds none")
+            return Cause(id=ADDED, where=asked.where, torch=told[0], keras=told[1], evidence=evidence)
+    return None
+
+
+def kept(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the cause of gradients to which one side adds those of an earlier update, which it has not set to zero.
+
+    Both may have been clipped since: so the two may be added with any weights, the same for all parameters.
+    """
+    steps = [{step: trace.of_kind("gradient", step) for step in range(asked.step + 1)} for trace in traces]
+    names = sorted(set.intersection(*(set(of[asked.step]) for of in steps)))
+    earlier = [step for step in range(asked.step) if all(names and set(names) <= of[step].keys() for of in steps)]
+    for step, side in itertools.product(earlier[::-1], (0, 1)):
+        parts = steps[1 - side][asked.step], steps[side][step]
+        columns = [np.concatenate([np.ravel(part[name]) for name in names]) for part in parts]
+        made = np.concatenate([np.ravel(steps[side][asked.step][name]) for name in names])
+        if any(len(column) != len(made) for column in columns):
+            continue
+        base = np.stack(columns, 1)
+        weights = np.linalg.lstsq(base, made, rcond=None)[0]
+        if weights.min() > SMALL and np.abs(base @ weights - made).max() <= EXACT * np.abs(made).max():
+            told = ["begins anew", "begins anew"]
+            told[side] = "added to those before"
+            evidence = f"in step {asked.step}, its gradients add the other side's to its own of step {step}"
+            return Cause(id=KEPT, where=asked.where, torch=told[0], keras=told[1], evidence=evidence)
     return None
 
 

@@ -17,6 +17,7 @@ from parity.pairs.hidden import has_own_optimizer
 from parity.results import Cause
 from parity.runtime.experiment import Question
 from parity.trace import keys
+from parity.trace.manifest import Trace
 
 
 def name_causes(experiment: Experiment, examined: Examined) -> None:
@@ -37,7 +38,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
                 if asked.kind == "loss" and not named:
                     named, words = _causes_of_loss(experiment, asked, words)
-                elif is_own and not named and (cause := ratios.rescaled(asked, experiment.traces)):
+                elif not named and (cause := _told_by_numbers(asked, experiment.traces, is_own)):
                     named = [cause]
                 alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
@@ -76,6 +77,13 @@ def _causes_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[
     (cause,) = with_descriptions([unknown], {asked.where: described})
     named = [cause] if cause.id != UNKNOWN else losses.causes_of_classes(*experiment.traces, asked.step)
     return named, "; ".join(filter(None, (words, described.words)))
+
+
+def _told_by_numbers(asked: Parted, traces: tuple[Trace, Trace], is_own: bool) -> Cause | None:
+    """Return the cause that the numbers of gradients, or of the updates of an optimizer of the user's own, tell."""
+    if asked.kind == "gradient":
+        return ratios.kept(asked, traces)
+    return ratios.rescaled(asked, traces) if is_own else None
 
 
 def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:

@@ -39,6 +39,8 @@ from torch_impl.record.pair.outputs import flat
 Given = Mapping[str, torch.Tensor]
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module", "DataParallel": "module"}
 
+MOST_WITH_UPDATES = 16  # steps that are run to see a second update
+
 
 class Script(script.Script):
     """One run of a script."""
@@ -123,14 +125,19 @@ class Script(script.Script):
     def batches(self, steps: int) -> Iterator[Given]:
         """Run the script from its beginning; yield what it gives to its model and its loss in each step, by name.
 
-        There are fewer if it ends before. Raises UsageError.
+        There are fewer if it ends before, and more if it accumulates gradients: a second update tells whether they
+        begin anew. Raises UsageError.
         """
-        self.optimizer(list(self.build().parameters()))
-        for number in range(steps):
-            if number and self._run.dead:
+        parameters = list(self.build().parameters())
+        self.optimizer(parameters)
+        updates = 0
+        for number in range(max(steps, MOST_WITH_UPDATES)):
+            if (number and self._run.dead) or (number >= steps and updates >= min(steps, 2)):
                 return
             self._begin_step(None)
+            before = [each._version for each in parameters]
             self._resume(float32_draws())
+            updates += before != [each._version for each in parameters]
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
