@@ -80,6 +80,10 @@ def test_accumulated_gradients_wait_in_a_step_of_their_own(tmp_path: Path):
     model = again.build()
     optimizer = again.optimizer(list(model.parameters()))
     assert [again.step(model, optimizer, batch) for batch in batches] == [None] * 6
+    for steps, run in ((1, 2), (2, 4), (3, 4), (5, 5)):  # until a second update
+        script = _script(tmp_path, text)
+        assert len(list(script.batches(steps))) == run
+        script.close()
     assert all(map(torch.equal, model.state_dict().values(), whole["model"].state_dict().values()))
 
 

@@ -1,0 +1,49 @@
+"""Gradients to which those of an earlier update are added, from the numbers of both sides."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.diagnose.experiment.later import Parted
+from parity.diagnose.experiment.ratios import kept
+
+FIRST, SECOND = (
+    {"weight": draws[:20].reshape(4, 5), "bias": draws[20:]} for draws in np.random.default_rng(0).normal(size=(2, 25))
+)
+
+
+class Recorded:
+    """A side of a recording: the gradients of an update, of a step without one, and of a second update."""
+
+    def __init__(self, last: dict[str, Any]) -> None:
+        self._steps = [FIRST, {}, last]
+
+    def of_kind(self, kind: str, step: int) -> dict[str, Any]:
+        return self._steps[step] if kind == "gradient" else {}
+
+
+def total(*weights: float) -> dict[str, Any]:
+    """The gradients of both updates, each with a weight; clipping makes these others than 1."""
+    return {name: weights[0] * FIRST[name] + weights[1] * SECOND[name] for name in FIRST}
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "told"),
+    [
+        (total(0, 1), total(1, 1), ("begins anew", "added to those before")),
+        (total(0, 0.5), total(0.3, 0.2), ("begins anew", "added to those before")),
+        (total(1, 1), total(0, 1), ("added to those before", "begins anew")),
+        (total(0, 1), total(0, 1), None),
+        (total(0, 1), total(0, 0.5), None),
+        (total(0, 1), total(-1, 1), ("added to those before", "begins anew")),
+        (total(0, 1), {name: each + 0.01 * each**2 for name, each in total(1, 1).items()}, None),
+        (total(0, 1), {"weight": total(1, 1)["weight"]}, ("begins anew", "added to those before")),
+        (total(0, 1), {}, None),
+    ],
+)
+def test_what_is_kept(torch: dict[str, Any], keras: dict[str, Any], told: tuple[str, str] | None) -> None:
+    asked = Parted("weight", "gradient", "weight", 2)
+    cause = kept(asked, (Recorded(torch), Recorded(keras)))  # type: ignore[arg-type]
+    assert (cause and (cause.torch, cause.keras)) == told
+    assert cause is None or (cause.id, "step 0" in cause.evidence) == ("gradient.kept", True)
