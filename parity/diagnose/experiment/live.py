@@ -203,12 +203,17 @@ class Live(ABC):
             return False
 
     def _taken(self) -> tuple[Callable[[], Any], int] | None:
-        """Return the call of the module with its arguments, and the tensor's number within that call."""
+        """Return the call of the module with its arguments, and the tensor's number within that call.
+
+        None if the tensor is made outside of a call of the module, as by a part of it that other code calls.
+        """
         self._made.clear()
         self._calls.clear()
         try:
             self._run(self._whole)
         except Made:
+            if not self._calls:
+                return None
             call, before, drawing = self._calls[-1]
             self._arguments, again = self._bound(call)
 
@@ -233,6 +238,8 @@ class Live(ABC):
         self._paused -= call.path in self._innocent
         if (call.path, "returned") == (self._tensor.module, self._tensor.kind):
             self._add(returned())
+        if call.path == self._scope:
+            self._calls.pop()
 
     def _add(self, tensors: list[Any]) -> None:
         self._made.extend(tensors)
