@@ -52,11 +52,11 @@ class LossTape(TorchFunctionMode):
         """Return by id() what the functions have made a tensor of: the tensor itself, if none has made it."""
         return self._sources.get(id(tensor), frozenset([id(tensor)]))
 
-    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return that of which the functions have taken the tensor as a part, or the tensor itself."""
+    def source(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the one tensor of which the functions have made this one, or this one itself."""
         leaves = (each for applied in self._applied for each in tree_leaves((applied.args, applied.kwargs)))
-        given = (each for each in leaves if self.sources(tensor) == {id(each)})
-        return max((tensor, *given), key=torch.numel)
+        of = self.sources(tensor)
+        return next((each for each in leaves if isinstance(each, torch.Tensor) and of == {id(each)}), tensor)
 
     def remade(self, tensor: torch.Tensor, given: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """Return a tensor without a gradient as the functions make it of what is given, by id(), for their own."""

@@ -270,11 +270,13 @@ class Script(script.Script):
             is_made = not sources or sources & (self._of_data | inputs.keys())
             if is_of_outputs or (self._loss_inputs and is_made):
                 return self._tape.remade(tensor, given)
-            whole = tensor if sources & inputs.keys() else self._tape.whole(tensor)
+            source = tensor if sources & inputs.keys() else self._tape.source(tensor)
+            if not source.dim() or source.numel() % samples:
+                source = tensor
             self._of_data |= sources
-            self._loss_inputs.append(whole)
-            given = self._for_loss(whole)
-            return given if whole is tensor else self._tape.remade(tensor, {id(whole): given})
+            self._loss_inputs.append(source)
+            made = self._for_loss(source)
+            return made if source is tensor else self._tape.remade(tensor, {id(source): made})
         return given.get(id(tensor), tensor)
 
     def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
