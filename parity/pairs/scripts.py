@@ -34,8 +34,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
     the script has not gone back to training mode; and the names of what its loss takes beside the model's outputs, in
     the order in which it uses that, "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
-    or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index; of
-    Keras's only where the model has no `call` (keras_impl/instruments/uncalled.py).
+    or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, ""
+    for a single one; of Keras's only where it is that of a graph, or the model has no `call`
+    (keras_impl/instruments/uncalled.py).
     """
 
     inputs: list[str]
@@ -127,7 +128,8 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
     if (own / "keras" / VALUES).exists():
         inputs, is_loop = _with_keras(pair, inputs, first, own / "keras")
         shapes = [_trained(own / side).outputs for side in ("torch", "keras")]
-        outputs = outputs or (_outputs(*shapes) if shapes[1] else {})
+        is_alike = all(each.keys() == {""} for each in shapes)
+        outputs = outputs or (_outputs(*shapes) if shapes[1] and not is_alike else {})
     steps = sum(key.startswith(f"{next(iter(first))}@") for key in torch)
     assert pair.train
     train = msgspec.structs.replace(pair.train, steps=steps, keras_step=pair.keras if is_loop else "")

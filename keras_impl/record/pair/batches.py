@@ -4,6 +4,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from keras.src.models.functional import Functional
 
 from keras_impl.instruments.script_data import fits
 from keras_impl.instruments.uncalled import is_uncalled, let_call
@@ -31,6 +32,8 @@ def batches(job: BatchesJob) -> None:
             let_call(model)
             with precision.eagerly():
                 outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
+        elif isinstance(model, Functional) and len(model.outputs) == 1:
+            outputs = {"": [size or 1 for size in model.outputs[0].shape]}
     weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
     arrays = fit.inputs | fit.targets | weight
     trained = Trained(
