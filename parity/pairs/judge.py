@@ -21,7 +21,7 @@ from parity.pairs.momentum import in_torchs_form
 from parity.pairs.sides.traces import describe, recorded_by_both
 from parity.results import CaseResult, Divergence, Verdict
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 
 
@@ -71,7 +71,9 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     apply_expected(examination, expected, evidence)
     if result.verdict == "diverged":
         result.causes = without_followers(result.causes, examination.unequal, result.expected)
-        result.causes.sort(key=lambda cause: cause.id in INHERENT)  # the user's own come first
+        first = result.first_divergence and plain(result.first_divergence.name)
+        # The user's own come first, and of these what is told of the first divergence.
+        result.causes.sort(key=lambda cause: (cause.id in INHERENT, plain(cause.where) != first))
     question_unfilled(result, mapping)
     if result.first_divergence:
         result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)

@@ -130,7 +130,7 @@ def test_where_no_user_calls_it_a_librarys_line_is_told(monkeypatch):
     file = Path(msgspec.__file__).parent / "layers.py"
     library = {"x": X}
     exec(compile("def call():\n    return x + 1.0\n", file, "exec"), library)
-    monkeypatch.setattr(source, "line", lambda: "")
+    monkeypatch.setattr(source._LINES, "line", lambda: "")
     assert [op.line for op in recorded(library["call"]).calls.ops] == ["msgspec/layers.py:2"]
 
 
