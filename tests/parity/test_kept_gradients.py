@@ -16,8 +16,8 @@ FIRST, SECOND = (
 class Recorded:
     """A side of a recording: the gradients of an update, of a step without one, and of a second update."""
 
-    def __init__(self, last: dict[str, Any]) -> None:
-        self._steps = [FIRST, {}, last]
+    def __init__(self, last: dict[str, Any], first: dict[str, Any] = FIRST) -> None:
+        self._steps = [first, {}, last]
 
     def of_kind(self, kind: str, step: int) -> dict[str, Any]:
         return self._steps[step] if kind == "gradient" else {}
@@ -47,3 +47,9 @@ def test_what_is_kept(torch: dict[str, Any], keras: dict[str, Any], told: tuple[
     cause = kept(asked, (Recorded(torch), Recorded(keras)))  # type: ignore[arg-type]
     assert (cause and (cause.torch, cause.keras)) == told
     assert cause is None or (cause.id, "step 0" in cause.evidence) == ("gradient.kept", True)
+
+
+def test_two_numbers_are_a_sum_of_any_two_pairs() -> None:
+    first, second, third = ({"bias": np.array(each)} for each in ([1.0, 0.0], [0.0, 1.0], [3.0, 5.0]))
+    sides = Recorded(second, first), Recorded(third, first)
+    assert kept(Parted("bias", "gradient", "bias", 2), sides) is None  # type: ignore[arg-type]

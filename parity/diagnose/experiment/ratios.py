@@ -10,7 +10,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.core.wording import listed
 from parity.diagnose.experiment.later import ADDED, MOST, NOISE, Parted, both
-from parity.diagnose.solve import is_times
+from parity.diagnose.solve import ENOUGH, is_times
 from parity.results import Cause
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -96,7 +96,7 @@ def kept(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
         parts = steps[1 - side][asked.step], steps[side][step]
         columns = [np.concatenate([np.ravel(part[name]) for name in names]) for part in parts]
         made = np.concatenate([np.ravel(steps[side][asked.step][name]) for name in names])
-        if any(len(column) != len(made) for column in columns):
+        if len(made) < ENOUGH or any(len(column) != len(made) for column in columns):
             continue
         base = np.stack(columns, 1)
         weights = np.linalg.lstsq(base, made, rcond=None)[0]

@@ -271,7 +271,8 @@ class Script(script.Script):
             if is_of_outputs or (self._loss_inputs and is_made):
                 return self._tape.remade(tensor, given)
             source = tensor if sources & inputs.keys() else self._tape.source(tensor)
-            if not source.dim() or source.numel() % samples:
+            is_table = source.numel() > tensor.numel() and source.is_floating_point()  # one column is the target
+            if not source.dim() or source.numel() % samples or is_table:
                 source = tensor
             self._of_data |= sources
             self._loss_inputs.append(source)
