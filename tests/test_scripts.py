@@ -151,6 +151,23 @@ def test_a_fault_of_the_training_is_named(name: str, edits: Edits, cause: str, b
     assert result.verdict == "diverged" and cause in [each.id for each in result.causes]
 
 
+WEIGHED = [
+    ("train.py", "torch.randint(0, CLASSES, (48,)))", "torch.randint(0, CLASSES, (48,)), torch.rand(48))"),
+    ("train.py", "for images, labels in loader:", "for images, labels, weights in loader:"),
+    ("train.py", "for images, labels in loader)", "for images, labels, _ in loader)"),
+    ("train.py", "label_smoothing=args.smoothing", 'reduction="none"'),
+    ("train.py", "criterion(model(images), labels)", "(criterion(model(images), labels) * weights).mean()"),
+]
+WEIGHTS = ("train_fit.py", "batch_size=24", 'sample_weight=np.ones(48, "float32"), batch_size=24')
+
+
+@pytest.mark.parametrize("edits", [[], [WEIGHTS]], ids=["without", "with"])
+def test_weights_of_samples_are_those_of_a_fit_that_has_some(edits: Edits, backends: list[Backend], tmp_path: Path):
+    result = _compared("fit", [*WEIGHED, *edits], backends, tmp_path)
+    assert result.verdict == ("match" if edits else "diverged"), result
+    assert result.first_divergence is None or result.first_divergence.kind == "loss"
+
+
 def test_what_a_script_does_between_its_batches_is_run(backends: list[Backend], tmp_path: Path):
     result = _compared("fit", [("train_fit.py", FIT, BATCHES)], backends, tmp_path)
     assert result.verdict == "match" and result.checks["update"].compared

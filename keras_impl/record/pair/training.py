@@ -174,7 +174,7 @@ class Training:
             target = self._fit.target({TARGET: array} | data.further_targets(number), len(next(iter(inputs.values()))))
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
-        weight = data.sample_weight(number)
+        weight = None if self._fit and self._fit.is_unweighted else data.sample_weight(number)
         given = self._fit.class_weight if self._fit else dict(enumerate(self.pair.train.class_weight))
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
