@@ -319,3 +319,11 @@ def test_a_choice_can_be_left_out() -> None:
     (knob,) = [each for each in found(chosen) if each.owner == "where"]
     assert torch.equal(under(chosen, knob, "the first alone"), X)
     assert torch.equal(under(chosen, knob, "the second alone"), -X)
+
+
+def test_a_difference_can_be_taken_the_other_way_round() -> None:
+    places = torch.arange(4)
+    for first, second in ((LOGITS, LOGITS.flip(0)), (places[None], places[:, None])):
+        call = partial(torch.sub, first, second)
+        (knob,) = [each for each in found(call) if "the first from the second" in each.words]
+        assert torch.equal(under(call, knob, "the first from the second"), -call())

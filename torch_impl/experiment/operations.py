@@ -41,7 +41,7 @@ FUNCTIONS = (
     *("clip", "masked_fill", "triu", "tril", "roll", "flip", "neg", "round", "reciprocal", "rsqrt"),
 )
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
-WHERE = "where"
+WHERE, SUB = "where", "sub"
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 KNOWN = {PAD, GLU, PART, EINSUM, ATTENTION, TOP_K, WHERE}.union(
@@ -118,7 +118,9 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     elif name in SUMS or (name == WHERE and len(args) > 2):
         both = zip((ways.FIRST, ways.SECOND), range(len(args))[name == WHERE :], strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
-        if len(whole) > 1:
+        is_of_two = name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor)
+        whole = (whole if len(whole) > 1 else {}) | ({ways.EXCHANGED: _exchanged} if is_of_two else {})
+        if whole:
             yield Operation(name, number, ways.SUM, "module", name, whole)
     elif name in LOSSES:
         yield from of_loss(name, number, args, kwargs)
@@ -223,6 +225,10 @@ def _may_fill(value: Any, shape: torch.Size) -> bool:
 
 def _alone(at: int, shape: torch.Size, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     return args[at].expand(shape)
+
+
+def _exchanged(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return torch.sub(args[1], args[0], **kwargs)
 
 
 def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

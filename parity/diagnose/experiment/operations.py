@@ -20,6 +20,7 @@ COUNTED: Final = ", of zeros that count"  # behind the padding of a maximum
 PADDING, ORDER, FUNCTION, SUM, NORMALISATION = "padding", "order", "function", "sum", "normalisation"
 LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
+EXCHANGED: Final = "the first from the second"  # of two that are subtracted
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 PAD, ZERO_PADDING = "pad", "zero_padding"
 JOIN, SPLIT, HALVES, NORMALIZE = "concatenation", "split", "halves", "normalize"
