@@ -24,7 +24,7 @@ import msgspec
 from parity import cli
 from parity.config.devices import Kind
 from parity.core.errors import UsageError
-from parity.core.wording import listed
+from parity.core.wording import count, listed
 from parity.pairs.file import PairFile
 from parity.report import ci, output, terminal
 from parity.results import CaseResult, Report, Result
@@ -201,7 +201,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser.set_defaults(torch_python="", keras_python="", sides=[])
     args = parser.parse_args(argv)
     if len(args.pair) > 1:
-        parser.error(f"received {len(args.pair)} pairs, expected one")
+        parser.error(f"received {count(len(args.pair), 'pair')}, expected one")
     output.check(args)
     args.cache = args.cache.absolute()
     cli.make_folder("--cache", args.cache)
