@@ -10,6 +10,7 @@ if __name__ == "__main__":
     process.end_at_once("parity.bisect")  # the imports below take seconds; Ctrl-C must end them without a traceback
 
 import argparse
+import contextlib
 import hashlib
 import os
 import sys
@@ -63,16 +64,16 @@ def main(argv: Sequence[str], program: str = "parity.bisect") -> int:
     """Run the search that the flags describe, called as `program`, and return the exit status."""
     args = _parse(argv, program)
     report = Report(command=cli.command_line(program, argv))
-    found = Bisection(package=args.package, good=args.good, bad=args.bad, report=report)
+    bisection = Bisection(package=args.package, good=args.good, bad=args.bad, report=report)
     printed = terminal.Printed(sys.stderr if args.json == "-" else sys.stdout, layouts=False)
     try:
         with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-            _search(args, found, printed, Path(scratch))
+            _search(args, bisection, printed, Path(scratch))
     except BaseException as error:  # by a signal too: what was found so far is not lost
         report.error = str(error) or type(error).__name__
         raise
     finally:
-        output.write(args, found, {"markdown": lambda: ci.comparison(report)})
+        output.write(args, bisection, {"markdown": lambda: ci.comparison(report)})
     printed.end(report)
     return report.status(args.strict)
 
@@ -94,57 +95,77 @@ def first_that_differs(versions: Sequence[str], differs: Callable[[str], bool | 
     return versions[high], versions[low:high]
 
 
-def _search(args: argparse.Namespace, found: Bisection, printed: terminal.Printed, scratch: Path) -> None:
-    """Print a line for each version that is tried, and add the comparison of the first that differs to the report.
+class _Trials:
+    """The versions that are compared with the good one; what earlier searches have found is kept in a file."""
 
-    Raises UsageError, BackendError and MissingError.
-    """
-    kind, file, halves = _pair(args)
-    releases = Releases(args.package, args.cache)
-    found.bad = args.bad or releases.installed
-    candidates = releases.between(found.good, found.bad)
-    versions = Versions(file, halves, releases, found.good, scratch, kind, args.timeout)
-    results: dict[str, CaseResult] = {}
-    store = args.cache / "verdicts" / f"{_digest(args, file)}.json"
-    kept = _kept(store)
+    def __init__(self, versions: Versions, file: Path) -> None:
+        self._versions, self._file = versions, file
+        self._results: dict[str, CaseResult] = {}
+        self._kept: dict[str, Tried] = {}
+        with contextlib.suppress(OSError, msgspec.MsgspecError):  # there is none, or it was written otherwise
+            self._kept = msgspec.json.decode(file.read_bytes(), type=dict[str, Tried])
 
-    def tried(version: str) -> Tried:
-        if version in kept:
-            return msgspec.structs.replace(kept[version], reason="(kept from an earlier search)")
+    def outcome(self, version: str) -> Tried:
+        """Compare a version, unless that is known, and keep what is found."""
+        if version in self._kept:
+            return msgspec.structs.replace(self._kept[version], reason="(kept from an earlier search)")
         start = time.monotonic()
-        result = results[version] = versions.compared(version)
+        result = self.result(version)
         outcome = Tried(version=version, verdict=result.verdict, seconds=round(time.monotonic() - start, 1))
         if result.verdict == "error":
             outcome.verdict, outcome.reason = "skipped", result.reason.splitlines()[-1].strip()
         else:
-            kept[version] = outcome
-            store.parent.mkdir(exist_ok=True)
-            store.write_bytes(msgspec.json.encode(kept))
+            self._kept[version] = outcome
+            self._file.parent.mkdir(exist_ok=True)
+            self._file.write_bytes(msgspec.json.encode(self._kept))
         return outcome
 
+    def result(self, version: str) -> CaseResult:
+        """Return the comparison of a version, which is made now if this process has not made it."""
+        if version not in self._results:
+            self._results[version] = self._versions.compared(version)
+        return self._results[version]
+
+
+def _search(args: argparse.Namespace, bisection: Bisection, printed: terminal.Printed, scratch: Path) -> None:
+    """Print a line for each version that is tried, and add the comparison of the first that differs to the report.
+
+    Raises UsageError, BackendError and MissingError.
+    """
+    kind, file, port = _pair(args)
+    releases = Releases(args.package, args.cache)
+    bisection.bad = args.bad or releases.installed
+    candidates = releases.between(bisection.good, bisection.bad)
+    versions = Versions(file, port, releases, bisection.good, scratch, kind, args.timeout)
+    trials = _Trials(versions, args.cache / "verdicts" / f"{_digest(args, file)}.json")
+
     def differs(version: str) -> bool | None:
-        found.tried.append(last := tried(version))
+        bisection.tried.append(last := trials.outcome(version))
         line = f"{args.package} {version:<10} {last.verdict:<12} {last.seconds:5.1f} s  {last.reason}"
         printed.console.print(line.rstrip(), soft_wrap=True)
         undecided = last.verdict in ("skipped", "inconclusive")
         return None if undecided else last.verdict == "diverged" or (args.strict and last.verdict == "subprecision")
 
-    chosen = found.bad
-    if answer := differs(chosen):
-        chosen, found.skipped = first_that_differs(candidates, differs)
-        found.first = chosen
-        said = f"is the first that differs from {found.good}"
-        said += f", unless one that was skipped does: {listed(found.skipped, 4)}" if found.skipped else ""
-    else:
-        said = f"computes the same as {found.good}" if answer is False else f"could not be compared with {found.good}"
-    printed.console.print(f"{args.package} {chosen} {said}", soft_wrap=True)
-    result = results.get(chosen) or versions.compared(chosen)
+    chosen, answer = bisection.bad, differs(bisection.bad)
+    if answer:
+        chosen, bisection.skipped = first_that_differs(candidates, differs)
+        bisection.first = chosen
+    printed.console.print(f"{args.package} {chosen} {_sentence(bisection, answer)}", soft_wrap=True)
+    result, report = trials.result(chosen), bisection.report
     if result.verdict != "error":
-        versions.explain(result, chosen, found.report)
-    result.command = found.report.command
-    found.report.add(result)
+        versions.explain(result, chosen, report)
+    result.command = report.command
+    report.add(result)
     printed.names = [result.case]
     printed.add(result)
+
+
+def _sentence(bisection: Bisection, answer: bool | None) -> str:
+    """Return what is said of the version that was found; `answer`: whether the bad one differs, if that is known."""
+    if answer:
+        skipped = f", unless one that was skipped does: {listed(bisection.skipped, 4)}" if bisection.skipped else ""
+        return f"is the first that differs from {bisection.good}{skipped}"
+    return f"{'computes the same as' if answer is False else 'could not be compared with'} {bisection.good}"
 
 
 def _pair(args: argparse.Namespace) -> tuple[Kind, PairFile, PairFile | None]:
@@ -159,8 +180,8 @@ def _pair(args: argparse.Namespace) -> tuple[Kind, PairFile, PairFile | None]:
         devices = cli.devices(sided)
         files, wrong = cli.pair_files(sided, devices, runs_scripts=True)
         if files:
-            halves, _ = cli.pair_files(args, devices, runs_scripts=True)
-            return devices.kind, files[0], next(iter(halves), None)
+            ports, _ = cli.pair_files(args, devices, runs_scripts=True)
+            return devices.kind, files[0], next(iter(ports), None)
         errors += wrong
     raise errors[0]
 
@@ -174,14 +195,6 @@ def _digest(args: argparse.Namespace, file: PairFile) -> str:
     for path in [args.pair[0], *sorted(filter(Path.is_file, code))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
-
-
-def _kept(path: Path) -> dict[str, Tried]:
-    """Return what an earlier search has found, by version."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Tried])
-    except (OSError, msgspec.MsgspecError):
-        return {}
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:

@@ -82,9 +82,7 @@ def test_a_loss_that_reads_weights_of_the_model(
     result = _compared("chain", edits, backends, tmp_path)
     assert result.verdict == ("diverged" if told else "match"), result
     assert [(each.id, each.torch, each.keras) for each in result.causes] == [each[:3] for each in told]
-    assert all(
-        line in cause.evidence.replace("scripts/", "") for cause, (*_, line) in zip(result.causes, told, strict=True)
-    )
+    assert all(each[3] in cause.evidence for cause, each in zip(result.causes, told, strict=True))
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.25])

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Self
 
 from parity.config.pair import Pair
 from parity.core import random
 from parity.data.pairs import Rows
+
+Context = Callable[[], AbstractContextManager[None]]
 
 
 class Draws:
@@ -48,7 +50,7 @@ class Draws:
         """Return a context in which is drawn again what is drawn from now on."""
         return self._replayed(self._calls.copy())
 
-    def repeated(self, drawn: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
+    def repeated(self, drawn: Context) -> Context:
         """Return contexts in each of which is drawn again what is drawn from now on.
 
         `drawn`: a context in which a model draws.
@@ -78,3 +80,24 @@ class Draws:
     def _extent(self, size: int, where: str) -> tuple[int, int]:
         """Return where a mask of `size` elements begins in that of the whole batch, and the size of that one."""
         return (0, size) if self.rows is None else self.rows.within(size, where)
+
+
+class Drawing:
+    """The masks that the running call of a model draws, so that its parts can be called again with the same."""
+
+    def __init__(self) -> None:
+        self._running: tuple[Draws, Context] | None = None
+
+    @contextmanager
+    def by(self, masks: Draws, drawn: Context) -> Iterator[None]:
+        """Let the model draw from `masks` within the block; `drawn`: the context in which it does."""
+        self._running = masks, drawn
+        try:
+            with drawn():
+                yield
+        finally:
+            self._running = None
+
+    def again(self) -> Context:
+        """Return contexts in each of which is drawn again what the running call draws from now on."""
+        return self._running[0].repeated(self._running[1]) if self._running else nullcontext

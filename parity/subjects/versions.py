@@ -32,21 +32,21 @@ NOTHING_ELSE = "they differ in nothing but this package's version: one model, we
 class Versions:
     """The version `good`, which is recorded once, and those that are compared with it.
 
-    `file` is the pair, with a side of the framework that is run; `halves` the pair in both frameworks, None if it has
-    one half. `scratch` is the folder for traces; a backend of `kind` is given up after `patience` seconds.
+    `file` is the pair, with a side of the framework that is run; `port` the pair in both frameworks, None if it has one
+    half. `scratch` is the folder for traces; a backend of `kind` is given up after `patience` seconds.
     """
 
     def __init__(
         self,
         file: PairFile,
-        halves: PairFile | None,
+        port: PairFile | None,
         releases: Releases,
         good: str,
         scratch: Path,
         kind: Kind,
         patience: float,
     ) -> None:
-        self._framework, self._halves, self._releases, self._good = file.sides[0].framework, halves, releases, good
+        self._framework, self._port, self._releases, self._good = file.sides[0].framework, port, releases, good
         self._scratch, self._kind, self._patience = scratch, kind, patience
         self._environments: dict[str, dict[str, Any]] = {}
         first = self._side(good)
@@ -84,19 +84,19 @@ class Versions:
         What a layer computes is known of PyTorch's, with which Keras's are compared (parity.diagnose). Raises
         UsageError, BackendError and MissingError.
         """
-        found: list[dict[tuple[str, str], Cause]] = []
-        if not self._halves:
+        named: list[dict[tuple[str, str], Cause]] = []
+        if not self._port:
             return
         for each in (self._good, version):
             with self._running("torch", "keras") as runner:
                 own = runner.worker(self._side(each))
                 workers = [own if side.name == self._framework else side for side in runner.sides]
-                result = compared(self._halves, workers, self._scratch / "halves" / each, varied=False)
-            found.append({(cause.id, cause.where): cause for cause in result.causes if cause.id != UNKNOWN})
-        for key, cause in {key: cause for causes in found for key, cause in causes.items()}.items():
-            other = getattr(cause, "keras" if self._framework == "torch" else "torch")
-            before, after = (getattr(causes[key], self._framework) if key in causes else other for causes in found)
-            if before != after or not all(key in causes for causes in found):
+                result = compared(self._port, workers, self._scratch / "halves" / each, varied=False)
+            named.append({(cause.id, cause.where): cause for cause in result.causes if cause.id != UNKNOWN})
+        for key, cause in {key: cause for causes in named for key, cause in causes.items()}.items():
+            usual = getattr(cause, "keras" if self._framework == "torch" else "torch")  # what the halves agree on
+            before, after = (getattr(causes[key], self._framework) if key in causes else usual for causes in named)
+            if before != after or not all(key in causes for causes in named):
                 yield replace(cause, torch=UNSET, keras=UNSET, reference=before, candidate=after)
 
     def _names(self, version: str) -> list[str]:

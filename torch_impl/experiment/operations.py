@@ -19,7 +19,7 @@ from parity.diagnose.experiment.operations import Operation, Order
 from torch_impl.instruments import halves, source
 from torch_impl.instruments.halves import PART, of_halves, of_repeats
 from torch_impl.instruments.loss_ways import LOSSES, of_loss
-from torch_impl.instruments.selection import TOP_K, of_chosen, of_places, remembered
+from torch_impl.instruments.selection import TOP_K, of_chosen, of_lookup, remembered
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
@@ -101,7 +101,7 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     if name in (TOP_K, SOFTMAX):
         yield from of_chosen(name, number, args, kwargs, result)
     if name == PART:
-        yield from of_places(number, args)
+        yield from of_lookup(number, args)
     if name in (*JOINS, *SPLITS):
         yield from _of_parts(name, number, args, result)
         return
@@ -116,7 +116,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     elif name == PAD:
         yield from of_pad(number, args, kwargs)
     elif name in SUMS or (name == WHERE and len(args) > 2):
-        both = zip((ways.FIRST, ways.SECOND), range(len(args))[name == WHERE :], strict=False)
+        chosen = range(1 if name == WHERE else 0, len(args))  # a choice has its condition before the two
+        both = zip((ways.FIRST, ways.SECOND), chosen, strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
         is_of_two = name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor)
         whole = (whole if len(whole) > 1 else {}) | ({ways.EXCHANGED: _exchanged} if is_of_two else {})

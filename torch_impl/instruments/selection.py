@@ -7,11 +7,12 @@ import torch
 
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.operations import Operation
+from torch_impl.instruments.halves import PART
 from torch_impl.instruments.windows import Function, Given
 
 TOP_K = "topk"
 OF_CHOSEN, OF_ALL = "over the chosen", "over all"
-CHOSEN_OF = "_chosen_of"  # the attribute of what topk returned: its numbers' own tensor, their places, and the axis
+CHOSEN_OF = "_chosen_of"  # the attribute of what topk returned: the tensor, the indices, the axis
 
 
 def remembered(name: str, args: tuple, kwargs: Given, result: Any) -> Any:
@@ -24,12 +25,12 @@ def remembered(name: str, args: tuple, kwargs: Given, result: Any) -> Any:
 def of_chosen(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Iterator[Operation]:
     """Yield a softmax of what `topk` returned, or a `topk` of probabilities, with the other way to normalise them."""
     if name != TOP_K and args and hasattr(args[0], CHOSEN_OF):
-        present, way, how = OF_CHOSEN, OF_ALL, _of_all
+        present, variants = OF_CHOSEN, {OF_ALL: _of_all}
     elif name == TOP_K and args and _are_probabilities(args[0], _axis(args, kwargs)):
-        present, way, how = OF_ALL, OF_CHOSEN, _renormalised
+        present, variants = OF_ALL, {OF_CHOSEN: _renormalised}
     else:
         return
-    yield Operation(name, number, ways.NORMALISATION, "top_k", present, {way: how})
+    yield Operation(name, number, ways.NORMALISATION, "top_k", present, variants)
 
 
 def _axis(args: tuple, kwargs: Given) -> int:
@@ -43,8 +44,8 @@ def _are_probabilities(x: torch.Tensor, axis: int) -> bool:
 
 
 def _of_all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    x, places, axis = getattr(args[0], CHOSEN_OF)
-    return x.softmax(axis).gather(axis, places)
+    x, indices, axis = getattr(args[0], CHOSEN_OF)
+    return x.softmax(axis).gather(axis, indices)
 
 
 def _renormalised(function: Function, args: tuple, kwargs: Given) -> Any:
@@ -53,11 +54,11 @@ def _renormalised(function: Function, args: tuple, kwargs: Given) -> Any:
     return torch.return_types.topk((values, result.indices))
 
 
-def of_places(number: int, args: tuple) -> Iterator[Operation]:
+def of_lookup(number: int, args: tuple) -> Iterator[Operation]:
     """Yield what is looked up at two indices, as a transition from one state to another, with these exchanged."""
-    places = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
-    if len(places) == 2 and all(map(_are_indices, places)) and args[0].shape[0] == args[0].shape[1]:
-        yield Operation("__getitem__", number, ways.ORDER, "gather", "as they are", {"indices exchanged": _exchanged})
+    indices = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
+    if len(indices) == 2 and all(map(_are_indices, indices)) and args[0].shape[0] == args[0].shape[1]:
+        yield Operation(PART, number, ways.ORDER, "gather", "as they are", {"indices exchanged": _exchanged})
 
 
 def _are_indices(value: Any) -> bool:

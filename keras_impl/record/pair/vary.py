@@ -6,7 +6,7 @@ a user's layers may call directly as well: so these are wrapped.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from keras_impl.record.precision import promoted
 from keras_impl.record.weights import array
 from parity.core.arrays import Floats
 from parity.core.patches import applied, wrapping
+from parity.data.masks import Drawing
 from parity.pairs.vary.coverage import Draw, Observer
 from parity.runtime import survey
 from parity.runtime.job import VaryJob
@@ -81,7 +82,7 @@ class Instance:
         self._state = python_state(model)
         self.masks = OrderedMasks(job.case.seed, self._axes_here).holding(self.pair)
         self._observer: Observer | None = None
-        self._drawing: tuple[OrderedMasks, Callable[[], AbstractContextManager[None]]] | None = None  # of the call
+        self.drawing = Drawing()
         calls.observed(tree.inner(model), lambda _: None, self._see)
 
     def call(
@@ -94,27 +95,17 @@ class Instance:
         Raises UsageError and BackendError for inputs that the model does not take.
         """
         self._observer = observer
-        masks = _NotifyingMasks(self.case.seed, self._axes_here, observer).holding(self.pair)
+        masks = _NotifyingMasks(self.case.seed, self._axes_here, observer)
         with self._drawn(masks, bool(training)), observed(observer), calls.entered(MODEL):
             outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
         observer.states |= masks.repeats.states
         laid = laid_out(self.pair, ordered(outputs, self.torch.keys(bool(training))), self._layouts)
         return [(output.key, array(output.canonical)) for output in laid]
 
-    @contextmanager
-    def _drawn(self, masks: OrderedMasks, training: bool) -> Iterator[None]:
-        """Let the model draw shared masks within the block."""
-        drawn = partial(masks.drawn, tree.named(self.model).items(), training)
-        self._drawing = masks, drawn
-        try:
-            with drawn():
-                yield
-        finally:
-            self._drawing = None
-
-    def drawing_again(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return contexts in each of which is drawn again what the running call draws from now on."""
-        return self._drawing[0].repeated(self._drawing[1]) if self._drawing else nullcontext
+    def _drawn(self, masks: OrderedMasks, training: bool) -> AbstractContextManager[None]:
+        """Return a context in which the model draws shared masks."""
+        items = tree.named(self.model).items()
+        return self.drawing.by(masks, partial(masks.holding(self.pair).drawn, items, training))
 
     def reset(self) -> None:
         """Give all that a call may change the value that it had before the first call."""

@@ -3,10 +3,11 @@
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
 
 from parity.core.arrays import Array, reproduced
+from parity.data.masks import Context
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
@@ -46,7 +47,7 @@ class Live(ABC):
         self._call: Callable[[], Any] = self._whole
         self._made: list[Any] = []
         self._returned: dict[str, Array] = {}
-        self._calls: list[tuple[Any, int, Callable[[], AbstractContextManager[None]]]] = []
+        self._calls: list[tuple[Any, int, Context]] = []  # that are running; with those made before, and its draws
 
     @abstractmethod
     def array(self, tensor: Any) -> Array:
@@ -229,7 +230,7 @@ class Live(ABC):
         self._called[call.path] = None
         self._paused += call.path in self._innocent
         if call.path == self._scope:
-            self._calls.append((kept(call), len(self._made), self._built.drawing_again()))
+            self._calls.append((kept(call), len(self._made), self._built.drawing.again()))
         if (call.path, "given") == (self._tensor.module, self._tensor.kind):
             self._add(given(call))
 

@@ -34,12 +34,9 @@ class Pieces(NamedTuple):
 
     def joined(self, values: Mapping[str, Array]) -> Array:
         """Return the tensors as one flat array. Raises LookupError if one is missing."""
-        parts = [some(self.arranged(name, values[name])) / noise for name, noise in self.noise.items()]
+        units = {name: _unit(name, values[name], self.directions) for name in self.noise}
+        parts = [some(np.asarray(values[name])) / (noise * units[name]) for name, noise in self.noise.items()]
         return np.concatenate([part.astype(np.float64) for part in parts])
-
-    def arranged(self, name: str, value: Array) -> Array:
-        """Return a tensor, or its direction if that is what is joined."""
-        return np.asarray(value) / (_length(value) if self.directions and name != LOSS else 1.0)
 
 
 class Evidence(NamedTuple):
@@ -150,7 +147,7 @@ def updated_names(evidence: Evidence) -> list[str]:
 def _joined(own: dict[str, Seen], other: dict[str, Seen], directions: bool = False) -> Evidence:
     """Return both sides' tensors that have one shape, joined, in units of the noise of the other side's."""
     noise = {
-        name: value.noise / (_length(value.value) if directions and name != LOSS else 1.0) or 1.0
+        name: value.noise / _unit(name, value.value, directions) or 1.0
         for name, value in other.items()
         if name in own and own[name].value.shape == value.value.shape
     }
@@ -162,8 +159,10 @@ def _joined(own: dict[str, Seen], other: dict[str, Seen], directions: bool = Fal
     return Evidence(mine, Seen(theirs, 1.0, grain), pieces)
 
 
-def _length(value: Array) -> float:
-    return float(np.linalg.norm(np.asarray(value, np.float64))) or 1.0
+def _unit(name: str, value: Array, directions: bool) -> float:
+    """Return by what a tensor is divided, beside its noise: the length of a gradient whose direction is evidence."""
+    is_direction = directions and name != LOSS
+    return float(np.linalg.norm(np.asarray(value, np.float64))) or 1.0 if is_direction else 1.0
 
 
 def _loss(trace: Trace, stem: str) -> Iterator[tuple[str, Seen]]:

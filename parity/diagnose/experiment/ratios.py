@@ -79,8 +79,8 @@ def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
             of = listed(list(apart), MOST)
             added = f"{abs(share * factor):.6g} times the {what}"
             evidence = f"{side} adds {added} of {of} to the loss, {without} does not"
-            told = ("adds none", added) if factor > 0 else (added, "adds none")
-            return Cause(id=ADDED, where=asked.where, torch=told[0], keras=told[1], evidence=evidence)
+            values = ("adds none", added) if factor > 0 else (added, "adds none")
+            return Cause(id=ADDED, where=asked.where, torch=values[0], keras=values[1], evidence=evidence)
     return None
 
 
@@ -93,19 +93,23 @@ def kept(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     names = sorted(set.intersection(*(set(of[asked.step]) for of in steps)))
     earlier = [step for step in range(asked.step) if all(names and set(names) <= of[step].keys() for of in steps)]
     for step, side in itertools.product(earlier[::-1], (0, 1)):
-        parts = steps[1 - side][asked.step], steps[side][step]
-        columns = [np.concatenate([np.ravel(part[name]) for name in names]) for part in parts]
-        made = np.concatenate([np.ravel(steps[side][asked.step][name]) for name in names])
-        if len(made) < ENOUGH or any(len(column) != len(made) for column in columns):
-            continue
-        base = np.stack(columns, 1)
-        weights = np.linalg.lstsq(base, made, rcond=None)[0]
-        if weights.min() > SMALL and np.abs(base @ weights - made).max() <= EXACT * np.abs(made).max():
-            told = ["begins anew", "begins anew"]
-            told[side] = "added to those before"
+        gradients = steps[side][asked.step], steps[1 - side][asked.step], steps[side][step]
+        total, *parts = (np.concatenate([np.ravel(each[name]) for name in names]) for each in gradients)
+        if _is_sum(total, parts):
+            values = ["begins anew", "begins anew"]
+            values[side] = "added to those before"
             evidence = f"in step {asked.step}, its gradients add the other side's to its own of step {step}"
-            return Cause(id=KEPT, where=asked.where, torch=told[0], keras=told[1], evidence=evidence)
+            return Cause(id=KEPT, where=asked.where, torch=values[0], keras=values[1], evidence=evidence)
     return None
+
+
+def _is_sum(total: Array, parts: Sequence[Array]) -> bool:
+    """Return whether an array is a sum of others, each with a positive weight."""
+    if len(total) < ENOUGH or any(len(part) != len(total) for part in parts):
+        return False
+    base = np.stack(parts, 1)
+    weights = np.linalg.lstsq(base, total, rcond=None)[0]
+    return bool(weights.min() > SMALL and np.abs(base @ weights - total).max() <= EXACT * np.abs(total).max())
 
 
 def _factor(pairs: Sequence[tuple[Array, Array]]) -> float | None:

@@ -62,7 +62,7 @@ def _of_holders(links: list[Link]) -> Iterator[Link]:
     behind it.
     """
     paths = {link.torch[0].module for link in links}
-    holders = {path for path in paths if any(other.startswith(f"{path}.") for other in paths)}
+    holders = {path for path in paths if any(inner.startswith(f"{path}.") for inner in paths)}
     held = [link for link in links if link.is_single and link.torch[0].module in holders]
     for group in grouped(held, signature).values():
         order = sorted(range(len(group)), key=lambda number: group[number].keras_position)

@@ -19,6 +19,7 @@ from parity.config.schema import Case
 from parity.core.arrays import Floats
 from parity.core.errors import BackendError
 from parity.core.patches import applied
+from parity.data.masks import Drawing
 from parity.pairs.vary.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
 from torch_impl.instruments import devices
@@ -68,7 +69,7 @@ class Instance:
         self._state = python_state(model)
         self._load, self._parameters, self._promotions = load, list(model.parameters()), promotions
         self._versions = self._written()
-        self._drawing: tuple[Masks, Callable[[], AbstractContextManager[None]]] | None = None  # of the running call
+        self.drawing = Drawing()
 
     def call(
         self, inputs: dict[str, np.ndarray], training: bool | None, observer: Observer
@@ -107,20 +108,9 @@ class Instance:
                 outputs = call(self.model, self.case.model, tensors(inputs, self.device))
         return [(name, array(tensor)) for name, tensor in named(self.case.model, outputs)]
 
-    @contextmanager
-    def _drawn(self, masks: Masks, training: bool) -> Iterator[None]:
-        """Let the model draw shared masks within the block."""
-        drawn = partial(masks.holding(self.case.model).drawn, self.model, training)
-        self._drawing = masks, drawn
-        try:
-            with drawn():
-                yield
-        finally:
-            self._drawing = None
-
-    def drawing_again(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return contexts in each of which is drawn again what the running call draws from now on."""
-        return self._drawing[0].repeated(self._drawing[1]) if self._drawing else nullcontext
+    def _drawn(self, masks: Masks, training: bool) -> AbstractContextManager[None]:
+        """Return a context in which the model draws shared masks."""
+        return self.drawing.by(masks, partial(masks.holding(self.case.model).drawn, self.model, training))
 
     def reload_written(self) -> None:
         """Load the weights again if a call has written to them, as that of an nn.Embedding with max_norm does."""
