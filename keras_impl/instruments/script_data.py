@@ -13,7 +13,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
-from parity.pairs.scripts import axes
+from parity.pairs.script_steps import Called, axes
 
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
@@ -22,7 +22,8 @@ fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of sc
 class Fit(NamedTuple):
     """What a model is trained on: the first batch of `fit`, with its callbacks and the weight of each class.
 
-    Of a loop only the inputs: what it gives to its loss is replaced where it does.
+    Of a loop only the inputs: what it gives to its loss is replaced where it does. `calls`: how the model's train_step
+    calls layers, if it makes what they are given of its batch.
     """
 
     x: Any
@@ -30,6 +31,7 @@ class Fit(NamedTuple):
     sample_weight: Any = None
     callbacks: Sequence[str] = ()
     class_weight: dict[int, float] | None = None
+    calls: Sequence[Called] = ()
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -56,8 +58,15 @@ class Fit(NamedTuple):
         dtype = [keras.config.floatx() if each.dtype.kind == "f" else each.dtype for each in given]
         return keras.tree.pack_sequence_as(self.y, list(map(tf.constant, given, dtype)))
 
+    def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of the model's call, whose tensors these are."""
+        if not self.calls:
+            return [self.structured(tensors)], {}
+        itself = next((each for each in self.calls if not each.layer), None)
+        return itself.given(tensors) if itself else ([list(tensors)], {})
+
     def structured(self, tensors: Sequence[Any]) -> Any:
-        """Return the model's inputs, which are in the order of `inputs`, in the structure of the script's own."""
+        """Return inputs, which are in the order of `inputs`, in the structure of the script's own."""
         if isinstance(self.x, dict):
             return dict(zip(self.x, tensors, strict=True))
         return keras.tree.pack_sequence_as(self.x, list(tensors))

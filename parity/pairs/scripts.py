@@ -4,9 +4,9 @@ Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. Py
 the pair, in the order of axes in which the Keras script's own data is.
 """
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
+from parity.pairs.script_steps import BATCH, GIVEN, VALUES, Called, Fetched, axes, described, steps
 from parity.pairs.script_targets import scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -25,7 +26,7 @@ from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
-FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
+FOLDER, FILE = "scripts", "trained.json"
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +47,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     callbacks: list[str] = []
     is_loop: bool = False
     outputs: dict[str | int, list[int]] = {}
+    fetched: Fetched | None = None
+    calls: list[Called] = []
+    returned: list[list[int]] = []
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
@@ -58,25 +62,6 @@ def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
 def known(search: Sequence[str]) -> Trained | None:
     """Return what PyTorch's script is known to train on, once it was run."""
     return next((_trained(Path(folder)) for folder in search if (Path(folder) / FILE).is_file()), None)
-
-
-def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
-    """Return the einops pattern that brings a batch's axes into the order of another's, which may have more samples.
-
-    "" if they are in that order, None if there is no such pattern. Axes of size 1 may be dropped or added. Of several
-    patterns, those are preferred that move the channels behind the other axes, and leave these in their order.
-    """
-    if tuple(given[1:]) == tuple(own[1:]):
-        return ""
-    names = ["b", *(f"a{axis}" if size > 1 else "1" for axis, size in enumerate(given[1:], 1))]
-    wanted = [size for size in own[1:] if size > 1]
-    inner = [axis for axis, size in enumerate(given) if axis and size > 1]
-    for order in [sorted(inner, key=lambda axis: axis == 1), *map(list, itertools.permutations(inner))]:
-        if [given[axis] for axis in order] == wanted:
-            ordered = iter(order)
-            right = [names[next(ordered)] if size > 1 else "1" for size in own[1:]]
-            return f"{' '.join(names)} -> {' '.join(['b', *right])}"
-    return None
 
 
 def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, str]:
@@ -119,41 +104,98 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
         if answer.status != "done":
             error = UsageError if answer.status == "usage" else BackendError
             raise error(f"{side_name}: {answer.message}")
-    read = {side.name: dict(np.load(own / side.name / VALUES)) for side in sides}
-    torch, of_loss = with_names(pair, read["torch"], read.get("keras", {}))
-    write(own / "torch", msgspec.structs.replace(_trained(own / "torch"), of_loss=of_loss), torch)
-    first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
-    inputs = {name: _described(array) for name, array in first.items()}
-    is_loop, outputs = False, pair.outputs
-    if (own / "keras" / VALUES).exists():
-        inputs, is_loop = _with_keras(pair, inputs, first, own / "keras")
-        shapes = [_trained(own / side).outputs for side in ("torch", "keras")]
+    return _joined(file, own, has_keras=any(side.name == "keras" for side in sides))
+
+
+class _Ran(NamedTuple):
+    """What a script was seen to train on."""
+
+    trained: Trained
+    arrays: dict[str, Array]
+
+    @classmethod
+    def of(cls, folder: Path) -> "_Ran":
+        return cls(_trained(folder), dict(np.load(folder / VALUES)))
+
+
+def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
+    """Return the pair of two scripts that have been run, and write what PyTorch's is to be known to train on.
+
+    Its steps begin where the models are called, or, where that needs it, where a batch is taken.
+    """
+    torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
+    fetched, error = torch.trained.fetched, None
+    made = None
+    if keras and fetched and not keras.trained.is_loop:
+        made = steps(fetched, torch.arrays, keras.trained.inputs, keras.arrays, keras.trained.calls)
+    if not (made and fetched and fetched.is_made):
+        try:
+            return _of_calls(file, torch, keras, folder)
+        except UsageError as unlike:
+            error = unlike
+    if not made or not keras:
+        raise error or AssertionError
+    trained = msgspec.structs.replace(torch.trained, fetched=made.fetched, in_evaluation=[])
+    write(folder / "torch", trained, made.arrays)
+    shapes = [dict(enumerate(each)) for each in (made.fetched.outputs, keras.trained.returned)]
+    outputs = _outputs(*shapes) if max(map(len, shapes)) > 1 else {}
+    return _trained_on(file, folder, made.inputs, file.pair.outputs or outputs, made.arrays)
+
+
+def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:
+    """Return a pair whose steps begin where its models are called."""
+    pair, trained = file.pair, torch.trained
+    if trained.fetched and len(trained.fetched.modules) > 1:
+        names = " and ".join(trained.fetched.modules)
+        raise UsageError(
+            f"{name_of(pair.torch)}: trains several modules that it calls one by one, {names}; expected one, or a port "
+            "whose train_step takes the same batches and calls a layer for each"
+        )
+    of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith((BATCH, GIVEN))}
+    arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {})
+    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
+    inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
+    if keras:
+        inputs = _with_keras(pair, inputs, first, keras)
+        shapes = [trained.outputs, keras.trained.outputs]
         is_alike = all(each.keys() == {""} for each in shapes)
         outputs = outputs or (_outputs(*shapes) if shapes[1] and not is_alike else {})
-    steps = sum(key.startswith(f"{next(iter(first))}@") for key in torch)
-    assert pair.train
-    train = msgspec.structs.replace(pair.train, steps=steps, keras_step=pair.keras if is_loop else "")
-    model = msgspec.structs.replace(pair, inputs=inputs, outputs=outputs, train=train)
-    case = msgspec.structs.replace(file.case, model=model, steps=steps)
-    return file._replace(case=case, search=[*file.search, str(own / "torch")])
+    write(folder / "torch", msgspec.structs.replace(trained, of_loss=of_loss, fetched=None), arrays)
+    return _trained_on(file, folder, inputs, outputs, arrays, is_loop=bool(keras and keras.trained.is_loop))
+
+
+def _trained_on(
+    file: PairFile,
+    folder: Path,
+    inputs: dict[str, PairInput],
+    outputs: dict[str, PairOutput],
+    arrays: Mapping[str, Array],
+    is_loop: bool = False,
+) -> PairFile:
+    """Return the pair with what it is trained on; `arrays`: the inputs of each step, by NAME@STEP."""
+    number = sum(key.startswith(f"{next(iter(inputs))}@") for key in arrays)
+    assert file.pair.train
+    train = msgspec.structs.replace(file.pair.train, steps=number, keras_step=file.pair.keras if is_loop else "")
+    model = msgspec.structs.replace(file.pair, inputs=inputs, outputs=outputs, train=train)
+    case = msgspec.structs.replace(file.case, model=model, steps=number)
+    return file._replace(case=case, search=[*file.search, str(folder / "torch")])
 
 
 def _with_keras(
-    pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], folder: Path
-) -> tuple[dict[str, PairInput], bool]:
-    """Return the inputs with their names and axes in Keras's script, and whether that trains in a loop of its own."""
-    keras, trained = dict(np.load(folder / VALUES)), _trained(folder)
-    _check_loss(pair, torch, keras)
+    pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], keras: _Ran
+) -> dict[str, PairInput]:
+    """Return the inputs with their names and axes in Keras's script."""
+    _check_loss(pair, torch, keras.arrays)
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
-    for name, theirs in _counterparts(pair, given, trained.inputs).items():
-        layout = _layout(pair, name, torch[name], keras[theirs])
+    for name, theirs in _counterparts(pair, given, keras.trained.inputs).items():
+        layout = _layout(pair, name, torch[name], keras.arrays[theirs])
         own = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
         inputs = inputs | {name: own}
     for name in inputs:  # of further calls of the model
         if (first := name.partition(".")[2].partition(".")[2]) in inputs and name.startswith(f"{TARGET}."):
             layout = inputs[first].keras_layout
             inputs = inputs | {name: msgspec.structs.replace(inputs[name], keras_layout=layout)}
-    return inputs, trained.is_loop
+    return inputs
 
 
 def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
@@ -198,12 +240,6 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
 
 def _trained(folder: Path) -> Trained:
     return msgspec.json.decode((folder / FILE).read_bytes(), type=Trained)
-
-
-def _described(array: Array) -> PairInput:
-    """Return the inputs' table of a pair file for an array of the batches."""
-    dtype = "float32" if array.dtype.kind == "f" else str(array.dtype)
-    return msgspec.convert({"npz": VALUES, "dtype": dtype}, PairInput)
 
 
 def _check_loss(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> None:

@@ -18,6 +18,7 @@ class _Applied(NamedTuple):
     kwargs: Any
     result: Any
     line: str
+    is_module: bool = False
 
 
 class LossTape(TorchFunctionMode):
@@ -43,6 +44,11 @@ class LossTape(TorchFunctionMode):
     def pause(self) -> None:
         """Do not see what the model does, until it has returned something."""
         self._is_open = False
+
+    def called(self, module: Callable[..., Any], args: Any, kwargs: Any, outputs: Any) -> None:
+        """Go on behind a call of a module, which is called again with the functions."""
+        self._applied.append(_Applied(module, args, kwargs, outputs, source.nearest(), is_module=True))
+        self._is_open = True
 
     def end(self, loss: Any) -> None:
         """End with what is differentiated."""
@@ -72,16 +78,18 @@ class LossTape(TorchFunctionMode):
     def _again(self, given: Mapping[int, torch.Tensor], of_data: bool = False) -> dict[int, Any]:
         """Call the functions with what is given, by id(), for their own, and return that and what they return.
 
-        With `of_data` only those are called that take it, and whose results have no gradient.
+        What neither takes it nor has a gradient, such as random numbers, stays. With `of_data` only those are called
+        whose results have none.
         """
         now: dict[int, Any] = dict(given)
 
         def current(value: Any) -> Any:
             return now.get(id(value), value)
 
-        for function, args, kwargs, result, line in self._applied:
+        for function, args, kwargs, result, line, is_module in self._applied:
             leaves, takes_given = tree_leaves(result), any(id(each) in now for each in tree_leaves((args, kwargs)))
-            if not of_data or (takes_given and not any(map(_has_gradient, leaves))):
+            has_gradient = any(map(_has_gradient, leaves))
+            if takes_given and not has_gradient if of_data else is_module or takes_given or has_gradient:
                 args, kwargs = tree_map(current, (args, kwargs))
                 with source.standing_for(line):
                     again = function(*args, **kwargs)

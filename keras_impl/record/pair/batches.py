@@ -7,9 +7,9 @@ import numpy as np
 from keras.src.models.functional import Functional
 
 from keras_impl.instruments.script_data import fits
-from keras_impl.instruments.uncalled import is_uncalled, let_call
+from keras_impl.instruments.uncalled import Calls, calls_of_step, is_uncalled, let_call
 from keras_impl.record import precision
-from keras_impl.record.pair.build import user_errors
+from keras_impl.record.pair.build import is_overridden, user_errors
 from parity.config.pair import SAMPLE_WEIGHT
 from parity.core import program
 from parity.pairs.scripts import Trained, write
@@ -29,15 +29,22 @@ def batches(job: BatchesJob) -> None:
         model = build()
         fit, outputs = fits[model], dict[str | int, list[int]]()
         if is_uncalled(model) and fit.y is None:
-            let_call(model)
+            let_call(model, None)
             with precision.eagerly():
                 outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
         elif isinstance(model, Functional) and len(model.outputs) == 1:
             outputs = {"": [size or 1 for size in model.outputs[0].shape]}
+        is_loop = build.__self__.is_loop
+        made = Calls([], {}, []) if is_loop or not is_overridden(model, "train_step") else calls_of_step(model, fit)
     weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
-    arrays = fit.inputs | fit.targets | weight
+    arrays = fit.inputs | fit.targets | weight | made.inputs
     trained = Trained(
-        inputs=list(fit.inputs), callbacks=list(fit.callbacks), is_loop=build.__self__.is_loop, outputs=outputs
+        inputs=list(fit.inputs),
+        callbacks=list(fit.callbacks),
+        is_loop=is_loop,
+        outputs=outputs,
+        calls=made.calls,
+        returned=made.returned,
     )
     build.__self__.close()
     write(Path(job.folder), trained, arrays)

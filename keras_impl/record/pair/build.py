@@ -52,7 +52,7 @@ def build(pair: Pair, at: str, search: list[str]) -> Any:
         raise UsageError(
             f"keras={pair.keras}: received {type(model).__name__}, expected a keras.Model; return the model itself"
         )
-    let_call(model)
+    let_call(model, fits.get(model))
     return model
 
 
@@ -156,7 +156,7 @@ def _given(pair: Pair, name: str, tensor: tf.Tensor) -> Given:
 def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], dict[str, Any]]:
     """Return the positional and keyword arguments with which the model gets the inputs."""
     if fit := fits.get(model):
-        return [fit.structured([each.tensor for each in given])], {}
+        return fit.arguments([each.tensor for each in given])
     if isinstance(model, Functional) and type(model).call is Functional.call:
         return [_structured(model._inputs_struct, what, given)], {}
     if isinstance(model, keras.Sequential):

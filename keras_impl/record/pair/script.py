@@ -35,7 +35,8 @@ from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.pairs.scripts import VALUES
+from parity.pairs.script_steps import VALUES
+from parity.pairs.scripts import known
 
 EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
 
@@ -75,6 +76,8 @@ class Script(script.Script):
         self._given: list[tuple[Any, Any]] = []  # what its calls of the model would be given, and are
         self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
+        before = known(search)
+        self._fetched = before.fetched if before else None
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
         self._targets = Targets(dict(np.load(file)) if file else {}, lambda: bool(self._tapes))
 
@@ -245,7 +248,7 @@ class Script(script.Script):
         if getattr(model, "optimizer", None) is None:
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
         model.run_eagerly |= self._runs_eagerly
-        self._model, fits[model] = model, fit
+        self._model, fits[model] = model, fit._replace(calls=self._fetched.calls if self._fetched else ())
         raise _Left
 
     def _on_eager(self, _: Callable[[bool], None], run_eagerly: bool) -> None:

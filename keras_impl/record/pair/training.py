@@ -26,6 +26,7 @@ from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.program import load
 from parity.data.pairs import PairData
+from parity.pairs.script_steps import OF_BATCH
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 
@@ -171,7 +172,9 @@ class Training:
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
         if self._fit and self._fit.y is not None:
-            target = self._fit.target({TARGET: array} | data.further_targets(number), len(next(iter(inputs.values()))))
+            further = data.further_targets(number)
+            taken = [each for name, each in further.items() if name.startswith(OF_BATCH)] or [*inputs.values()]
+            target = self._fit.target({TARGET: array} | further, len(taken[0]))
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
         weight = None if self._fit and self._fit.is_unweighted else data.sample_weight(number)
@@ -251,7 +254,9 @@ class Training:
 
     def _data_of(self, batch: Batch) -> Any:
         """Return a batch as `fit` passes it on."""
-        x = build.fitted(self.model, self.pair, batch.inputs)
+        taken = [each for name, each in batch.further_targets.items() if name.startswith(OF_BATCH)]
+        is_taken = self._fit and taken
+        x = self._fit.structured(taken) if is_taken else build.fitted(self.model, self.pair, batch.inputs)
         takes_target = self._fit is None or self._fit.y is not None
         return data_adapter_utils.pack_x_y_sample_weight(x, batch.target if takes_target else None, batch.sample_weight)
 
@@ -268,7 +273,8 @@ class Training:
             sizes = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(parts)}
             if len(sizes) == 1 and (size := sizes.pop()):  # arrays, as most users give them
                 given = tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0).numpy(), *parts)
-                self.model.fit(*given[:2], batch_size=size, sample_weight=(*given, None)[2], shuffle=False, verbose=0)
+                x, y, weight = data_adapter_utils.unpack_x_y_sample_weight(given)
+                self.model.fit(x, y, batch_size=size, sample_weight=weight, shuffle=False, verbose=0)
             else:
                 datasets = map(tf.data.Dataset.from_tensors, parts)
                 self.model.fit(functools.reduce(tf.data.Dataset.concatenate, datasets), verbose=0)

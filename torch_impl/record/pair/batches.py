@@ -27,5 +27,12 @@ def batches(job: BatchesJob) -> None:
         for number, given in enumerate(run.batches(job.case.steps)):
             arrays |= {f"{name}@{number}": each.detach().cpu().numpy() for name, each in given.items()}
     run.close()
-    trained = Trained(inputs=[], asked=job.case.steps, in_evaluation=run.in_evaluation, outputs=run.outputs)
+    arrays |= {key: each.cpu().numpy() for key, each in run.fetches.arrays()}
+    trained = Trained(
+        inputs=[],
+        asked=job.case.steps,
+        in_evaluation=run.in_evaluation,
+        outputs=run.outputs,
+        fetched=run.fetches.described(),
+    )
     write(Path(job.folder), trained, arrays)

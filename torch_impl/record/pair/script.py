@@ -3,7 +3,8 @@
 It runs in a greenlet, which is left and resumed. The model is the module that is called in training mode and whose
 parameters an optimizer of the script's holds. A step begins with such a call, and ends before the next one behind its
 backward pass, or before one in evaluation, which is not observed; one in evaluation mode that the script differentiates
-is of a step. Where gradients are accumulated, several steps make one update.
+is of a step. Where gradients are accumulated, several steps make one update. The steps of a script that makes the
+inputs of its modules itself, or trains several, begin where it takes a batch from its DataLoader.
 
 In place of the script's own batches come those of the pair, which the script gave in an earlier run (`batches`): all
 runs have the same ones, whatever was drawn for them. What a loss takes beside the model's outputs is its target.
@@ -30,6 +31,7 @@ from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_targets import OF_LOSS
 from parity.pairs.scripts import known
+from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.instruments.script_calls import announce, options, tensors_of_call
@@ -57,6 +59,8 @@ class Script(script.Script):
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         before = known(search)
         self._differentiated = before and set(before.in_evaluation)
+        self._fetched = before.fetched if before else None
+        self.fetches = Fetches(self._fetched, self._on_fetch)
         self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._evaluations = 0  # calls in evaluation mode where gradients are recorded
@@ -69,6 +73,8 @@ class Script(script.Script):
         self._loss_inputs: list[torch.Tensor] = []
         self._of_data: set[int] = set()  # by id(): what these are made of, and the model's outputs
         self._tape = LossTape(self._for_loss)
+        if self._fetched:
+            self._tape.begin([])
         self._calls: list[tuple[Any, Any]] = []  # the arguments of the model's calls
         self._passes = self._backwards = 0
         self._may_evaluate = False  # whether the pass is one in evaluation mode
@@ -116,10 +122,10 @@ class Script(script.Script):
             before = [each._version for each in model.parameters()]
             self._advance(batch)
             self._accumulates |= before == [each._version for each in model.parameters()]
-            return None if self._accumulates else self._tape.loss
+            return None if self._accumulates or self._backwards > 1 else self._tape.loss
         self._batch = batch
         again = (model(*args, **kwargs) for args, kwargs in itertools.starmap(self._given, self._calls))
-        self._tape.again([output for outputs in again for output in flat(outputs)]).backward()
+        self._tape.again([output for outputs in again for output in flat(outputs)]).backward()  # none where it fetches
         raise UsageError(f"{self.name}: was left in this step")
 
     def batches(self, steps: int) -> Iterator[Given]:
@@ -132,7 +138,8 @@ class Script(script.Script):
         self.optimizer(parameters)
         updates = 0
         for number in range(max(steps, MOST_WITH_UPDATES)):
-            if (number and self._run.dead) or (number >= steps and updates >= min(steps, 2)):
+            has_taken = not self.fetches.last or len(self.fetches.trained_on()) >= steps
+            if (number and self._run.dead) or (number >= steps and updates >= min(steps, 2) and has_taken):
                 return
             self._begin_step(None)
             before = [each._version for each in parameters]
@@ -171,6 +178,7 @@ class Script(script.Script):
             around(nn.Module, "__call__", self._on_call),
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),
+            *self.fetches.patches(),
             self._tape,
             *further,
         ]
@@ -191,6 +199,16 @@ class Script(script.Script):
         assert resumer and getcurrent() is self._run
         resumer.switch()
 
+    def _on_fetch(self) -> Given:
+        """Suspend the script where it has taken a batch, if a step begins with it; return the step's own."""
+        if self._model is None:
+            modules = self.fetches.modules()
+            self._model = Together(modules) if len(modules) > 1 else next(iter(modules.values()))
+            self._suspend()
+        elif self._backwards:
+            self._suspend()
+        return self._batch or {}
+
     def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a module; suspend the script before one that ends a step."""
         own = _unwrapped(module)
@@ -200,7 +218,9 @@ class Script(script.Script):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self.within(call, module, args, kwargs)
         is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
-        if self._backwards or (is_training and not self._model):
+        if self._fetched and is_training:
+            return self._in_step(call, own, args, kwargs)
+        if not self._fetched and (self._backwards or (is_training and not self._model)):
             if self._model is None:
                 self._model = own
                 own.forward = partial(own.forward, **options(kwargs))
@@ -208,9 +228,17 @@ class Script(script.Script):
         if not is_training:
             with calls.unobserved():
                 return self.within(call, own, args, kwargs)
-        if own is not self._model:
+        fetch = self.fetches.last
+        if own is not self._model and not fetch:
             names = f"{type(self._model).__name__} and {type(own).__name__}"
             raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
+        if fetch:
+            fetch.begin()
+            self.fetches.name(own)
+        if own is not self._model:
+            outputs = self.within(call, own, args, kwargs)
+            self.fetches.last.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
+            return outputs
         if self._may_evaluate:  # the pass before was an evaluation
             self._called, self._loss_inputs, self._passes, self._calls, self._of_data = {}, [], 0, [], set()
         self._may_evaluate = not module.training
@@ -220,11 +248,22 @@ class Script(script.Script):
         self._calls.append((args, kwargs))
         outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
         self._tape.begin(list(flat(outputs)), further=self._passes > 1)
+        if fetch:
+            fetch.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
         self._of_data |= set(map(id, flat(outputs)))
         if self._passes == 1:
             parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
             named = parts if isinstance(parts, dict) else {"": parts}
             self.outputs = {key: list(each.shape) for key, each in named.items() if isinstance(each, torch.Tensor)}
+        return outputs
+
+    def _in_step(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Run a call of a module in a step that makes its inputs."""
+        self._passes += 1
+        self._tape.pause()
+        called = self._stands_in if module is self._model else module
+        outputs = self.within(call, called, args, kwargs)
+        self._tape.called(called, args, kwargs, outputs)
         return outputs
 
     def _taken(self, model: nn.Module, args: Any, kwargs: Any) -> Given:
@@ -256,6 +295,8 @@ class Script(script.Script):
         Weights of classes and other constants stay, and what is made of the target, such as its one-hot rows, or of the
         model's outputs.
         """
+        if self._fetched:
+            return tensor
         samples = next((each.shape[0] for each in self._called.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
         if is_constant or not samples or tensor.numel() % samples:
@@ -288,6 +329,8 @@ class Script(script.Script):
         self._tape.end(loss)
         backward(loss, *args, **kwargs)
         self._backwards += 1
+        if self.fetches.last:
+            self.fetches.last.backwards += 1
         if self._may_evaluate:
             self.in_evaluation.append(self._evaluations)
 

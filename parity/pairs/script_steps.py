@@ -1,0 +1,163 @@
+"""Scripts whose steps make what their models are given: of a batch, of random numbers, or by another model.
+
+The steps of both then begin with the same batch, PyTorch's with that of its DataLoader and Keras's train_step with that
+of `fit`. Outside of them, the modules that PyTorch's script trains, and the layers that the train_step calls, are given
+what PyTorch's were given first in a step.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from parity.config.pair import TARGET, PairInput
+from parity.core.arrays import Array
+
+VALUES = "parity_batches.npz"
+BATCH, GIVEN = "batch.", "given."  # before the names of what is in a batch, and what modules are given first
+OF_BATCH = f"{TARGET}.batch"  # before those of what a step takes, in a pair
+
+Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
+
+
+class Called(msgspec.Struct, frozen=True, kw_only=True):
+    """How a training step of Keras's calls a layer first: the number of the layer in its model, 0 for the model itself.
+
+    In the arguments {"tensor": N} stands for the Nth of all tensors with which the step's layers are called so.
+    """
+
+    layer: int
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def given(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with these tensors."""
+
+        def placed(value: Any) -> Any:
+            if isinstance(value, list):
+                return [placed(each) for each in value]
+            if isinstance(value, dict):
+                number = value.get("tensor")
+                return (
+                    tensors[number] if isinstance(number, int) else {key: placed(each) for key, each in value.items()}
+                )
+            return value
+
+        return placed(self.args), placed(self.kwargs)
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """How a script of PyTorch's trains on the batches of its DataLoader, where its steps may begin with them.
+
+    `first`: the number of the first batch that is trained on, of all that are taken; `modules`: those that are trained,
+    by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
+    for what stays as it is; `outputs`: the shapes of what the modules return when they are called first. `is_made`:
+    whether the script makes what they are given there, by random numbers or by one another. `calls`: of Keras's step.
+    """
+
+    first: int
+    modules: dict[str, int]
+    names: dict[str, str]
+    outputs: list[list[int]]
+    is_made: bool
+    calls: list[Called] = []
+
+
+def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
+    """Return the einops pattern that brings a batch's axes into the order of another's, which may have more samples.
+
+    "" if they are in that order, None if there is no such pattern. Axes of size 1 may be dropped or added. Of several
+    patterns, those are preferred that move the channels behind the other axes, and leave these in their order.
+    """
+    if tuple(given[1:]) == tuple(own[1:]):
+        return ""
+    names = ["b", *(f"a{axis}" if size > 1 else "1" for axis, size in enumerate(given[1:], 1))]
+    wanted = [size for size in own[1:] if size > 1]
+    inner = [axis for axis, size in enumerate(given) if axis and size > 1]
+    for order in [sorted(inner, key=lambda axis: axis == 1), *map(list, itertools.permutations(inner))]:
+        if [given[axis] for axis in order] == wanted:
+            ordered = iter(order)
+            right = [names[next(ordered)] if size > 1 else "1" for size in own[1:]]
+            return f"{' '.join(names)} -> {' '.join(['b', *right])}"
+    return None
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """What steps that begin with a batch are given: the inputs of the pair, and PyTorch's arrays by their names."""
+
+    inputs: dict[str, PairInput]
+    arrays: dict[str, Array]
+    fetched: Fetched
+
+
+def steps(
+    fetched: Fetched | None, torch: Batches, names: Sequence[str], keras: Batches, calls: list[Called]
+) -> Steps | None:
+    """Return what the steps of two scripts are given that begin with a batch; None if the two take no such batches.
+
+    Args:
+        fetched: how PyTorch's script trains on what it takes.
+        torch: what it takes, and what its modules are given.
+        names: those of what Keras's fit is given, in order.
+        keras: this, its targets, and what the layers of its model are given.
+        calls: how they are called.
+    """
+    first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
+    batch, given = _of(first, BATCH), _of(first, GIVEN)
+    targets = [name for name in keras if name.partition(".")[0] == TARGET]
+    taken = _alike(batch, {name: keras[name] for name in names})
+    called = _alike(given, {name.removeprefix(GIVEN): array for name, array in keras.items() if name.startswith(GIVEN)})
+    if not fetched or not calls or taken is None or called is None or len(called) != len(given):
+        return None
+    left = [name for name in batch if name not in taken.values()]
+    if len(left) < len(targets):
+        return None
+    renamed = {own: _joined(OF_BATCH, own) for own in taken.values()} | dict(zip(left, targets, strict=False))
+    inputs = {own: _as(keras, f"{GIVEN}{key}", given[own]) for key, own in called.items()}
+    inputs |= {renamed[own]: _as(keras, key, batch[own]) for key, own in taken.items()}
+    inputs |= {name: described(batch[own]) for own, name in renamed.items() if name in targets}
+    names_in_pair = {f"{BATCH}{own}": name for own, name in renamed.items()}
+    names_in_pair |= {f"{GIVEN}{own}": own for own in given}
+    arrays = {
+        f"{names_in_pair[name]}@{step}": array
+        for name, step, array in ((*key.rsplit("@", 1), array) for key, array in torch.items())
+        if name in names_in_pair
+    }
+    known = {own: renamed.get(own, "") for own in fetched.names}
+    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known, calls=calls))
+
+
+def described(array: Array) -> PairInput:
+    """Return the inputs' table of a pair file for an array of the batches."""
+    dtype = "float32" if array.dtype.kind == "f" else str(array.dtype)
+    return msgspec.convert({"npz": VALUES, "dtype": dtype}, PairInput)
+
+
+def _of(arrays: Batches, prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if name else prefix
+
+
+def _alike(torch: Batches, keras: Batches) -> dict[str, str] | None:
+    """Return PyTorch's arrays by Keras's that are of their kind and shape, each the first that is left; None if not."""
+    counterparts: dict[str, str] = {}
+    for key, array in keras.items():
+        left = (name for name in torch if name not in counterparts.values() and _layout(torch[name], array) is not None)
+        if (name := next(left, None)) is None:
+            return None
+        counterparts[key] = name
+    return counterparts
+
+
+def _layout(torch: Array, keras: Array) -> str | None:
+    are_alike = (torch.dtype.kind == "f") == (keras.dtype.kind == "f")
+    return axes(torch.shape, keras.shape) if are_alike else None
+
+
+def _as(keras: Batches, key: str, torch: Array) -> PairInput:
+    """Return the table of an input that is given to Keras by a name, in the order of its axes there."""
+    return msgspec.structs.replace(described(torch), keras=key, keras_layout=_layout(torch, keras[key]) or "")

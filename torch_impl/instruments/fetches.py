@@ -1,0 +1,151 @@
+"""Where a script takes batches from its DataLoader: what it makes of each, and what stands in its place.
+
+Many loops make the inputs of their models themselves, of a batch and of random numbers: what is diffused, masked, or
+generated. The steps of those begin where they take a batch, and not where they call a model.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_with_path
+from torch.utils.data import dataloader
+
+from parity.core.patches import around
+from parity.pairs.script_steps import BATCH, GIVEN, Fetched
+from torch_impl.instruments import source
+
+Taken = dict[str, torch.Tensor]
+
+
+class Fetch:
+    """A batch that was taken: its tensors by name, what each module was given first, and how it was trained on."""
+
+    def __init__(self, number: int, batch: Any, dataset: Any) -> None:
+        self.number, self.dataset = number, dataset
+        leaves = ((_name(path), leaf) for path, leaf in tree_flatten_with_path(batch)[0])
+        self.batch = {name: leaf.clone() for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
+        self.given: dict[nn.Module, Taken] = {}
+        self.outputs: list[list[int]] = []  # the shapes of what these have returned
+        self.backwards = 0
+        self.is_random = False  # whether random numbers were drawn before a module was called
+        self._drawn = torch.get_rng_state()
+
+    def note(self, module: nn.Module, taken: Taken, returned: Any) -> None:
+        """Note a call of a module that is trained."""
+        if module not in self.given:
+            self.given[module] = {name: each.detach().clone() for name, each in taken.items()}
+            self.outputs += [list(each.shape) for each in tree_leaves(returned) if isinstance(each, torch.Tensor)]
+
+    def begin(self) -> None:
+        """Note that a module is about to be called that is trained."""
+        self.is_random |= not self.given and not torch.equal(self._drawn, torch.get_rng_state())
+
+
+class Fetches:
+    """The batches that one run of a script takes from its DataLoaders.
+
+    Args:
+        known: how the script trains on them, if its steps begin where it takes one.
+        on_step: is called when the script has taken one for training; returns what stands in its place, by name.
+    """
+
+    def __init__(self, known: Fetched | None, on_step: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+        self._known, self._on_step = known, on_step
+        self._made: list[weakref.ref[nn.Module]] = []  # all modules, as they are made
+        self._names: dict[nn.Module, str] = {}
+        self._all: list[Fetch] = []  # unless it is known how the script trains
+        self._taken = 0
+        self._dataset: Any = None  # on which the script trains
+
+    @property
+    def last(self) -> Fetch | None:
+        """Return the batch that was taken last."""
+        return self._all[-1] if self._all else None
+
+    def patches(self) -> Iterator[AbstractContextManager[Any]]:
+        """Yield what has to be patched while the script runs."""
+        yield around(dataloader._BaseDataLoaderIter, "__next__", self._on_next)
+        yield around(nn.Module, "__init__", self._on_module)
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Return the modules that are known to be trained, by name, once they are made."""
+        numbers = self._known.modules.items() if self._known else ()
+        return {name: module for name, number in numbers if (module := self._made[number]()) is not None}
+
+    def name(self, module: nn.Module) -> str:
+        """Return the name that the running code has for a module; without one, that of its class."""
+        if module not in self._names:
+            spaces = (space for frame in source.frames() for space in (frame.f_locals, frame.f_globals))
+            named = (name for space in spaces for name, value in list(space.items()) if value is module)
+            name = next(named, type(module).__name__.lower())
+            self._names[module] = f"{name}{len(self._names)}" if name in self._names.values() else name
+        return self._names[module]
+
+    def trained_on(self) -> list[Fetch]:
+        """Return the batches that were trained on, but for the last, which may not have been to the end."""
+        trained = [each for each in self._all[:-1] if each.backwards]
+        return [each for each in trained if each.dataset is trained[0].dataset]
+
+    def described(self) -> Fetched | None:
+        """Return how the script trains on what it takes; None if it does not."""
+        if not (fetches := self.trained_on()):
+            return None
+        first, made = fetches[0], [each() for each in self._made]
+        return Fetched(
+            first=first.number,
+            modules={self._names[module]: made.index(module) for module in first.given},
+            names=dict.fromkeys(first.batch, ""),
+            outputs=first.outputs,
+            is_made=len(first.given) > 1 or any(each.is_random or each.backwards > 1 for each in fetches),
+        )
+
+    def arrays(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield what was trained on, by BATCH and the name in it, and what modules were given, by GIVEN and theirs."""
+        for step, fetch in enumerate(self.trained_on()):
+            for name, each in fetch.batch.items():
+                yield f"{BATCH}{name}@{step}", each
+            for module, taken in fetch.given.items():
+                prefix = f"{self._names[module]}." if len(fetch.given) > 1 else ""
+                for name, each in taken.items():
+                    yield f"{GIVEN}{prefix}{name}@{step}", each
+
+    def _on_module(self, init: Callable[..., None], module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        self._made.append(weakref.ref(module))
+        init(module, *args, **kwargs)
+
+    def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
+        batch, known = following(iterator), self._known
+        if not torch.is_grad_enabled():
+            return batch
+        self._taken += 1
+        if known is None:
+            self._all.append(Fetch(self._taken, batch, iterator._dataset))
+            return batch
+        if self._taken == known.first:
+            self._dataset = iterator._dataset
+        if self._dataset is None or iterator._dataset is not self._dataset:
+            return batch
+        given = self._on_step()
+        return tree_map_with_path(lambda path, leaf: given.get(known.names.get(_name(path), ""), leaf), batch)
+
+
+class Together(nn.Module):
+    """Several modules as one, which calls each of them with its own inputs."""
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, **inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Return what all modules return; `inputs`: the arguments of each, by the names of both."""
+        return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
+
+
+def _name(path: Any) -> str:
+    """Return the name of a part of a batch: its keys and indices."""
+    return ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
