@@ -115,6 +115,8 @@ def steps(
         return None
     renamed = {own: _joined(OF_BATCH, own) for own in taken.values()} | dict(zip(left, targets, strict=False))
     inputs = {own: _as(keras, f"{GIVEN}{key}", given[own]) for key, own in called.items()}
+    if len(fetched.modules) > 1:
+        inputs = {own: msgspec.structs.replace(each, torch=own) for own, each in inputs.items()}
     inputs |= {renamed[own]: _as(keras, key, batch[own]) for key, own in taken.items()}
     inputs |= {name: described(batch[own]) for own, name in renamed.items() if name in targets}
     names_in_pair = {f"{BATCH}{own}": name for own, name in renamed.items()}

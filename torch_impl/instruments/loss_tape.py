@@ -45,9 +45,14 @@ class LossTape(TorchFunctionMode):
         """Do not see what the model does, until it has returned something."""
         self._is_open = False
 
-    def called(self, module: Callable[..., Any], args: Any, kwargs: Any, outputs: Any) -> None:
-        """Go on behind a call of a module, which is called again with the functions."""
-        self._applied.append(_Applied(module, args, kwargs, outputs, source.nearest(), is_module=True))
+    def call(self, module: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Do not see what a module does, which is called again with the functions, until it has `returned`."""
+        self._applied.append(_Applied(module, args, kwargs, None, source.nearest(), is_module=True))
+        self._is_open = False
+
+    def returned(self, outputs: Any) -> None:
+        """Go on behind the call of a module."""
+        self._applied[-1] = self._applied[-1]._replace(result=outputs)
         self._is_open = True
 
     def end(self, loss: Any) -> None:
@@ -93,7 +98,7 @@ class LossTape(TorchFunctionMode):
                 args, kwargs = tree_map(current, (args, kwargs))
                 with source.standing_for(line):
                     again = function(*args, **kwargs)
-                now |= {id(each): new for each, new in zip(leaves, tree_leaves(again), strict=True)}
+                now |= {id(each): new for each, new in zip(leaves, tree_leaves(again), strict=result is not None)}
         return now
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

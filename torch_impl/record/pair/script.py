@@ -260,10 +260,10 @@ class Script(script.Script):
     def _in_step(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         """Run a call of a module in a step that makes its inputs."""
         self._passes += 1
-        self._tape.pause()
         called = self._stands_in if module is self._model else module
+        self._tape.call(called, args, kwargs)
         outputs = self.within(call, called, args, kwargs)
-        self._tape.called(called, args, kwargs, outputs)
+        self._tape.returned(outputs)
         return outputs
 
     def _taken(self, model: nn.Module, args: Any, kwargs: Any) -> Given:
