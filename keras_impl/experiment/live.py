@@ -17,6 +17,7 @@ from keras_impl.experiment.operations import graph_settings, located, operations
 from keras_impl.record import calls, tree, weights
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import layers
+from keras_impl.record.pair.build import is_overridden
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.pair.vary import opened as instance
@@ -61,7 +62,8 @@ class Live(live.Live):
     exchanged = staticmethod(exchanged_arguments)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], train: Train | None, later: Later) -> None:
-        own_step = later.own_step if train and train.keras_step else None
+        is_own = train and (train.keras_step or is_overridden(built.model, "train_step"))
+        own_step = later.own_step if is_own else None
         super().__init__(
             built, lambda: built.call(inputs, train is not None, Observer()), own_step, later, tree.named(built.model)
         )

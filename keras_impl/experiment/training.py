@@ -57,7 +57,8 @@ class Training:
         """Bring the model into the state before a step."""
         self._step = step
         if self._pair.train is not None:
-            self._stack.enter_context(self._masks.drawn(tree.named(self._model).items()))
+            if not self._training:
+                self._stack.enter_context(self._masks.drawn(tree.named(self._model).items()))
             self._trained_again(step)
             self._training = self._new_training()
         self._state = [tf.identity(held.variable) for held in self._weights.variables]

@@ -30,6 +30,7 @@ UNUSED = "unused:unused"  # stands for a function of a framework that no compare
 SLICE = re.compile(r"\s*-?\d*\s*:\s*-?\d*\s*(,\s*-?\d*\s*:\s*-?\d*\s*)*")
 TARGET = "target"  # the input of this name is passed to the loss, not to the model, and so are those with a dot behind
 SAMPLE_WEIGHT = "sample_weight"  # in a training, this input weighs the samples' losses
+OF_BATCH = f"{TARGET}.batch"  # such ones of scripts whose steps make what their models are given of a batch
 
 
 class PairInput(Frozen, frozen=True):

@@ -11,12 +11,11 @@ from typing import Any
 
 import msgspec
 
-from parity.config.pair import TARGET, PairInput
+from parity.config.pair import OF_BATCH, TARGET, PairInput
 from parity.core.arrays import Array
 
 VALUES = "parity_batches.npz"
 BATCH, GIVEN = "batch.", "given."  # before the names of what is in a batch, and what modules are given first
-OF_BATCH = f"{TARGET}.batch"  # before those of what a step takes, in a pair
 
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
@@ -52,14 +51,14 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
     `first`: the number of the first batch that is trained on, of all that are taken; `modules`: those that are trained,
     by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
-    for what stays as it is; `outputs`: the shapes of what the modules return when they are called first. `is_made`:
+    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_made`:
     whether the script makes what they are given there, by random numbers or by one another. `calls`: of Keras's step.
     """
 
     first: int
     modules: dict[str, int]
     names: dict[str, str]
-    outputs: list[list[int]]
+    returned: list[list[int]]
     is_made: bool
     calls: list[Called] = []
 
@@ -123,7 +122,7 @@ def steps(
     names_in_pair |= {f"{GIVEN}{own}": own for own in given}
     arrays = {
         f"{names_in_pair[name]}@{step}": array
-        for name, step, array in ((*key.rsplit("@", 1), array) for key, array in torch.items())
+        for (name, step), array in ((key.rsplit("@", 1), array) for key, array in torch.items())
         if name in names_in_pair
     }
     known = {own: renamed.get(own, "") for own in fetched.names}

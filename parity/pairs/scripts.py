@@ -17,7 +17,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
-from parity.pairs.script_steps import BATCH, GIVEN, VALUES, Called, Fetched, axes, described, steps
+from parity.pairs.script_steps import BATCH, GIVEN, VALUES, Called, Fetched, Steps, axes, described, steps
 from parity.pairs.script_targets import scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -26,6 +26,7 @@ from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
+Shapes = dict[str | int, list[int]]  # by key or index
 FOLDER, FILE = "scripts", "trained.json"
 
 
@@ -46,7 +47,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     of_loss: list[str] = []
     callbacks: list[str] = []
     is_loop: bool = False
-    outputs: dict[str | int, list[int]] = {}
+    outputs: Shapes = {}
     fetched: Fetched | None = None
     calls: list[Called] = []
     returned: list[list[int]] = []
@@ -124,22 +125,26 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     Its steps begin where the models are called, or, where that needs it, where a batch is taken.
     """
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
-    fetched, error = torch.trained.fetched, None
-    made = None
+    fetched, made = torch.trained.fetched, None
     if keras and fetched and not keras.trained.is_loop:
         made = steps(fetched, torch.arrays, keras.trained.inputs, keras.arrays, keras.trained.calls)
-    if not (made and fetched and fetched.is_made):
-        try:
-            return _of_calls(file, torch, keras, folder)
-        except UsageError as unlike:
-            error = unlike
-    if not made or not keras:
-        raise error or AssertionError
-    trained = msgspec.structs.replace(torch.trained, fetched=made.fetched, in_evaluation=[])
-    write(folder / "torch", trained, made.arrays)
-    shapes = [dict(enumerate(each)) for each in (made.fetched.outputs, keras.trained.returned)]
-    outputs = _outputs(*shapes) if max(map(len, shapes)) > 1 else {}
-    return _trained_on(file, folder, made.inputs, file.pair.outputs or outputs, made.arrays)
+    if keras and made and made.fetched.is_made:
+        return _of_batches(file, made, torch.trained, keras.trained, folder)
+    try:
+        return _of_calls(file, torch, keras, folder)
+    except UsageError:
+        if not keras or not made:
+            raise
+        return _of_batches(file, made, torch.trained, keras.trained, folder)
+
+
+def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, folder: Path) -> PairFile:
+    """Return a pair whose steps begin where a batch is taken."""
+    write(folder / "torch", msgspec.structs.replace(torch, fetched=made.fetched, in_evaluation=[]), made.arrays)
+    ours: Shapes = dict(enumerate(made.fetched.returned))
+    theirs: Shapes = dict(enumerate(keras.returned))
+    outputs = file.pair.outputs or (_outputs(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
+    return _trained_on(file, folder, made.inputs, outputs, made.arrays)
 
 
 def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:
@@ -205,12 +210,13 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
         return
     torch, keras = (dict(np.load(folder / FOLDER / side / VALUES)) for side in ("torch", "keras"))
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    trained = _trained(folder / FOLDER / "torch")
+    before = "they take a batch" if trained.fetched else "the model"
     result.not_compared.append(
-        f"what the scripts do to their data and labels before the model: both were given the batches of {ours}"
+        f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
     )
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
-    trained = _trained(folder / FOLDER / "torch")
     steps = pair.train.steps if pair.train else 0
     if trained.asked > steps:
         result.not_compared.append(f"{count(trained.asked, 'step')}, as asked for: {ours} ends after {steps}")
@@ -267,7 +273,7 @@ def _counterparts(pair: Pair, torch: Sequence[str], keras: Sequence[str]) -> dic
     return {name: (named | in_order)[name] for name in torch}
 
 
-def _outputs(torch: Mapping[str | int, list[int]], keras: Mapping[str | int, list[int]]) -> dict[str, PairOutput]:
+def _outputs(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
     """Return the outputs whose shapes tell their counterparts among all that the layers of Keras's model return.
 
     Several of one shape correspond in their order, to the first ones.

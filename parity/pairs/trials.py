@@ -74,7 +74,7 @@ class Trials(ABC):
         shapes = {name: tuple(self.weights[name].shape) for name in names}
         noise = {name: random.normal(self.case.seed, f"unused/{name}", shape) for name, shape in shapes.items()}
         for scale in (1.0,) if limit else (1.0, math.nan):
-            with self._moved({name: scale * each for name, each in noise.items()}):
+            with self._moved({name: np.asarray(scale * each) for name, each in noise.items()}):  # also of no axes
                 after = [self._array(output) for output in self._outputs()]
             if len(before) != len(after) or not all(_same(*pair, limit) for pair in zip(before, after, strict=True)):
                 return False

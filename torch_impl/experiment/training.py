@@ -53,7 +53,8 @@ class Training:
         self._step, train = step, self._pair.train
         self._model.train(train is not None)
         if train is not None:
-            self._stack.enter_context(self._masks.drawn(self._model))
+            if not self._training:
+                self._stack.enter_context(self._masks.drawn(self._model))
             self._training = training.Training(
                 self._case, self._model, self._data, self._search, self._survey, self._at,
                 lambda _: calls.observed({MODEL: self._model}, lambda _: None, self._on_return),

@@ -29,7 +29,7 @@ class Fetch:
         leaves = ((_name(path), leaf) for path, leaf in tree_flatten_with_path(batch)[0])
         self.batch = {name: leaf.clone() for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
         self.given: dict[nn.Module, Taken] = {}
-        self.outputs: list[list[int]] = []  # the shapes of what these have returned
+        self.returned: list[list[int]] = []  # the shapes of what these have returned
         self.backwards = 0
         self.is_random = False  # whether random numbers were drawn before a module was called
         self._drawn = torch.get_rng_state()
@@ -38,7 +38,7 @@ class Fetch:
         """Note a call of a module that is trained."""
         if module not in self.given:
             self.given[module] = {name: each.detach().clone() for name, each in taken.items()}
-            self.outputs += [list(each.shape) for each in tree_leaves(returned) if isinstance(each, torch.Tensor)]
+            self.returned += [list(each.shape) for each in tree_leaves(returned) if isinstance(each, torch.Tensor)]
 
     def begin(self) -> None:
         """Note that a module is about to be called that is trained."""
@@ -85,6 +85,11 @@ class Fetches:
             self._names[module] = f"{name}{len(self._names)}" if name in self._names.values() else name
         return self._names[module]
 
+    @property
+    def is_made(self) -> bool:
+        """Return whether the script makes what its modules are given, or has several backward passes for a batch."""
+        return any(len(each.given) > 1 or each.is_random or each.backwards > 1 for each in self._all)
+
     def trained_on(self) -> list[Fetch]:
         """Return the batches that were trained on, but for the last, which may not have been to the end."""
         trained = [each for each in self._all[:-1] if each.backwards]
@@ -99,8 +104,8 @@ class Fetches:
             first=first.number,
             modules={self._names[module]: made.index(module) for module in first.given},
             names=dict.fromkeys(first.batch, ""),
-            outputs=first.outputs,
-            is_made=len(first.given) > 1 or any(each.is_random or each.backwards > 1 for each in fetches),
+            returned=first.returned,
+            is_made=self.is_made,
         )
 
     def arrays(self) -> Iterator[tuple[str, torch.Tensor]]:

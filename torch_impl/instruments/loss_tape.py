@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_impl.instruments import source
+from torch_impl.instruments.noise import FUNCTIONS as RANDOM
 
 Tensors = Sequence[torch.Tensor]
 
@@ -83,8 +84,8 @@ class LossTape(TorchFunctionMode):
     def _again(self, given: Mapping[int, torch.Tensor], of_data: bool = False) -> dict[int, Any]:
         """Call the functions with what is given, by id(), for their own, and return that and what they return.
 
-        What neither takes it nor has a gradient, such as random numbers, stays. With `of_data` only those are called
-        whose results have none.
+        Random numbers stay, and what is made of no tensor. With `of_data` only those are called that take what is
+        given, and whose results have no gradient.
         """
         now: dict[int, Any] = dict(given)
 
@@ -92,9 +93,13 @@ class LossTape(TorchFunctionMode):
             return now.get(id(value), value)
 
         for function, args, kwargs, result, line, is_module in self._applied:
-            leaves, takes_given = tree_leaves(result), any(id(each) in now for each in tree_leaves((args, kwargs)))
-            has_gradient = any(map(_has_gradient, leaves))
-            if takes_given and not has_gradient if of_data else is_module or takes_given or has_gradient:
+            leaves, taken = tree_leaves(result), tree_leaves((args, kwargs))
+            if of_data:
+                is_called = any(id(each) in now for each in taken) and not any(map(_has_gradient, leaves))
+            else:
+                is_drawn = getattr(function, "__name__", "") in RANDOM
+                is_called = is_module or (not is_drawn and any(isinstance(each, torch.Tensor) for each in taken))
+            if is_called:
                 args, kwargs = tree_map(current, (args, kwargs))
                 with source.standing_for(line):
                     again = function(*args, **kwargs)

@@ -21,12 +21,11 @@ from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
 from keras_impl.record.pair.sides import Setup
-from parity.config.pair import TARGET
+from parity.config.pair import OF_BATCH, TARGET
 from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.program import load
 from parity.data.pairs import PairData
-from parity.pairs.script_steps import OF_BATCH
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 

@@ -77,22 +77,31 @@ class Steps(NamedTuple):
 def evidences(question: Question) -> Iterator[Evidence]:
     """Yield what a question's side and the other have recorded, as it is, and of gradients then the directions alone.
 
-    Those that were clipped by norms have only their directions in common with what a backward pass computes.
+    Those that were clipped by norms have only their directions in common with what a backward pass computes. Where a
+    step has several losses, each has the gradients of some of the modules that it trains.
     """
     yield evidence(question)
     if question.tensor.kind in ("loss", "gradient"):
         yield evidence(question, directions=True)
+    if question.tensor.kind == "loss":
+        tensors = _traces(question)[0].open("high", keys.step_file(question.tensor.step))
+        if len(keys.of_kind(tensors, "loss")) > 1:
+            for part in dict.fromkeys(name.partition(".")[0] for name in keys.of_kind(tensors, "gradient")):
+                yield evidence(question, part=part)
 
 
-def evidence(question: Question, directions: bool = False) -> Evidence:
-    """Return what a question's side has recorded of its tensor, and what the other side has."""
+def evidence(question: Question, directions: bool = False, part: str = "") -> Evidence:
+    """Return what a question's side has recorded of its tensor, and what the other side has.
+
+    Of a loss also the gradients, or those of a part of the model.
+    """
     own, other = _traces(question)
     tensor, stem = question.tensor, keys.step_file(question.tensor.step)
     if tensor.kind == "update":
         names = asked(trained(own, other), own)
         return _joined(dict(_updates(own, names)), dict(_updates(other, names)))
     if tensor.kind == "loss":
-        return _joined(dict(_loss(own, stem)), dict(_loss(other, stem)), directions)
+        return _joined(dict(_loss(own, stem, part)), dict(_loss(other, stem, part)), directions)
     mine, theirs = (_seen(trace, stem, tensor.key) for trace in (own, other))
     if directions and mine and theirs:
         name = tensor.key.partition("/")[2]
@@ -165,9 +174,10 @@ def _unit(name: str, value: Array, directions: bool) -> float:
     return float(np.linalg.norm(np.asarray(value, np.float64))) or 1.0 if is_direction else 1.0
 
 
-def _loss(trace: Trace, stem: str) -> Iterator[tuple[str, Seen]]:
-    """Yield the loss of a step and the gradients of the parameters."""
-    names = [name for name in keys.of_kind(trace.open("high", stem), "gradient") if not name.startswith(INPUT)]
+def _loss(trace: Trace, stem: str, part: str) -> Iterator[tuple[str, Seen]]:
+    """Yield the loss of a step and the gradients of the parameters, or of those of a part of the model."""
+    gradients = keys.of_kind(trace.open("high", stem), "gradient")
+    names = [name for name in gradients if not name.startswith(INPUT) and part in ("", name.partition(".")[0])]
     for kind, name in [("loss", LOSS), *(("gradient", name) for name in names)]:
         if value := _seen(trace, stem, keys.key(kind, name)):
             yield name, value

@@ -132,14 +132,15 @@ class Script(script.Script):
         """Run the script from its beginning; yield what it gives to its model and its loss in each step, by name.
 
         There are fewer if it ends before, and more if it accumulates gradients: a second update tells whether they
-        begin anew. Raises UsageError.
+        begin anew. It is run further, as long as not so many of its `fetches` were trained on. Raises UsageError.
         """
         parameters = list(self.build().parameters())
         self.optimizer(parameters)
         updates = 0
         for number in range(max(steps, MOST_WITH_UPDATES)):
-            has_taken = not self.fetches.last or len(self.fetches.trained_on()) >= steps
-            if (number and self._run.dead) or (number >= steps and updates >= min(steps, 2) and has_taken):
+            is_over = number >= steps and updates >= min(steps, 2)
+            is_left = self.fetches.is_made and len(self.fetches.trained_on()) < steps
+            if (number and self._run.dead) or (is_over and not is_left):
                 return
             self._begin_step(None)
             before = [each._version for each in parameters]
@@ -148,8 +149,9 @@ class Script(script.Script):
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
-            names = (f"{OF_LOSS}{position}" for position in itertools.count())
-            yield {**self._called, **dict(zip(names, self._loss_inputs, strict=False))}
+            if not is_over:
+                names = (f"{OF_LOSS}{position}" for position in itertools.count())
+                yield {**self._called, **dict(zip(names, self._loss_inputs, strict=False))}
 
     def close(self) -> None:
         """End the script where it is suspended."""
