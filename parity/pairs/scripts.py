@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from einops import rearrange
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
@@ -18,7 +19,7 @@ from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
 from parity.pairs.script_steps import BATCH, GIVEN, VALUES, Called, Fetched, Steps, axes, described, steps
-from parity.pairs.script_targets import scales, with_names
+from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
@@ -28,6 +29,16 @@ from parity.trace.mapping import PairContext
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
 Shapes = dict[str | int, list[int]]  # by key or index
 FOLDER, FILE = "scripts", "trained.json"
+
+
+class Early(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with which the first step of a loop begins, before the one that is differentiated: of what it bootstraps.
+
+    `call`: its number among those of trained modules; `module`: that of the model among all modules made.
+    """
+
+    call: int
+    module: int
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +58,11 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     of_loss: list[str] = []
     callbacks: list[str] = []
     is_loop: bool = False
+    early: Early | None = None
+    keras_early: Early | None = None
     outputs: Shapes = {}
     fetched: Fetched | None = None
+    keeps_data: bool = False
     calls: list[Called] = []
     returned: list[list[int]] = []
 
@@ -133,14 +147,22 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     try:
         return _of_calls(file, torch, keras, folder)
     except UsageError:
-        if not keras or not made:
+        if keras and made:
+            return _of_batches(file, made, torch.trained, keras.trained, folder)
+        if not keras or not keras.trained.is_loop:
             raise
-        return _of_batches(file, made, torch.trained, keras.trained, folder)
+        if (alike := _of_own_data(file, torch, keras, folder)) is None:
+            raise
+        return alike
 
 
 def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
-    write(folder / "torch", msgspec.structs.replace(torch, fetched=made.fetched, in_evaluation=[]), made.arrays)
+    write(
+        folder / "torch",
+        msgspec.structs.replace(torch, fetched=made.fetched, in_evaluation=[], early=None),
+        made.arrays,
+    )
     ours: Shapes = dict(enumerate(made.fetched.returned))
     theirs: Shapes = dict(enumerate(keras.returned))
     outputs = file.pair.outputs or (_outputs(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
@@ -165,8 +187,27 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         shapes = [trained.outputs, keras.trained.outputs]
         is_alike = all(each.keys() == {""} for each in shapes)
         outputs = outputs or (_outputs(*shapes) if shapes[1] and not is_alike else {})
-    write(folder / "torch", msgspec.structs.replace(trained, of_loss=of_loss, fetched=None), arrays)
+    known = msgspec.structs.replace(trained, of_loss=of_loss, fetched=None, keras_early=keras and keras.trained.early)
+    write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, outputs, arrays, is_loop=bool(keras and keras.trained.is_loop))
+
+
+def _of_own_data(file: PairFile, torch: _Ran, keras: _Ran, folder: Path) -> PairFile | None:
+    """Return a pair of loops that each train on their own data; None if their models are not called with the same."""
+    arrays = {key: each for key, each in torch.arrays.items() if not key.startswith((BATCH, GIVEN, OF_LOSS))}
+    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
+    given = {name: array for name, array in first.items() if name.partition(".")[0] != TARGET}
+    theirs = _counterparts(file.pair, list(given), keras.trained.inputs)
+    inputs = {name: described(array) for name, array in given.items()}
+    for name, array in given.items():
+        layout = _layout(file.pair, name, array, keras.arrays[theirs[name]])
+        if not np.array_equal(rearrange(array, layout) if layout else array, keras.arrays[theirs[name]]):
+            return None
+        inputs[name] = msgspec.structs.replace(inputs[name], keras_layout=layout)
+    arrays = {key: array for key, array in arrays.items() if key.partition("@")[0] in given}
+    trained = msgspec.structs.replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
+    write(folder / "torch", trained, arrays)
+    return _trained_on(file, folder, inputs, file.pair.outputs, arrays, is_loop=True)
 
 
 def _trained_on(
@@ -212,9 +253,9 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     trained = _trained(folder / FOLDER / "torch")
     before = "they take a batch" if trained.fetched else "the model"
-    result.not_compared.append(
-        f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
-    )
+    what = f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
+    apart = "data that the scripts do not share: each trains on its own, and the models are called with the same first"
+    result.not_compared.append(apart if trained.keeps_data else what)
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
     steps = pair.train.steps if pair.train else 0

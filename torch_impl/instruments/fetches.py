@@ -76,6 +76,10 @@ class Fetches:
         numbers = self._known.modules.items() if self._known else ()
         return {name: module for name, number in numbers if (module := self._made[number]()) is not None}
 
+    def number(self, module: nn.Module) -> int:
+        """Return the number of a module among all that the script has made; -1 for a copy."""
+        return next((number for number, made in enumerate(self._made) if made() is module), -1)
+
     def name(self, module: nn.Module) -> str:
         """Return the name that the running code has for a module; without one, that of its class."""
         if module not in self._names:
@@ -99,10 +103,10 @@ class Fetches:
         """Return how the script trains on what it takes; None if it does not."""
         if not (fetches := self.trained_on()):
             return None
-        first, made = fetches[0], [each() for each in self._made]
+        first = fetches[0]
         return Fetched(
             first=first.number,
-            modules={self._names[module]: made.index(module) for module in first.given},
+            modules={self._names[module]: self.number(module) for module in first.given},
             names=dict.fromkeys(first.batch, ""),
             returned=first.returned,
             is_made=self.is_made,

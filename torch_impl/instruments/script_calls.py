@@ -1,5 +1,6 @@
 """How a training script calls its model and its optimizer: with samples and options, and with a closure."""
 
+import gc
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,6 +64,20 @@ def tensors_of_call(
                 f"{script}: calls its model with {name}={value!r} by position or within others, expected tensors there"
             )
     return flat
+
+
+def copies(model: nn.Module) -> list[nn.Module]:
+    """Return the modules beside a model that have copies of all its weights, such as a target network."""
+    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and each is not model]
+    own, within = model.state_dict(), set(model.modules())
+    return [each for each in modules if each not in within and own and _holds(each, own)]
+
+
+def _holds(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> bool:
+    held = module.state_dict()
+    return held.keys() == weights.keys() and all(
+        held[name].data_ptr() != each.data_ptr() and torch.equal(held[name], each) for name, each in weights.items()
+    )
 
 
 def options(kwargs: Mapping[str, Any]) -> dict[str, Any]:

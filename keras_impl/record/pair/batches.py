@@ -38,10 +38,13 @@ def batches(job: BatchesJob) -> None:
         made = Calls([], {}, []) if is_loop or not is_overridden(model, "train_step") else calls_of_step(model, fit)
     weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
     arrays = fit.inputs | fit.targets | weight | made.inputs
+    with user_errors(f"keras={text} fails"):
+        early = build.__self__.early()
     trained = Trained(
         inputs=list(fit.inputs),
         callbacks=list(fit.callbacks),
         is_loop=is_loop,
+        early=early,
         outputs=outputs,
         calls=made.calls,
         returned=made.returned,

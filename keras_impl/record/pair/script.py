@@ -36,7 +36,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_steps import VALUES
-from parity.pairs.scripts import known
+from parity.pairs.scripts import Early, known
 
 EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
 
@@ -64,6 +64,8 @@ class Script(script.Script):
         self._until = math.inf  # updates, after which a free run is suspended
         self._text, self._search = text, search
         self._run = greenlet(self.main)
+        self._called, self._ahead = 0, -1  # calls of trained layers; and without a tape, before the second step
+        self._copies: list[Any] = []  # models beside the trained one that begin as copies of it
         self.is_loop = False  # whether the script trains in a loop of its own
         self._model: Any = None
         self._stands_in: Any = None  # the model of an earlier run, which is called in its place
@@ -77,9 +79,11 @@ class Script(script.Script):
         self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
         before = known(search)
-        self._fetched = before.fetched if before else None
+        self._fetched, self._keeps_data = (before.fetched, before.keeps_data) if before else (None, False)
+        self._early = before.keras_early if before else None
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
-        self._targets = Targets(dict(np.load(file)) if file else {}, lambda: bool(self._tapes))
+        given = dict(np.load(file)) if file and not self._keeps_data else {}
+        self._targets = Targets(given, lambda: bool(self._tapes))
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -92,7 +96,18 @@ class Script(script.Script):
                 f"{self.name}: ended, and neither called fit or train_on_batch, nor a model where a tf.GradientTape "
                 "records; give a script that trains one model"
             )
+        others = [each for each in self._made if each is not self._model]
+        self._copies = [each for each in others if _is_copy(each, self._model)] if self._model.built else []
         return self._model
+
+    def early(self) -> Early | None:
+        """Run the first step of a loop; return the call with which it begins, if that is before the tape."""
+        if not self.is_loop or self.begin:
+            return None
+        called, self._ahead = self._called, 0
+        self._resume()
+        layer = next(number for number, each in enumerate(self._made) if each is self._model)
+        return Early(call=called - self._ahead, module=layer) if 0 < self._ahead < called else None
 
     def optimizer(self) -> BaseOptimizer:
         """Return the optimizer that the script has made, the first time; then new ones like it.
@@ -117,9 +132,10 @@ class Script(script.Script):
         """
         if model is not (self._stands_in or self._model):
             raise UsageError(f"{self.name}: was run anew since this model was built")
+        self._copy()
         if self._run.dead:
             self._again(batch)
-        self._batch, self._passes, self._backwards = batch, 0, 0
+        self._batch, self._passes, self._backwards = {} if self._keeps_data else batch, 0, 0
         before = int(optimizer.iterations)
         self._resume()
         self._accumulates |= before == int(optimizer.iterations)
@@ -157,9 +173,17 @@ class Script(script.Script):
         Raises UsageError if it makes several at a time.
         """
         self._until = updates
+        self._copy()
         self._resume()
         if self.updates > updates:
             raise UsageError(f"{self.name}: makes several updates in one tf.function")
+
+    def _copy(self) -> None:
+        """Let what began as a copy of the model be one of the weights that this was given since."""
+        for each in self._copies:
+            for variable, own in zip(each.weights, self._model.weights, strict=True):
+                variable.assign(own)
+        self._copies = []
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -273,9 +297,16 @@ class Script(script.Script):
     def _on_call(self, call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a layer; suspend the script before one that ends a step."""
         is_trained = not layer.built or bool(layer.trainable_variables)
-        if self._depth or getcurrent() is not self._run or not is_trained or not (self._tapes or self._model):
+        if self._depth or getcurrent() is not self._run or not is_trained:
             return self.within(call, layer, args, kwargs)
-        if self._backwards or self._model is None:
+        self._called += 1
+        early = self._early
+        is_first = early is not None and self._called == early.call and layer is self._made[early.module]
+        if not (self._tapes or self._model or is_first):
+            return self.within(call, layer, args, kwargs)
+        if self._backwards and not self._tapes and self._ahead >= 0:
+            self._ahead += 1
+        elif self._backwards or self._model is None:
             if self._model is None:
                 self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
                 if self._in_function and not self._runs_eagerly:
@@ -318,3 +349,10 @@ class Script(script.Script):
             number = count(len(args), "positional argument")
             raise UsageError(f"{self.name}: calls its model with {number}, expected one")
         return args[0]
+
+
+def _is_copy(layer: Any, model: Any) -> bool:
+    """Return whether all weights of a layer are equal to a model's."""
+    weights = [list(map(tf.convert_to_tensor, each.weights)) for each in (layer, model)] if layer.built else [[], []]
+    both = zip(*weights, strict=False)
+    return 0 < len(weights[0]) == len(weights[1]) and all(np.array_equal(own, other) for own, other in both)

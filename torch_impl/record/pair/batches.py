@@ -34,5 +34,6 @@ def batches(job: BatchesJob) -> None:
         in_evaluation=run.in_evaluation,
         outputs=run.outputs,
         fetched=run.fetches.described(),
+        early=run.early,
     )
     write(Path(job.folder), trained, arrays)

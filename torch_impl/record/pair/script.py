@@ -30,11 +30,11 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_targets import OF_LOSS
-from parity.pairs.scripts import known
+from parity.pairs.scripts import Early, known
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.float32_draws import float32_draws
 from torch_impl.instruments.loss_tape import LossTape
-from torch_impl.instruments.script_calls import announce, options, tensors_of_call
+from torch_impl.instruments.script_calls import announce, copies, options, tensors_of_call
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
@@ -61,14 +61,19 @@ class Script(script.Script):
         self._differentiated = before and set(before.in_evaluation)
         self._fetched = before.fetched if before else None
         self.fetches = Fetches(self._fetched, self._on_fetch)
+        self._keeps_data = bool(before and before.keeps_data)
         self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
+        self._early = before.early if before else None
+        self._trained_calls = self._ahead = 0  # calls of modules that are trained; and before the second step's own
+        self.early: Early | None = None  # the call with which the first step begins, if it is none in training
+        self._copies: list[nn.Module] = []  # modules beside the trained one that begin as copies of it
         self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
-        self._batch: Given | None = batch
+        self._batch: Given | None = {} if self._keeps_data else batch
         self._called: Given = {}  # what the script gives to its model, by the names of the arguments
         self._loss_inputs: list[torch.Tensor] = []
         self._of_data: set[int] = set()  # by id(): what these are made of, and the model's outputs
@@ -87,6 +92,7 @@ class Script(script.Script):
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
+        self._copies = copies(self._model)
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
@@ -118,12 +124,15 @@ class Script(script.Script):
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         self._stands_in = model
+        for each in self._copies:
+            each.load_state_dict(self._model.state_dict())
+        self._copies = []
         if not (self._run.dead and self._passes and not self._backwards):
             before = [each._version for each in model.parameters()]
             self._advance(batch)
             self._accumulates |= before == [each._version for each in model.parameters()]
             return None if self._accumulates or self._backwards > 1 else self._tape.loss
-        self._batch = batch
+        self._batch = {} if self._keeps_data else batch
         again = (model(*args, **kwargs) for args, kwargs in itertools.starmap(self._given, self._calls))
         self._tape.again([output for outputs in again for output in flat(outputs)]).backward()  # none where it fetches
         raise UsageError(f"{self.name}: was left in this step")
@@ -136,16 +145,19 @@ class Script(script.Script):
         """
         parameters = list(self.build().parameters())
         self.optimizer(parameters)
-        updates = 0
+        updates, called = 0, self._trained_calls
         for number in range(max(steps, MOST_WITH_UPDATES)):
             is_over = number >= steps and updates >= min(steps, 2)
             is_left = self.fetches.is_made and len(self.fetches.trained_on()) < steps
             if (number and self._run.dead) or (is_over and not is_left):
                 return
             self._begin_step(None)
+            self._ahead = 0
             before = [each._version for each in parameters]
             self._resume(float32_draws())
             updates += before != [each._version for each in parameters]
+            if number == 1 and 0 < self._ahead < called:
+                self.early = Early(call=called - self._ahead, module=self.fetches.number(self._model))
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
@@ -219,15 +231,18 @@ class Script(script.Script):
         if not self._is_trained(own):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self.within(call, module, args, kwargs)
+        self._trained_calls += 1
         is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
         if self._fetched and is_training:
             return self._in_step(call, own, args, kwargs)
-        if not self._fetched and (self._backwards or (is_training and not self._model)):
+        is_first = self._model is None and (is_training or self._is_early(own))
+        if not self._fetched and (self._backwards or is_first):
             if self._model is None:
                 self._model = own
                 own.forward = partial(own.forward, **options(kwargs))
             self._suspend()
         if not is_training:
+            self._ahead += not self._passes
             with calls.unobserved():
                 return self.within(call, own, args, kwargs)
         fetch = self.fetches.last
@@ -280,6 +295,11 @@ class Script(script.Script):
             if id(each) not in known and not each.requires_grad and self._tape.sources(each).isdisjoint(self._of_data)
         }
 
+    def _is_early(self, module: nn.Module) -> bool:
+        """Return whether the first step begins with a call of a module that is not observed."""
+        early = self._early
+        return early is not None and self._trained_calls == early.call and self.fetches.number(module) == early.module
+
     def _is_differentiated(self, module: nn.Module) -> bool:
         """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
         self._evaluations += module is self._model
@@ -297,7 +317,7 @@ class Script(script.Script):
         Weights of classes and other constants stay, and what is made of the target, such as its one-hot rows, or of the
         model's outputs.
         """
-        if self._fetched:
+        if self._fetched or self._keeps_data:
             return tensor
         samples = next((each.shape[0] for each in self._called.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
