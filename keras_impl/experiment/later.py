@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -211,6 +212,9 @@ def _added(model: Any, call: Callable[[], Any]) -> Iterator[Knob]:
     regularizers = {repr(each.get_config()): each for _, each in _regularized(model)}
     for kind, each in regularizers.items():
         yield _knob(type(each).__name__, "", partial(_without_regularizers, model, kind))
+        for name, value in each.get_config().items():
+            change = partial(_regularizing, model, kind, name)
+            yield Knob(name, type(each).__name__, "", float(value), "attribute", change, (), "regularizer")
     if len(lines) + len(regularizers) > 1:
         yield _knob("all layers", "", lambda: applied([_adding(lambda *_: False), _without_regularizers(model)]))
 
@@ -236,6 +240,14 @@ def _adding(wanted: Callable[[Any, str], bool]) -> AbstractContextManager[None]:
 
 def _without_line(line: str) -> AbstractContextManager[None]:
     return _adding(lambda _, caller: caller != line)
+
+
+@contextmanager
+def _regularizing(model: Any, kind: str, name: str, value: float) -> Iterator[None]:
+    """Let an attribute of the regularizers of a kind have another value within the block."""
+    own = list({id(each): each for _, each in _regularized(model) if kind == repr(each.get_config())}.values())
+    with applied(mock.patch.object(each, name, value) for each in own):
+        yield
 
 
 @contextmanager

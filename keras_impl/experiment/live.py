@@ -1,6 +1,7 @@
 """A user's model that lives, of which one layer can be called again as it was called in the first forward pass."""
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -97,7 +98,11 @@ class Live(live.Live):
         return list(graph_settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
 
     def _arranged(self, array: Array) -> Array:
-        return array.transpose(self._tensor.axes).reshape(self._tensor.shape)
+        first, *others = self._tensor.shape or [1]
+        first = (
+            first if array.size == first * math.prod(others) else -1
+        )  # a step may call a layer with a part of a batch
+        return array.transpose(self._tensor.axes).reshape([first, *others] if self._tensor.shape else [])
 
     def _reached(self) -> list[str]:
         return [*self._called, *(path for path in self._modules if path not in self._observed)]

@@ -29,7 +29,7 @@ DIRECTION = {"rate outside": 1.0, "rate inside": 1.0, "rate inside, negative": -
 KIND = "kind"
 SAME_RATE = 1e-12  # relative: schedules multiply in other orders
 MOST_MIXED = 64  # combinations of so many settings that are tried
-DECAY = "weight_decay"
+DECAY, NESTEROV = "weight_decay", "nesterov"
 
 
 class Rule(NamedTuple):
@@ -260,11 +260,15 @@ def explained_by_settings(formula: Formula[Updates], reference: Updates, candida
 
 
 def _mixed(mine: Settings, stated: Settings) -> Iterator[Settings]:
-    """Yield settings as the candidate states them, then with ever more of those in which the reference differs."""
-    differing = [name for name in stated if stated[name] != mine[name] and name != KIND]
-    for count in range(len(differing) + 1):
-        for names in itertools.islice(itertools.combinations(differing, count), MOST_MIXED):
-            yield {**stated, **{name: mine[name] for name in names}}
+    """Yield settings as the candidate states them, then with ever more of those in which the reference differs.
+
+    Then the same without the momentum of Nesterov that both state, or with it.
+    """
+    differing = [name for name in stated if stated[name] != mine[name] and name not in (KIND, NESTEROV)]
+    for is_nesterov in dict.fromkeys((stated[NESTEROV], mine[NESTEROV], not stated[NESTEROV])):
+        for count in range(len(differing) + 1):
+            for names in itertools.islice(itertools.combinations(differing, count), MOST_MIXED):
+                yield {**stated, **{name: mine[name] for name in names}, NESTEROV: is_nesterov}
 
 
 def _changes(

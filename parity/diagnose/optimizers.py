@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 
 from parity.config import schema
+from parity.core.arrays import reproduced
 from parity.diagnose import entries, explain, optimizer_steps, solve
-from parity.diagnose.explain import Change
+from parity.diagnose.explain import Change, Explained
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
@@ -56,7 +57,19 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
     if named is None:
         return None
     answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(named, reference, candidate))
+    is_own = any(side.trace.manifest.training.own_step for side in sides.both)
+    if answer and is_own and not reproduced(candidate.gradients[0], reference.gradients[0]):
+        answer = _without_decay(answer)
     return Question(keys.UPDATE, name, named, (reference, candidate), answer=answer) if answer else None
+
+
+def _without_decay(answer: Explained) -> Explained:
+    """Return an answer without a weight decay that one side alone has.
+
+    A step of the user's own may add it to its gradients. Whether it does is not seen where these differ by more.
+    """
+    changes = tuple(each for each in answer.changes if each.trait != DECAY or 0 not in (each.reference, each.candidate))
+    return answer._replace(changes=changes, same=answer.same or not changes)
 
 
 def _check(updates: Updates) -> None:

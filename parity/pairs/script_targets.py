@@ -33,8 +33,11 @@ def with_names(pair: Pair, torch: Batches, keras: Batches) -> tuple[dict[str, Ar
             names[best] = name
             del left[best]
     elif left and TARGET not in given:
-        names[first := next(iter(left))] = TARGET
-        del left[first]
+        best = (
+            min(left, key=lambda each: _unlike(left[each], samples, targets[TARGET])) if targets else next(iter(left))
+        )
+        names[best] = TARGET
+        del left[best]
     sizes = {samples, next((array.size for array in taken.values()), samples)}
     weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
     if len(weights) > 1 or len(set(names.values()) & targets.keys()) < len(targets) > 1:

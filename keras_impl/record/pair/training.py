@@ -279,8 +279,11 @@ class Training:
                 self.model.fit(functools.reduce(tf.data.Dataset.concatenate, datasets), verbose=0)
 
     def finish(self) -> None:
-        """End the training as `fit` does: an average of the weights may take their place."""
-        if self.model.trainable_variables and not self.pair.train.keras_step:
+        """End the training as `fit` does: an average of the weights may take their place; but not that of a script.
+
+        That one goes on behind the steps that are compared.
+        """
+        if self.model.trainable_variables and not self.pair.train.keras_step and not self._fit:
             self.optimizer.finalize_variable_values(self.model.trainable_variables)
 
     def _observed(self) -> ExitStack:

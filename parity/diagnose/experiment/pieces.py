@@ -20,6 +20,7 @@ from parity.trace.manifest import Tensors, Trace
 from parity.trace.recorder import FORWARD
 
 LOSS: Final = "loss"  # the name of a step's
+VECTORS, ALONE = "(vectors)", "(alone)"  # with which gradients a loss is taken: those of biases and the like, or none
 MOST: Final = 1 << 10  # elements of a tensor, evenly spread, that are taken
 
 
@@ -77,23 +78,26 @@ class Steps(NamedTuple):
 def evidences(question: Question) -> Iterator[Evidence]:
     """Yield what a question's side and the other have recorded, as it is, and of gradients then the directions alone.
 
-    Those that were clipped by norms have only their directions in common with what a backward pass computes. Where a
-    step has several losses, each has the gradients of some of the modules that it trains.
+    Those that were clipped by norms have only their directions in common with what a backward pass computes, and those
+    to which a step has added the decay of matrices only what are none. Where a step has several losses, each has the
+    gradients of some of the modules that it trains. At last a loss is taken alone.
     """
     yield evidence(question)
     if question.tensor.kind in ("loss", "gradient"):
         yield evidence(question, directions=True)
     if question.tensor.kind == "loss":
+        yield evidence(question, directions=True, part=VECTORS)
         tensors = _traces(question)[0].open("high", keys.step_file(question.tensor.step))
         if len(keys.of_kind(tensors, "loss")) > 1:
             for part in dict.fromkeys(name.partition(".")[0] for name in keys.of_kind(tensors, "gradient")):
                 yield evidence(question, part=part)
+        yield evidence(question, part=ALONE)
 
 
 def evidence(question: Question, directions: bool = False, part: str = "") -> Evidence:
     """Return what a question's side has recorded of its tensor, and what the other side has.
 
-    Of a loss also the gradients, or those of a part of the model.
+    Of a loss also the gradients, or those of a part of the model, or of its VECTORS.
     """
     own, other = _traces(question)
     tensor, stem = question.tensor, keys.step_file(question.tensor.step)
@@ -175,9 +179,14 @@ def _unit(name: str, value: Array, directions: bool) -> float:
 
 
 def _loss(trace: Trace, stem: str, part: str) -> Iterator[tuple[str, Seen]]:
-    """Yield the loss of a step and the gradients of the parameters, or of those of a part of the model."""
+    """Yield the loss of a step and the gradients of the parameters, or of some of them."""
     gradients = keys.of_kind(trace.open("high", stem), "gradient")
-    names = [name for name in gradients if not name.startswith(INPUT) and part in ("", name.partition(".")[0])]
+    names = [
+        name
+        for name, gradient in gradients.items()
+        if not name.startswith(INPUT)
+        and (gradient.ndim < 2 if part == VECTORS else part in ("", name.partition(".")[0]))
+    ]
     for kind, name in [("loss", LOSS), *(("gradient", name) for name in names)]:
         if value := _seen(trace, stem, keys.key(kind, name)):
             yield name, value

@@ -17,6 +17,7 @@ from parity.trace.manifest import Trace
 
 NORMALISED, RESCALED, KEPT = "loss.normalisation", "schedule.rate", "gradient.kept"
 MOST_COUNTED: Final = 256  # elements whose number may be told
+RATE: Final = "learning_rate"  # as it is recorded, of the next step
 EXACT: Final = 1e-8  # of a ratio that is told as a fraction, and of gradients that are a sum of others
 SMALL: Final = 1e-3  # the weight of a part that tells nothing
 
@@ -37,6 +38,16 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
     evidence = f"keras's loss and all its gradients are {factor} those of torch's"
     return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
+
+
+def scheduled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the cause of learning rates that part behind a step."""
+    for step in range(asked.step + 1 if asked.where == RATE else 0):
+        torch, keras = (trace.of_kind("optimizer_state", step).get(RATE) for trace in traces)
+        if torch is not None and keras is not None and not np.isclose(torch, keras, rtol=EXACT, atol=0):
+            evidence = f"the learning rate behind step {step}"
+            return Cause(id=RESCALED, where=RATE, torch=float(torch), keras=float(keras), evidence=evidence)
+    return None
 
 
 def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:

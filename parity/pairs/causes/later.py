@@ -83,7 +83,7 @@ def _told_by_numbers(asked: Parted, traces: tuple[Trace, Trace], is_own: bool) -
     """Return the cause that the numbers of gradients, or of the updates of an optimizer of the user's own, tell."""
     if asked.kind == "gradient":
         return ratios.kept(asked, traces)
-    return ratios.rescaled(asked, traces) if is_own else None
+    return ratios.scheduled(asked, traces) or (ratios.rescaled(asked, traces) if is_own else None)
 
 
 def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
