@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,52 @@ def test_a_model_without_a_call_is_run_as_its_train_step_does(backends: list[Bac
     assert result.verdict == "match" and not result.causes
     for kind in ("activation", "loss", "gradient", "update", "parameter"):
         assert result.checks[kind].verdict == "match" and result.checks[kind].compared, kind
+
+
+LABEL = [("train_gan_fit.py", "self.criterion(ops.zeros", "self.criterion(0.1 * ops.ones")]
+RATE_OF_ONE = [("train_gan_fit.py", "SGD(0.1), keras.optimizers.SGD(0.2)", "SGD(0.1), keras.optimizers.SGD(0.1)")]
+ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noise")]
+
+
+@pytest.mark.parametrize(
+    ("name", "edits", "told"),
+    [
+        ("gan", [], []),
+        ("gan", RATE_OF_ONE, [("sgd.learning_rate", 0.2, 0.1)]),
+        ("noise", [], []),
+        ("noise", ROOT, [("code.function", "sqrt", "left out")]),
+    ],
+    ids=["gan", "gan's optimizers", "noise", "noise's share"],
+)
+def test_steps_that_make_what_their_models_are_given(
+    name: str, edits: Edits, told: list[tuple[str, Any, Any]], backends: list[Backend], tmp_path: Path
+):
+    """By random numbers, and by another model: they begin with a batch, and what they make of it is compared."""
+    result = _compared(name, edits, backends, tmp_path)
+    assert [(cause.id, cause.torch, cause.keras) for cause in result.causes] == told
+    assert result.verdict == ("diverged" if told else "match")
+    for kind in ("activation", "gradient", "update", "parameter"):
+        assert result.checks[kind].compared, kind
+    assert any("before they take a batch" in each for each in result.not_compared)
+
+
+@pytest.mark.parametrize(
+    ("edits", "first"),
+    [
+        ([], None),
+        ([("train_values_loop.py", "slow.assign(0.9 * slow + 0.1", "slow.assign(0.1 * slow + 0.9")], (1, "loss")),
+        ([("train_values_loop.py", "default_rng(0)", "default_rng(1)")], (0, "loss")),
+    ],
+    ids=["alike", "rate", "other batches"],
+)
+def test_loops_that_train_on_their_own_batches(
+    edits: Edits, first: tuple[int, str] | None, backends: list[Backend], tmp_path: Path
+):
+    """If they are the same: then no tensor of the loss has to be known. The target network begins as the other does."""
+    result = _compared("values", edits, backends, tmp_path)
+    found = result.first_divergence
+    assert (found and (found.step, found.kind)) == first
+    assert any("train on their own" in each for each in result.not_compared) == (first != (0, "loss"))
 
 
 RATE = [("train_average_loop.py", "0.9 * average + 0.1", "0.1 * average + 0.9")]

@@ -99,7 +99,7 @@ def _without_what_has_no_counterpart(
         traces = hidden.without_one_sided(reference, candidate, pair)
         examination = examined(traces.reference, traces.candidate)
         traces.notes.append(
-            "a training step returns no loss, and what it differentiates is scaled: no loss is compared"
+            "a training step returns no loss, and what it differentiates is scaled, or in parts: no loss is compared"
         )
     if decayed := as_decayed(examination.unequal, reference, candidate):
         reference, candidate, note = decayed
@@ -159,9 +159,16 @@ def _permuted(evidence: Evidence) -> dict[str, str]:
 
 
 def _is_loss_scaled(examination: Examined, *traces: Trace) -> bool:
-    """Return whether losses differ alone that a step of the user's own does not return: they may be scaled."""
-    kinds = {tensor.kind for tensor in examination.unequal}
-    return kinds == {"loss"} and not all(trace.manifest.training.returns_loss for trace in traces)
+    """Return whether losses differ that a step of the user's own does not return, and no gradient: they may be scaled.
+
+    Or a step has another number of them, as a sum has that is differentiated term by term.
+    """
+    losses = [tensor.step for tensor in examination.unequal if tensor.kind == "loss"]
+    if not losses or all(trace.manifest.training.returns_loss for trace in traces):
+        return False
+    before = {tensor.kind for tensor in examination.unequal if tensor.step == losses[0]}
+    counts = {len(trace.of_kind("loss", 0)) for trace in traces}
+    return before.isdisjoint(("input", "activation", "gradient")) or len(counts) > 1
 
 
 def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:

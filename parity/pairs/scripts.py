@@ -139,21 +139,23 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     Its steps begin where the models are called, or, where that needs it, where a batch is taken.
     """
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
-    fetched, made = torch.trained.fetched, None
-    if keras and fetched and not keras.trained.is_loop:
+    fetched, made, own = torch.trained.fetched, None, None
+    if keras and keras.trained.is_loop:
+        own = _of_own_data(file, torch, keras, folder)
+    elif keras and fetched:
         made = steps(fetched, torch.arrays, keras.trained.inputs, keras.arrays, keras.trained.calls)
     if keras and made and made.fetched.is_made:
         return _of_batches(file, made, torch.trained, keras.trained, folder)
+    if own and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
+        return own  # which of these takes the place of which in the loop is not told
     try:
         return _of_calls(file, torch, keras, folder)
     except UsageError:
-        if keras and made:
-            return _of_batches(file, made, torch.trained, keras.trained, folder)
-        if not keras or not keras.trained.is_loop:
+        if own:
+            return own
+        if not keras or not made:
             raise
-        if (alike := _of_own_data(file, torch, keras, folder)) is None:
-            raise
-        return alike
+        return _of_batches(file, made, torch.trained, keras.trained, folder)
 
 
 def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, folder: Path) -> PairFile:
@@ -193,18 +195,24 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
 
 
 def _of_own_data(file: PairFile, torch: _Ran, keras: _Ran, folder: Path) -> PairFile | None:
-    """Return a pair of loops that each train on their own data; None if their models are not called with the same."""
-    arrays = {key: each for key, each in torch.arrays.items() if not key.startswith((BATCH, GIVEN, OF_LOSS))}
-    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
-    given = {name: array for name, array in first.items() if name.partition(".")[0] != TARGET}
-    theirs = _counterparts(file.pair, list(given), keras.trained.inputs)
-    inputs = {name: described(array) for name, array in given.items()}
-    for name, array in given.items():
-        layout = _layout(file.pair, name, array, keras.arrays[theirs[name]])
-        if not np.array_equal(rearrange(array, layout) if layout else array, keras.arrays[theirs[name]]):
-            return None
-        inputs[name] = msgspec.structs.replace(inputs[name], keras_layout=layout)
-    arrays = {key: array for key, array in arrays.items() if key.partition("@")[0] in given}
+    """Return a pair of loops that each train on their own data; None if their models are not given the same.
+
+    What they are given in the first two steps tells it.
+    """
+    of_calls = {key: each for key, each in torch.arrays.items() if not key.startswith((BATCH, GIVEN, OF_LOSS, TARGET))}
+    first = {key.removesuffix("@0"): array for key, array in of_calls.items() if key.endswith("@0")}
+    inputs = {}
+    try:
+        for name, theirs in _counterparts(file.pair, list(first), keras.trained.inputs).items():
+            layout = _layout(file.pair, name, first[name], keras.arrays[theirs])
+            for step, key in enumerate((theirs, f"{theirs}@1")):
+                given = of_calls.get(f"{name}@{step}", np.zeros(0))
+                if not np.array_equal(rearrange(given, layout) if layout else given, keras.arrays.get(key, given)):
+                    return None
+            inputs[name] = msgspec.structs.replace(described(first[name]), keras_layout=layout)
+    except UsageError:
+        return None
+    arrays = {key: array for key, array in of_calls.items() if key.partition("@")[0] in inputs}
     trained = msgspec.structs.replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
     write(folder / "torch", trained, arrays)
     return _trained_on(file, folder, inputs, file.pair.outputs, arrays, is_loop=True)
@@ -254,8 +262,8 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     trained = _trained(folder / FOLDER / "torch")
     before = "they take a batch" if trained.fetched else "the model"
     what = f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
-    apart = "data that the scripts do not share: each trains on its own, and the models are called with the same first"
-    result.not_compared.append(apart if trained.keeps_data else what)
+    own = f"the batches: {ours} and {theirs} train on their own, which are the same in the first two steps"
+    result.not_compared.append(own if trained.keeps_data else what)
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
     steps = pair.train.steps if pair.train else 0
@@ -277,10 +285,10 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if sizes[0] != sizes[1]:
         message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"
         result.findings.append(Finding(id="script.batch_size", side="keras", where=theirs, message=message))
-    for name, (mine, own) in scales(pair, torch, keras).items():
+    for name, (mine, other) in scales(pair, torch, keras).items():
         message = (
-            f"{theirs} gives {name} {own / mine:.3g} times as large as {ours}: its root mean square is {own:.3g}, not "
-            f"{mine:.3g}"
+            f"{theirs} gives {name} {other / mine:.3g} times as large as {ours}: its root mean square is {other:.3g}, "
+            f"not {mine:.3g}"
         )
         result.findings.append(Finding(id="script.data", side="keras", where=theirs, message=message))
 

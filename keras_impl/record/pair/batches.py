@@ -40,6 +40,8 @@ def batches(job: BatchesJob) -> None:
     arrays = fit.inputs | fit.targets | weight | made.inputs
     with user_errors(f"keras={text} fails"):
         early = build.__self__.early()
+    second = build.__self__.second
+    arrays |= {f"{name}@1": each for name, each in second.inputs.items()} if second else {}
     trained = Trained(
         inputs=list(fit.inputs),
         callbacks=list(fit.callbacks),

@@ -64,6 +64,7 @@ class Script(script.Script):
         self._until = math.inf  # updates, after which a free run is suspended
         self._text, self._search = text, search
         self._run = greenlet(self.main)
+        self.second: Fit | None = None  # what the model of a loop is given in its second step, if that was run up to
         self._called, self._ahead = 0, -1  # calls of trained layers; and without a tape, before the second step
         self._copies: list[Any] = []  # models beside the trained one that begin as copies of it
         self.is_loop = False  # whether the script trains in a loop of its own
@@ -101,7 +102,7 @@ class Script(script.Script):
         return self._model
 
     def early(self) -> Early | None:
-        """Run the first step of a loop; return the call with which it begins, if that is before the tape."""
+        """Run the first step of a loop; return with which call it begins, if that is before the one within a tape."""
         if not self.is_loop or self.begin:
             return None
         called, self._ahead = self._called, 0
@@ -300,18 +301,20 @@ class Script(script.Script):
         if self._depth or getcurrent() is not self._run or not is_trained:
             return self.within(call, layer, args, kwargs)
         self._called += 1
-        early = self._early
-        is_first = early is not None and self._called == early.call and layer is self._made[early.module]
-        if not (self._tapes or self._model or is_first):
+        early = self._early if self._early and self._called == self._early.call else None
+        if not (self._tapes or self._model or early):
             return self.within(call, layer, args, kwargs)
         if self._backwards and not self._tapes and self._ahead >= 0:
             self._ahead += 1
         elif self._backwards or self._model is None:
             if self._model is None:
-                self.is_loop, self._model, fits[layer] = True, layer, Fit(self._only(args))
+                self.is_loop, self._model = True, self._made[early.module] if early else layer
+                fits[self._model] = Fit(self._only(args))
                 if self._in_function and not self._runs_eagerly:
                     number = next(number for number, each in enumerate(self._made) if each is layer)
                     self.begin = Begin(self._functions, number, fits[layer])
+            elif self._ahead >= 0:
+                self.second = Fit(self._only(args))
             self._suspend()
         if not self._tapes:
             with calls.unobserved():

@@ -235,7 +235,8 @@ class Script(script.Script):
         is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
         if self._fetched and is_training:
             return self._in_step(call, own, args, kwargs)
-        is_first = self._model is None and (is_training or self._is_early(own))
+        early = self._early if self._early and self._trained_calls == self._early.call else None
+        is_first = self._model is None and bool(is_training or early)
         if not self._fetched and (self._backwards or is_first):
             if self._model is None:
                 self._model = own
@@ -294,11 +295,6 @@ class Script(script.Script):
             for name, each in taken.items()
             if id(each) not in known and not each.requires_grad and self._tape.sources(each).isdisjoint(self._of_data)
         }
-
-    def _is_early(self, module: nn.Module) -> bool:
-        """Return whether the first step begins with a call of a module that is not observed."""
-        early = self._early
-        return early is not None and self._trained_calls == early.call and self.fetches.number(module) == early.module
 
     def _is_differentiated(self, module: nn.Module) -> bool:
         """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
