@@ -76,6 +76,14 @@ ROWS = {
     "averaged": Row(models("Averaged", "Averaged"), "code.constant", 0.1, 0.05, "is 0.5 times that in torch"),
     "penalised": Row(models("Model", "Penalised"), "loss.added", "adds none", "Penalty", "later_keras.py:46"),
     "regularised": Row(models("Model", "Regularised"), "loss.added", "adds none", "L2"),
+    "regularised more": Row(
+        models("Model", "Regularised")
+        | optimizers("sgd", "cut_sgd")
+        | {"train.torch_step": "later_torch:penalised_step"},
+        "regularizer.l2",
+        0.001,
+        0.003,
+    ),
     "smooth": Row(losses("smooth_loss", "loss"), "code.constant", 0.15, 0.0, "later_torch.py:71"),
     "object": Row(losses("object_loss", "loss"), "cross_entropy.label_smoothing", 0.07, 0.0),
     "spread": Row(
@@ -104,6 +112,7 @@ ROWS = {
     "falling": Row(optimizers("own", "falling"), "schedule.factor", 1.0, 0.5),
     "sparse": Row(optimizers("rooted", "rooted"), "optimizer.sparse_gradient", "dense", "IndexedSlices"),
     "nesterov": Row(optimizers("momentum", "nesterov"), "sgd.nesterov", False, True),
+    "nesterov of both": Row(optimizers("nesterov", "plain"), "sgd.nesterov", True, False),
     "momentum": Row(
         optimizers("falling_momentum", "falling_momentum"), "sgd.momentum_form", "rate outside", "rate inside, negative"
     ),

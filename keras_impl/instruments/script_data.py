@@ -11,9 +11,10 @@ from einops import rearrange
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
-from parity.pairs.script_steps import Called, axes
+from parity.pairs.script_records import Called
+from parity.pairs.script_steps import axes
 
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
@@ -52,8 +53,12 @@ class Fit(NamedTuple):
         """Return whether `fit` is given a target and no weights of the samples: then PyTorch's are not given to it."""
         return self.y is not None and self.sample_weight is None
 
-    def target(self, arrays: Mapping[str, np.ndarray], samples: int) -> Any:
-        """Return PyTorch's targets, by name, in the structure and the form of the script's own."""
+    def target(self, arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> Any:
+        """Return PyTorch's targets, by name, in the structure and the form of the script's own.
+
+        `inputs`: what the model is given, with as many samples, unless a step makes it of what it takes.
+        """
+        samples = len((taken_of(arrays) or list(inputs.values()))[0])
         given = [like(own, arrays[name], samples) for name, own in self.targets.items()]
         dtype = [keras.config.floatx() if each.dtype.kind == "f" else each.dtype for each in given]
         return keras.tree.pack_sequence_as(self.y, list(map(tf.constant, given, dtype)))
@@ -91,6 +96,11 @@ def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit
     iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
     first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
     return Fit(*first, callbacks, arguments.get("class_weight"))
+
+
+def taken_of(further: Mapping[str, Any]) -> list[Any]:
+    """Return what a step takes that makes its model's inputs, in order, of all that it is given beside the model's."""
+    return [each for name, each in further.items() if name.startswith(OF_BATCH)]
 
 
 def inputs_of(batch: Mapping[str, Any], call: int) -> list[Any]:

@@ -14,6 +14,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from keras_impl.instruments.script_data import OF_LOSS, is_array, replaced
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.core.errors import UsageError
 from parity.core.patches import around
 
 OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions
@@ -38,10 +39,13 @@ class Targets:
         self._last_source: Any = None  # the dataset or tf.function that has given the last batch
         self._source: Any = None  # the one that gives the batches of training steps
 
-    @property
-    def is_given(self) -> bool:
-        """Return whether the target of the last step was replaced, or there is none."""
-        return f"{TARGET}@0" not in self._given or self.begun - 1 in self._given_in
+    def check(self, script: str) -> None:
+        """Raise UsageError if there is a target, and that of the last step was not replaced."""
+        if f"{TARGET}@0" in self._given and self.begun - 1 not in self._given_in:
+            raise UsageError(
+                f"{script}: where the target of its loss comes from is not seen; expected a loss of keras.losses, "
+                "batches of a tf.data.Dataset, or a tf.function that is given them"
+            )
 
     def begin_step(self) -> None:
         """Begin a training step."""

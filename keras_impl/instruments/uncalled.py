@@ -14,9 +14,8 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.data_adapter_utils import pack_x_y_sample_weight
 
 from keras_impl.instruments.script_data import Fit
-from keras_impl.record import precision
 from parity.core.patches import applied, around
-from parity.pairs.script_steps import GIVEN, Called
+from parity.pairs.script_records import GIVEN, Called
 
 
 class _Left(BaseException):
@@ -59,7 +58,7 @@ class Calls(NamedTuple):
 
 
 def calls_of_step(model: Any, fit: Fit) -> Calls:
-    """Run a train_step on a first batch; return how it calls trained layers, or the model itself.
+    """Run a train_step, op by op, on a first batch; return how it calls trained layers, or the model itself.
 
     There are none if it fails. The model is left trained.
     """
@@ -79,7 +78,7 @@ def calls_of_step(model: Any, fit: Fit) -> Calls:
         return outputs
 
     given = tree.map_structure(tf.convert_to_tensor, pack_x_y_sample_weight(fit.x, fit.y, fit.sample_weight))
-    with precision.eagerly(), applied([around(keras.Layer, "__call__", on_call)]), contextlib.suppress(Exception):
+    with applied([around(keras.Layer, "__call__", on_call)]), contextlib.suppress(Exception):
         model.train_step(given)
     seen = {model: seen[model]} if model in seen else seen
     numbers, tensors = {layer: number for number, layer in enumerate(_layers(model))}, list[Any]()

@@ -7,60 +7,14 @@ what PyTorch's were given first in a step.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from parity.config.pair import OF_BATCH, TARGET, PairInput
 from parity.core.arrays import Array
-
-VALUES = "parity_batches.npz"
-BATCH, GIVEN = "batch.", "given."  # before the names of what is in a batch, and what modules are given first
+from parity.pairs.script_records import BATCH, GIVEN, VALUES, Called, Fetched
 
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
-
-
-class Called(msgspec.Struct, frozen=True, kw_only=True):
-    """How a training step of Keras's calls a layer first: the number of the layer in its model, 0 for the model itself.
-
-    In the arguments {"tensor": N} stands for the Nth of all tensors with which the step's layers are called so.
-    """
-
-    layer: int
-    args: list[Any]
-    kwargs: dict[str, Any]
-
-    def given(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments with these tensors."""
-
-        def placed(value: Any) -> Any:
-            if isinstance(value, list):
-                return [placed(each) for each in value]
-            if isinstance(value, dict):
-                number = value.get("tensor")
-                return (
-                    tensors[number] if isinstance(number, int) else {key: placed(each) for key, each in value.items()}
-                )
-            return value
-
-        return placed(self.args), placed(self.kwargs)
-
-
-class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """How a script of PyTorch's trains on the batches of its DataLoader, where its steps may begin with them.
-
-    `first`: the number of the first batch that is trained on, of all that are taken; `modules`: those that are trained,
-    by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
-    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_made`:
-    whether the script makes what they are given there, by random numbers or by one another. `calls`: of Keras's step.
-    """
-
-    first: int
-    modules: dict[str, int]
-    names: dict[str, str]
-    returned: list[list[int]]
-    is_made: bool
-    calls: list[Called] = []
 
 
 def axes(given: Sequence[int], own: Sequence[int]) -> str | None:

@@ -18,7 +18,8 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
-from parity.pairs.script_steps import BATCH, GIVEN, VALUES, Called, Fetched, Steps, axes, described, steps
+from parity.pairs.script_records import BATCH, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
+from parity.pairs.script_steps import Steps, axes, described, steps
 from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -27,56 +28,6 @@ from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
-Shapes = dict[str | int, list[int]]  # by key or index
-FOLDER, FILE = "scripts", "trained.json"
-
-
-class Early(msgspec.Struct, frozen=True, kw_only=True):
-    """A call with which the first step of a loop begins, before the one that is differentiated: of what it bootstraps.
-
-    `call`: its number among those of trained modules; `module`: that of the model among all modules made.
-    """
-
-    call: int
-    module: int
-
-
-class Trained(msgspec.Struct, frozen=True, kw_only=True):
-    """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
-
-    Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
-    the script has not gone back to training mode; and the names of what its loss takes beside the model's outputs, in
-    the order in which it uses that, "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
-    or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, ""
-    for a single one; of Keras's only where it is that of a graph, or the model has no `call`
-    (keras_impl/instruments/uncalled.py).
-    """
-
-    inputs: list[str]
-    asked: int = 0
-    in_evaluation: list[int] = []
-    of_loss: list[str] = []
-    callbacks: list[str] = []
-    is_loop: bool = False
-    early: Early | None = None
-    keras_early: Early | None = None
-    outputs: Shapes = {}
-    fetched: Fetched | None = None
-    keeps_data: bool = False
-    calls: list[Called] = []
-    returned: list[list[int]] = []
-
-
-def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
-    """Write what a script trains on into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / VALUES, allow_pickle=False, **arrays)
-    (folder / FILE).write_bytes(msgspec.json.encode(trained))
-
-
-def known(search: Sequence[str]) -> Trained | None:
-    """Return what PyTorch's script is known to train on, once it was run."""
-    return next((_trained(Path(folder)) for folder in search if (Path(folder) / FILE).is_file()), None)
 
 
 def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, str]:
@@ -130,7 +81,7 @@ class _Ran(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path) -> "_Ran":
-        return cls(_trained(folder), dict(np.load(folder / VALUES)))
+        return cls(read(folder), dict(np.load(folder / VALUES)))
 
 
 def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
@@ -259,7 +210,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
         return
     torch, keras = (dict(np.load(folder / FOLDER / side / VALUES)) for side in ("torch", "keras"))
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
-    trained = _trained(folder / FOLDER / "torch")
+    trained = read(folder / FOLDER / "torch")
     before = "they take a batch" if trained.fetched else "the model"
     what = f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
     own = f"the batches: {ours} and {theirs} train on their own, which are the same in the first two steps"
@@ -279,7 +230,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
             f"{ours} trains in evaluation mode in {count(len(trained.in_evaluation), 'step')}: it does not call "
             "model.train() after model.eval()"
         )
-    if callbacks := _trained(folder / FOLDER / "keras").callbacks:
+    if callbacks := read(folder / FOLDER / "keras").callbacks:
         result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(callbacks)}")
     sizes = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
     if sizes[0] != sizes[1]:
@@ -291,10 +242,6 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
             f"not {mine:.3g}"
         )
         result.findings.append(Finding(id="script.data", side="keras", where=theirs, message=message))
-
-
-def _trained(folder: Path) -> Trained:
-    return msgspec.json.decode((folder / FILE).read_bytes(), type=Trained)
 
 
 def _check_loss(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> None:

@@ -12,7 +12,7 @@ from keras_impl.instruments.script_data import fits, like
 from keras_impl.record import calls
 from keras_impl.record.pair.script import Script
 from parity.core.errors import UsageError
-from parity.pairs.scripts import VALUES
+from parity.pairs.script_records import VALUES
 
 LOOP = """
 import keras, numpy as np, tensorflow as tf

@@ -223,6 +223,20 @@ def nesterov():
     return momentum(nesterov=True)
 
 
+class Plain(keras.optimizers.SGD):
+    """Looks ahead by what was moved before, which is no more than momentum."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        kept = self.momentums[self._get_variable_index(variable)]
+        ahead = gradient + 0.9 * kept
+        self.assign(kept, 0.9 * kept + gradient)
+        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * ahead)
+
+
+def plain():
+    return Plain(0.01, momentum=0.9, nesterov=True)
+
+
 def falling_momentum():
     return momentum(keras.optimizers.schedules.ExponentialDecay(0.01, 1, 0.5))
 

@@ -210,6 +210,10 @@ def momentum(parameters, nesterov=False):
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, nesterov=nesterov)
 
 
+def nesterov(parameters):
+    return momentum(parameters, nesterov=True)
+
+
 def falling_momentum(parameters):
     """With a scheduler that every update steps."""
     optimizer = momentum(parameters)
@@ -274,9 +278,14 @@ def cut_step(model, optimizer, batch):
     return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_value_(weights, 0.002))
 
 
-def stepped(model, optimizer, batch, clip):
+def penalised_step(model, optimizer, batch):
+    penalty = 0.001 * model.outer.weight.square().sum()
+    return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_value_(weights, 0.002), penalty)
+
+
+def stepped(model, optimizer, batch, clip, penalty=0.0):
     optimizer.zero_grad()
-    value = loss(model(batch["ids"]), batch["target"])
+    value = loss(model(batch["ids"]), batch["target"]) + penalty
     value.backward()
     clip(list(model.parameters()))
     optimizer.step()

@@ -22,7 +22,7 @@ class Idle(nn.Module):
         super().__init__()
         self.used, self.head, self.pooled, self.normed = (*(nn.Linear(3, 3) for _ in range(3)), nn.BatchNorm1d(3))
         self.detached, self.closed, self.trained, self.inferred = (nn.Linear(3, 3) for _ in range(4))
-        self.hidden, self.shift = nn.Linear(3, 3), nn.Parameter(torch.ones(3))
+        self.hidden, self.shift = nn.Linear(3, 3), nn.Parameter(torch.tensor(1.0))
         self.statistics = nn.BatchNorm1d(3)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_wi
 from torch.utils.data import dataloader
 
 from parity.core.patches import around
-from parity.pairs.script_steps import BATCH, GIVEN, Fetched
+from parity.pairs.script_records import BATCH, GIVEN, Fetched
 from torch_impl.instruments import source
 
 Taken = dict[str, torch.Tensor]

@@ -12,7 +12,7 @@ from keras_impl.record import precision
 from keras_impl.record.pair.build import is_overridden, user_errors
 from parity.config.pair import SAMPLE_WEIGHT
 from parity.core import program
-from parity.pairs.scripts import Trained, write
+from parity.pairs.script_records import Trained, write
 from parity.runtime.job import BatchesJob
 
 
@@ -35,7 +35,10 @@ def batches(job: BatchesJob) -> None:
         elif isinstance(model, Functional) and len(model.outputs) == 1:
             outputs = {"": [size or 1 for size in model.outputs[0].shape]}
         is_loop = build.__self__.is_loop
-        made = Calls([], {}, []) if is_loop or not is_overridden(model, "train_step") else calls_of_step(model, fit)
+        made = Calls([], {}, [])
+        if is_overridden(model, "train_step") and not is_loop:
+            with precision.eagerly():
+                made = calls_of_step(model, fit)
     weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
     arrays = fit.inputs | fit.targets | weight | made.inputs
     with user_errors(f"keras={text} fails"):

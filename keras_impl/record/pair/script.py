@@ -23,10 +23,10 @@ import numpy as np
 import tensorflow as tf
 from greenlet import getcurrent, greenlet
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import file_utils
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from keras_impl.instruments.script_calls import Tapes, another, batch_of, copies, copy_to
 from keras_impl.instruments.script_data import Begin, Fit, first_batch, fits, inputs_of
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
@@ -35,10 +35,7 @@ from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.pairs.script_steps import VALUES
-from parity.pairs.scripts import Early, known
-
-EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
+from parity.pairs.script_records import VALUES, Early, known
 
 
 class _Left(BaseException):
@@ -73,7 +70,7 @@ class Script(script.Script):
         self._shared: Mapping[int, Any] = {}  # the variables of that, by id() of its own, which are differentiated
         self._optimizers: list[BaseOptimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
-        self._tapes: list[tf.GradientTape] = []  # those that record, the innermost last
+        self._tapes = Tapes()
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._backwards = 0  # in the current step
         self._given: list[tuple[Any, Any]] = []  # what its calls of the model would be given, and are
@@ -97,8 +94,7 @@ class Script(script.Script):
                 f"{self.name}: ended, and neither called fit or train_on_batch, nor a model where a tf.GradientTape "
                 "records; give a script that trains one model"
             )
-        others = [each for each in self._made if each is not self._model]
-        self._copies = [each for each in others if _is_copy(each, self._model)] if self._model.built else []
+        self._copies = copies(self._model, self._made)
         return self._model
 
     def early(self) -> Early | None:
@@ -107,8 +103,7 @@ class Script(script.Script):
             return None
         called, self._ahead = self._called, 0
         self._resume()
-        layer = next(number for number, each in enumerate(self._made) if each is self._model)
-        return Early(call=called - self._ahead, module=layer) if 0 < self._ahead < called else None
+        return Early(call=called - self._ahead, module=self._number) if 0 < self._ahead < called else None
 
     def optimizer(self) -> BaseOptimizer:
         """Return the optimizer that the script has made, the first time; then new ones like it.
@@ -118,12 +113,8 @@ class Script(script.Script):
         if self.is_loop and not self._optimizers:
             raise UsageError(f"{self.name}: has made no optimizer before its first training step")
         first = self._optimizers[0] if self.is_loop else self._model.optimizer
-        if not self._has_optimizer:
-            self._has_optimizer = True
-            return first
-        again = type(first).from_config(first.get_config())
-        vars(again).update({name: value for name, value in vars(first).items() if name.startswith(EXCLUDED)})
-        return again
+        had, self._has_optimizer = self._has_optimizer, True
+        return another(first) if had else first
 
     def step(self, model: Any, optimizer: BaseOptimizer, batch: Mapping[str, Any]) -> Any:
         """Run the loop's next training step, on a batch; or again up to its backward pass, if it was left there.
@@ -133,7 +124,7 @@ class Script(script.Script):
         """
         if model is not (self._stands_in or self._model):
             raise UsageError(f"{self.name}: was run anew since this model was built")
-        self._copy()
+        self._copies = copy_to(self._copies, self._model)
         if self._run.dead:
             self._again(batch)
         self._batch, self._passes, self._backwards = {} if self._keeps_data else batch, 0, 0
@@ -142,11 +133,7 @@ class Script(script.Script):
         self._accumulates |= before == int(optimizer.iterations)
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
-        if not self._targets.is_given:
-            raise UsageError(
-                f"{self.name}: where the target of its loss comes from is not seen; expected a loss of keras.losses, "
-                "batches of a tf.data.Dataset, or a tf.function that is given them"
-            )
+        self._targets.check(self.name)
         return None if self._accumulates else self._loss
 
     def _again(self, batch: Mapping[str, Any]) -> None:
@@ -165,7 +152,7 @@ class Script(script.Script):
 
     @property
     def updates(self) -> int:
-        """Return how many updates the script's first optimizer has made."""
+        """Return how many updates the first optimizer has made."""
         return int(self._optimizers[0].iterations)
 
     def run_freely(self, updates: int) -> None:
@@ -174,17 +161,10 @@ class Script(script.Script):
         Raises UsageError if it makes several at a time.
         """
         self._until = updates
-        self._copy()
+        self._copies = copy_to(self._copies, self._model)
         self._resume()
         if self.updates > updates:
             raise UsageError(f"{self.name}: makes several updates in one tf.function")
-
-    def _copy(self) -> None:
-        """Let what began as a copy of the model be one of the weights that this was given since."""
-        for each in self._copies:
-            for variable, own in zip(each.weights, self._model.weights, strict=True):
-                variable.assign(own)
-        self._copies = []
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -198,7 +178,7 @@ class Script(script.Script):
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
             around(Function, "__call__", self._within_function),
-            around(tf.config, "run_functions_eagerly", self._on_eager),
+            around(tf.config, "run_functions_eagerly", lambda _, eagerly: setattr(self, "_runs_eagerly", eagerly)),
             around(BaseOptimizer, "__init__", self._on_optimizer),
             around(keras.Layer, "__new__", self._on_layer),  # Keras reads the signature of __init__
             around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
@@ -215,26 +195,28 @@ class Script(script.Script):
     def _of_steps(self) -> Iterator[AbstractContextManager[Any]]:
         """Yield what is patched where the steps are run one by one."""
         yield around(keras.Layer, "__call__", self._on_call)
-        yield around(tf.GradientTape, "__enter__", self._on_enter)
-        yield around(tf.GradientTape, "__exit__", self._on_exit)
         yield around(tf.GradientTape, "gradient", self._on_gradient)
+        yield from self._tapes.patches()
         yield from self._targets.patches()
 
     def _suspend(self) -> None:
         """Suspend the script; its tapes do not record meanwhile."""
         resumer = self._run.parent
         assert resumer and getcurrent() is self._run
-        for tape in reversed(self._tapes):
-            tape._pop_tape()
+        self._tapes.pause()
         resumer.switch()
-        for tape in self._tapes:
-            tape._push_tape()
+        self._tapes.go_on()
 
     def _on_fit(
         self, fit: Callable[..., Any], model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         named = dict(zip(("batch_size", "epochs", "verbose", "callbacks"), args, strict=False)) | kwargs
-        self._leave(model, first_batch(model, x, y, named))
+        first = first_batch(model, x, y, named)
+        if getattr(model, "optimizer", None) is None:
+            raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
+        model.run_eagerly |= self._runs_eagerly
+        self._model, fits[model] = model, first._replace(calls=self._fetched.calls if self._fetched else ())
+        raise _Left
 
     def _on_batch(
         self, train: Callable[..., Any], model: Any, x: Any, y: Any = None, sample_weight: Any = None,
@@ -243,12 +225,7 @@ class Script(script.Script):
         """Run a step of a loop, in a free run as it is; else op by op, and in no scope that cannot be resumed."""
         if self._free:
             return self._within_function(train, model, x, y, sample_weight, class_weight, return_dict)
-        if class_weight is not None:
-            sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
-        given = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
-        batch = tf.nest.map_structure(tf.convert_to_tensor, given)
-        model._maybe_symbolic_build(data_batch=batch)
-        logs = self._within_function(model.train_step, batch)
+        logs = self._within_function(model.train_step, batch_of(model, x, y, sample_weight, class_weight))
         return logs if return_dict else model._flatten_metrics_in_order(logs)
 
     def _within_function(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -269,31 +246,18 @@ class Script(script.Script):
             self._suspend()
         return result
 
-    def _leave(self, model: Any, fit: Fit) -> None:
-        if getattr(model, "optimizer", None) is None:
-            raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
-        model.run_eagerly |= self._runs_eagerly
-        self._model, fits[model] = model, fit._replace(calls=self._fetched.calls if self._fetched else ())
-        raise _Left
-
-    def _on_eager(self, _: Callable[[bool], None], run_eagerly: bool) -> None:
-        self._runs_eagerly = run_eagerly
-
     def _on_optimizer(self, init: Callable[..., None], optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
 
+    @property
+    def _number(self) -> int:
+        """Return the number of the model among all layers that the script has made."""
+        return next(number for number, each in enumerate(self._made) if each is self._model)
+
     def _on_layer(self, new: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
         self._made.append(new(kind, *args, **kwargs))
         return self._made[-1]
-
-    def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
-        self._tapes.append(tape)
-        return enter(tape)
-
-    def _on_exit(self, leave: Callable[..., Any], tape: tf.GradientTape, *args: Any) -> Any:
-        self._tapes.remove(tape)
-        return leave(tape, *args)
 
     def _on_call(self, call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a layer; suspend the script before one that ends a step."""
@@ -311,8 +275,7 @@ class Script(script.Script):
                 self.is_loop, self._model = True, self._made[early.module] if early else layer
                 fits[self._model] = Fit(self._only(args))
                 if self._in_function and not self._runs_eagerly:
-                    number = next(number for number, each in enumerate(self._made) if each is layer)
-                    self.begin = Begin(self._functions, number, fits[layer])
+                    self.begin = Begin(self._functions, self._number, fits[layer])
             elif self._ahead >= 0:
                 self.second = Fit(self._only(args))
             self._suspend()
@@ -352,10 +315,3 @@ class Script(script.Script):
             number = count(len(args), "positional argument")
             raise UsageError(f"{self.name}: calls its model with {number}, expected one")
         return args[0]
-
-
-def _is_copy(layer: Any, model: Any) -> bool:
-    """Return whether all weights of a layer are equal to a model's."""
-    weights = [list(map(tf.convert_to_tensor, each.weights)) for each in (layer, model)] if layer.built else [[], []]
-    both = zip(*weights, strict=False)
-    return 0 < len(weights[0]) == len(weights[1]) and all(np.array_equal(own, other) for own, other in both)

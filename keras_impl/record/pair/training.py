@@ -16,12 +16,12 @@ import tensorflow as tf
 from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from keras_impl.instruments.script_data import fits
+from keras_impl.instruments.script_data import fits, taken_of
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
 from keras_impl.record.pair.sides import Setup
-from parity.config.pair import OF_BATCH, TARGET
+from parity.config.pair import TARGET
 from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.program import load
@@ -163,17 +163,11 @@ class Training:
         """Return the data of a step."""
         return self._batch(number, self._data)
 
-    def parts(self, number: int) -> list[Batch]:
-        """Return the data of a step in the parts that are run one after another."""
-        return [self._batch(number, data) for data in self._setup.parts(self._data)]
-
     def _batch(self, number: int, data: PairData) -> Batch:
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
         if self._fit and self._fit.y is not None:
-            further = data.further_targets(number)
-            taken = [each for name, each in further.items() if name.startswith(OF_BATCH)] or [*inputs.values()]
-            target = self._fit.target({TARGET: array} | further, len(taken[0]))
+            target = self._fit.target({TARGET: array} | data.further_targets(number), inputs)
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
         weight = None if self._fit and self._fit.is_unweighted else data.sample_weight(number)
@@ -196,9 +190,9 @@ class Training:
         steps = []
         if self.pair.train.keras_step and not self._setup.is_plain:
             self._setup.batch = [tensor.numpy() for tensor in self.batch(number).inputs.values()]
-        for part, batch in enumerate(self.parts(number)):
+        for part, data in enumerate(self._setup.parts(self._data)):
             self._setup.begin_part(part)
-            steps.append(self._step(batch))
+            steps.append(self._step(self._batch(number, data)))
         record(steps[0] if len(steps) == 1 else _mean(steps))
 
     def _traced(self, batch: Batch) -> tuple[tuple[list[tf.Tensor], Gradients, Gradients], list[Any]]:
@@ -253,11 +247,10 @@ class Training:
 
     def _data_of(self, batch: Batch) -> Any:
         """Return a batch as `fit` passes it on."""
-        taken = [each for name, each in batch.further_targets.items() if name.startswith(OF_BATCH)]
-        is_taken = self._fit and taken
-        x = self._fit.structured(taken) if is_taken else build.fitted(self.model, self.pair, batch.inputs)
-        takes_target = self._fit is None or self._fit.y is not None
-        return data_adapter_utils.pack_x_y_sample_weight(x, batch.target if takes_target else None, batch.sample_weight)
+        taken = taken_of(batch.further_targets) if self._fit else []
+        x = self._fit.structured(taken) if self._fit and taken else build.fitted(self.model, self.pair, batch.inputs)
+        target = None if self._fit and self._fit.y is None else batch.target
+        return data_adapter_utils.pack_x_y_sample_weight(x, target, batch.sample_weight)
 
     def fit(self, batches: Sequence[Batch]) -> None:
         """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""
@@ -279,10 +272,7 @@ class Training:
                 self.model.fit(functools.reduce(tf.data.Dataset.concatenate, datasets), verbose=0)
 
     def finish(self) -> None:
-        """End the training as `fit` does: an average of the weights may take their place; but not that of a script.
-
-        That one goes on behind the steps that are compared.
-        """
+        """End the training as `fit` does, by an average of the weights; that of a script goes on behind the steps."""
         if self.model.trainable_variables and not self.pair.train.keras_step and not self._fit:
             self.optimizer.finalize_variable_values(self.model.trainable_variables)
 

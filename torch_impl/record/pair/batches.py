@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from parity.core import program
-from parity.pairs.scripts import Trained, write
+from parity.pairs.script_records import Trained, write
 from parity.runtime.job import BatchesJob
 from torch_impl.record.pair.build import user_errors
 from torch_impl.record.pair.script import Script
@@ -34,6 +34,6 @@ def batches(job: BatchesJob) -> None:
         in_evaluation=run.in_evaluation,
         outputs=run.outputs,
         fetched=run.fetches.described(),
-        early=run.early,
+        early=run.early(),
     )
     write(Path(job.folder), trained, arrays)

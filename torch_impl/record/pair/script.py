@@ -7,12 +7,12 @@ is of a step. Where gradients are accumulated, several steps make one update. Th
 inputs of its modules itself, or trains several, begin where it takes a batch from its DataLoader.
 
 In place of the script's own batches come those of the pair, which the script gave in an earlier run (`batches`): all
-runs have the same ones, whatever was drawn for them. What a loss takes beside the model's outputs is its target.
+runs have the same ones, whatever was drawn for them.
 """
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
@@ -22,23 +22,20 @@ from greenlet import getcurrent, greenlet
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.pairs.script_targets import OF_LOSS
-from parity.pairs.scripts import Early, known
+from parity.pairs.script_records import Early, known
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.float32_draws import float32_draws
-from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.instruments.script_calls import announce, copies, options, tensors_of_call
+from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
-Given = Mapping[str, torch.Tensor]
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module", "DataParallel": "module"}
 
 MOST_WITH_UPDATES = 16  # steps that are run to see a second update
@@ -61,26 +58,21 @@ class Script(script.Script):
         self._differentiated = before and set(before.in_evaluation)
         self._fetched = before.fetched if before else None
         self.fetches = Fetches(self._fetched, self._on_fetch)
-        self._keeps_data = bool(before and before.keeps_data)
+        self._data_kind = KeptData if before and (before.keeps_data or before.fetched) else StepData
         self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._early = before.early if before else None
         self._trained_calls = self._ahead = 0  # calls of modules that are trained; and before the second step's own
-        self.early: Early | None = None  # the call with which the first step begins, if it is none in training
+        self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self._copies: list[nn.Module] = []  # modules beside the trained one that begin as copies of it
         self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
-        self._batch: Given | None = {} if self._keeps_data else batch
-        self._called: Given = {}  # what the script gives to its model, by the names of the arguments
-        self._loss_inputs: list[torch.Tensor] = []
-        self._of_data: set[int] = set()  # by id(): what these are made of, and the model's outputs
-        self._tape = LossTape(self._for_loss)
+        self._data = self._data_kind(self.name, batch or {}, self._of_loss, self._constants)
         if self._fetched:
-            self._tape.begin([])
-        self._calls: list[tuple[Any, Any]] = []  # the arguments of the model's calls
+            self._data.tape.begin([])
         self._passes = self._backwards = 0
         self._may_evaluate = False  # whether the pass is one in evaluation mode
 
@@ -131,10 +123,10 @@ class Script(script.Script):
             before = [each._version for each in model.parameters()]
             self._advance(batch)
             self._accumulates |= before == [each._version for each in model.parameters()]
-            return None if self._accumulates or self._backwards > 1 else self._tape.loss
-        self._batch = {} if self._keeps_data else batch
-        again = (model(*args, **kwargs) for args, kwargs in itertools.starmap(self._given, self._calls))
-        self._tape.again([output for outputs in again for output in flat(outputs)]).backward()  # none where it fetches
+            return None if self._accumulates or self._backwards > 1 else self._data.tape.loss
+        self._data.batch = batch
+        again = (model(*args, **kwargs) for args, kwargs in itertools.starmap(self._data.given, self._data.calls))
+        self._data.tape.again([output for outputs in again for output in flat(outputs)]).backward()
         raise UsageError(f"{self.name}: was left in this step")
 
     def batches(self, steps: int) -> Iterator[Given]:
@@ -157,13 +149,16 @@ class Script(script.Script):
             self._resume(float32_draws())
             updates += before != [each._version for each in parameters]
             if number == 1 and 0 < self._ahead < called:
-                self.early = Early(call=called - self._ahead, module=self.fetches.number(self._model))
+                self._begins = Early(call=called - self._ahead, module=self.fetches.number(self._model))
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
             if not is_over:
-                names = (f"{OF_LOSS}{position}" for position in itertools.count())
-                yield {**self._called, **dict(zip(names, self._loss_inputs, strict=False))}
+                yield self._data.taken
+
+    def early(self) -> Early | None:
+        """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
+        return self._begins
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -193,7 +188,7 @@ class Script(script.Script):
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),
             *self.fetches.patches(),
-            self._tape,
+            self._data.tape,
             *further,
         ]
         self._outside.close()
@@ -221,7 +216,7 @@ class Script(script.Script):
             self._suspend()
         elif self._backwards:
             self._suspend()
-        return self._batch or {}
+        return self._data.batch
 
     def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a module; suspend the script before one that ends a step."""
@@ -258,17 +253,14 @@ class Script(script.Script):
             self.fetches.last.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
             return outputs
         if self._may_evaluate:  # the pass before was an evaluation
-            self._called, self._loss_inputs, self._passes, self._calls, self._of_data = {}, [], 0, [], set()
+            self._passes = 0
+            self._data.forget()
         self._may_evaluate = not module.training
         self._passes += 1
-        self._tape.pause()
-        self._called = {**self._called, **self._taken(own, args, kwargs)}
-        self._calls.append((args, kwargs))
-        outputs = self.within(call, self._stands_in or own, *self._given(args, kwargs))
-        self._tape.begin(list(flat(outputs)), further=self._passes > 1)
+        outputs = self.within(call, self._stands_in or own, *self._data.on_call(own, args, kwargs))
+        self._data.on_return(list(flat(outputs)))
         if fetch:
             fetch.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
-        self._of_data |= set(map(id, flat(outputs)))
         if self._passes == 1:
             parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
             named = parts if isinstance(parts, dict) else {"": parts}
@@ -279,72 +271,22 @@ class Script(script.Script):
         """Run a call of a module in a step that makes its inputs."""
         self._passes += 1
         called = self._stands_in if module is self._model else module
-        self._tape.call(called, args, kwargs)
+        self._data.tape.call(called, args, kwargs)
         outputs = self.within(call, called, args, kwargs)
-        self._tape.returned(outputs)
+        self._data.tape.returned(outputs)
         return outputs
-
-    def _taken(self, model: nn.Module, args: Any, kwargs: Any) -> Given:
-        """Return the data that a call of the model takes, by name; of a further call what is new, and made of data."""
-        taken = tensors_of_call(self.name, model, args, kwargs)
-        if self._passes == 1:
-            return taken
-        known = set(map(id, self._called.values()))
-        return {
-            f"{TARGET}.{self._passes}.{name}": each
-            for name, each in taken.items()
-            if id(each) not in known and not each.requires_grad and self._tape.sources(each).isdisjoint(self._of_data)
-        }
 
     def _is_differentiated(self, module: nn.Module) -> bool:
         """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
         self._evaluations += module is self._model
         return module is self._model and (self._differentiated is None or self._evaluations in self._differentiated)
 
-    def _given(self, args: Any, kwargs: Any) -> Any:
-        """Return the arguments of the model's call with the batch in the place of the script's own tensors."""
-        batch = self._batch or {}
-        given = {id(each): batch[name] for name, each in self._called.items() if name in batch}
-        return tree_map(lambda each: given.get(id(each), each), (args, kwargs))
-
-    def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what stands in a loss in place of a tensor of the script's own, if that has something of each sample.
-
-        Weights of classes and other constants stay, and what is made of the target, such as its one-hot rows, or of the
-        model's outputs.
-        """
-        if self._fetched or self._keeps_data:
-            return tensor
-        samples = next((each.shape[0] for each in self._called.values() if each.dim()), 0)
-        is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
-        if is_constant or not samples or tensor.numel() % samples:
-            return tensor
-        inputs = {id(each): name for name, each in self._called.items()}
-        names = inputs | dict(zip(map(id, self._loss_inputs), self._of_loss, strict=False))
-        batch = self._batch or {}
-        given = {own: batch[name] for own, name in names.items() if name in batch}
-        if id(tensor) not in map(id, self._loss_inputs):
-            sources = self._tape.sources(tensor)
-            is_of_outputs = bool(sources) and sources <= self._of_data
-            is_made = not sources or sources & (self._of_data | inputs.keys())
-            if is_of_outputs or (self._loss_inputs and is_made):
-                return self._tape.remade(tensor, given)
-            source = tensor if sources & inputs.keys() else self._tape.source(tensor)
-            is_table = source.numel() > tensor.numel() and source.is_floating_point()  # one column is the target
-            if not source.dim() or source.numel() % samples or is_table:
-                source = tensor
-            self._of_data |= sources
-            self._loss_inputs.append(source)
-            made = self._for_loss(source)
-            return made if source is tensor else self._tape.remade(tensor, {id(source): made})
-        return given.get(id(tensor), tensor)
-
     def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
 
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
-        self._tape.end(loss)
+        self._data.tape.end(loss)
         backward(loss, *args, **kwargs)
         self._backwards += 1
         if self.fetches.last:

@@ -1,0 +1,114 @@
+"""What a pair of training scripts was seen to train on, as it is written for the runs that are compared."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from parity.core.arrays import Array
+
+FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
+BATCH, GIVEN = "batch.", "given."  # before the names of what is in a batch, and what modules are given first
+Shapes = dict[str | int, list[int]]  # by key or index
+
+
+class Called(msgspec.Struct, frozen=True, kw_only=True):
+    """How a training step of Keras's calls a layer first: the number of the layer in its model, 0 for the model itself.
+
+    In the arguments {"tensor": N} stands for the Nth of all tensors with which the step's layers are called so.
+    """
+
+    layer: int
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def given(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with these tensors."""
+
+        def placed(value: Any) -> Any:
+            if isinstance(value, list):
+                return [placed(each) for each in value]
+            if isinstance(value, dict):
+                number = value.get("tensor")
+                return (
+                    tensors[number] if isinstance(number, int) else {key: placed(each) for key, each in value.items()}
+                )
+            return value
+
+        return placed(self.args), placed(self.kwargs)
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """How a script of PyTorch's trains on the batches of its DataLoader, where its steps may begin with them.
+
+    `first`: the number of the first batch that is trained on, of all that are taken; `modules`: those that are trained,
+    by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
+    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_made`:
+    whether the script makes what they are given there, by random numbers or by one another. `calls`: of Keras's step.
+    """
+
+    first: int
+    modules: dict[str, int]
+    names: dict[str, str]
+    returned: list[list[int]]
+    is_made: bool
+    calls: list[Called] = []
+
+
+class Early(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with which the first step of a loop begins, before the one that is differentiated: of what it bootstraps.
+
+    `call`: its number among those of trained modules; `module`: that of the model among all modules made.
+    """
+
+    call: int
+    module: int
+
+
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
+
+    Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
+    the script has not gone back to training mode; and the names of what its loss takes beside the model's outputs, in
+    the order in which it uses that, "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
+    or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, ""
+    for a single one; of Keras's only where it is that of a graph, or the model has no `call`
+    (keras_impl/instruments/uncalled.py).
+
+    `early`: of a side's loop; PyTorch's record gets `keras_early` as well. `fetched`: where steps begin with a batch,
+    or may; `calls` and `returned`: how a train_step of Keras's calls layers first, and the shapes of what they return.
+    `keeps_data`: whether both scripts train on their own batches.
+    """
+
+    inputs: list[str]
+    asked: int = 0
+    in_evaluation: list[int] = []
+    of_loss: list[str] = []
+    callbacks: list[str] = []
+    is_loop: bool = False
+    early: Early | None = None
+    keras_early: Early | None = None
+    outputs: Shapes = {}
+    fetched: Fetched | None = None
+    keeps_data: bool = False
+    calls: list[Called] = []
+    returned: list[list[int]] = []
+
+
+def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
+    """Write what a script trains on into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / VALUES, allow_pickle=False, **arrays)
+    (folder / FILE).write_bytes(msgspec.json.encode(trained))
+
+
+def known(search: Sequence[str]) -> Trained | None:
+    """Return what PyTorch's script is known to train on, once it was run."""
+    return next((read(Path(folder)) for folder in search if (Path(folder) / FILE).is_file()), None)
+
+
+def read(folder: Path) -> Trained:
+    """Return what was written into a folder."""
+    return msgspec.json.decode((folder / FILE).read_bytes(), type=Trained)
