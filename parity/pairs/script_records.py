@@ -45,15 +45,17 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
     `first`: the number of the first batch that is trained on, of all that are taken; `modules`: those that are trained,
     by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
-    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_made`:
-    whether the script makes what they are given there, by random numbers or by one another. `calls`: of Keras's step.
+    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_random`:
+    whether random numbers are drawn for what they are given; `is_several`: whether there are several modules, or
+    backward passes for a batch. `calls`: of Keras's step.
     """
 
     first: int
     modules: dict[str, int]
     names: dict[str, str]
     returned: list[list[int]]
-    is_made: bool
+    is_random: bool
+    is_several: bool
     calls: list[Called] = []
 
 

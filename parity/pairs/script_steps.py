@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from parity.config.pair import OF_BATCH, TARGET, PairInput
 from parity.core.arrays import Array
@@ -37,11 +38,15 @@ def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """What steps that begin with a batch are given: the inputs of the pair, and PyTorch's arrays by their names."""
+    """What steps that begin with a batch are given: the inputs of the pair, and PyTorch's arrays by their names.
+
+    `are_made`: whether they must begin so, as both make what their models are given, or PyTorch's has several passes.
+    """
 
     inputs: dict[str, PairInput]
     arrays: dict[str, Array]
     fetched: Fetched
+    are_made: bool
 
 
 def steps(
@@ -60,7 +65,7 @@ def steps(
     batch, given = _of(first, BATCH), _of(first, GIVEN)
     targets = [name for name in keras if name.partition(".")[0] == TARGET]
     taken = _alike(batch, {name: keras[name] for name in names})
-    called = _alike(given, {name.removeprefix(GIVEN): array for name, array in keras.items() if name.startswith(GIVEN)})
+    called = _alike(given, _of(keras, GIVEN))
     if not fetched or not calls or taken is None or called is None or len(called) != len(given):
         return None
     left = [name for name in batch if name not in taken.values()]
@@ -80,7 +85,10 @@ def steps(
         if name in names_in_pair
     }
     known = {own: renamed.get(own, "") for own in fetched.names}
-    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known, calls=calls))
+    of_step = _of(keras, GIVEN).values()
+    makes = any(not any(np.array_equal(each, keras[name]) for name in names) for each in of_step)
+    are_made = fetched.is_several or (fetched.is_random and makes)
+    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known, calls=calls), are_made)
 
 
 def described(array: Array) -> PairInput:

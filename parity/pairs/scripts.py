@@ -95,7 +95,7 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         own = _of_own_data(file, torch, keras, folder)
     elif keras and fetched:
         made = steps(fetched, torch.arrays, keras.trained.inputs, keras.arrays, keras.trained.calls)
-    if keras and made and made.fetched.is_made:
+    if keras and made and made.are_made:
         return _of_batches(file, made, torch.trained, keras.trained, folder)
     if own and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
         return own  # which of these takes the place of which in the loop is not told

@@ -109,7 +109,8 @@ class Fetches:
             modules={self._names[module]: self.number(module) for module in first.given},
             names=dict.fromkeys(first.batch, ""),
             returned=first.returned,
-            is_made=self.is_made,
+            is_random=any(each.is_random for each in fetches),
+            is_several=len(first.given) > 1 or any(each.backwards > 1 for each in fetches),
         )
 
     def arrays(self) -> Iterator[tuple[str, torch.Tensor]]:
