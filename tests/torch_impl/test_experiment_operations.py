@@ -312,6 +312,23 @@ def test_two_indices_can_be_exchanged() -> None:
         assert not [each for each in found(lambda index=index: LOGITS.repeat(1, 2)[index]) if each.of == "gather"]
 
 
+def test_a_mask_can_lie_along_the_other_axis() -> None:
+    square, mask = LOGITS[:4, :4], torch.tensor([True, False, True, True])
+
+    def filled(where: torch.Tensor) -> torch.Tensor:
+        return square.masked_fill(where, 0.0)
+
+    def chosen(where: torch.Tensor) -> torch.Tensor:
+        return torch.where(where, square, -1.0)
+
+    for call in (filled, chosen):
+        (knob,) = [each for each in found(lambda call=call: call(mask[None])) if each.of == "mask"]
+        other = under(lambda call=call: call(mask[None]), knob, "along the other axis")
+        assert torch.equal(other, call(mask[:, None]))
+        for where in (mask, square > 0):
+            assert not [each for each in found(lambda call=call, where=where: call(where)) if each.of == "mask"]
+
+
 def test_a_choice_can_be_left_out() -> None:
     def chosen() -> torch.Tensor:
         return torch.where(X > 0.5, X, -X)

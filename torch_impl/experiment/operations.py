@@ -19,7 +19,7 @@ from parity.diagnose.experiment.operations import Operation, Order
 from torch_impl.instruments import halves, source
 from torch_impl.instruments.halves import PART, of_halves, of_repeats
 from torch_impl.instruments.loss_ways import LOSSES, of_loss
-from torch_impl.instruments.selection import TOP_K, of_chosen, of_lookup, remembered
+from torch_impl.instruments.selection import MASKED_FILL, TOP_K, of_chosen, of_lookup, of_mask, remembered
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
@@ -111,6 +111,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
         return
+    if name in (MASKED_FILL, WHERE):
+        yield from of_mask(name, number, args, result)
     if kind_of(name) in ARGUMENTS:
         yield from of_windows(name, number, args, kwargs, result)
     elif name == PAD:

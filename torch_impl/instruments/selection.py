@@ -1,6 +1,7 @@
-"""Other ways to choose: by indices of other axes; of probabilities the largest k, before or after they add up to 1."""
+"""Other ways to choose: by indices or a mask along other axes; of probabilities the largest k, normalised or not."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from parity.diagnose.experiment.operations import Operation
 from torch_impl.instruments.halves import PART
 from torch_impl.instruments.windows import Function, Given
 
-TOP_K = "topk"
+TOP_K, MASKED_FILL = "topk", "masked_fill"
 OF_CHOSEN, OF_ALL = "over the chosen", "over all"
 CHOSEN_OF = "_chosen_of"  # the attribute of what topk returned: the tensor, the indices, the axis
 
@@ -59,6 +60,20 @@ def of_lookup(number: int, args: tuple) -> Iterator[Operation]:
     indices = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
     if len(indices) == 2 and all(map(_are_indices, indices)) and args[0].shape[0] == args[0].shape[1]:
         yield Operation(PART, number, ways.ORDER, "gather", "as they are", {"indices exchanged": _exchanged})
+
+
+def of_mask(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterator[Operation]:
+    """Yield what is masked along one of the two last axes, as keys in attention are, with the mask along the other."""
+    at = 1 if name == MASKED_FILL else 0
+    mask = args[at] if len(args) > at else None
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.ndim > 1 and result.ndim > 1:
+        (rows, columns), sizes = mask.shape[-2:], set(result.shape[-2:])
+        if len(sizes) == 1 and sorted((rows, columns)) == [1, *sizes] and mask.ndim == result.ndim:
+            yield Operation(name, number, "axis", "mask", "as it is", {"along the other axis": partial(_turned, at)})
+
+
+def _turned(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(*args[:at], args[at].mT, *args[at + 1 :], **kwargs)
 
 
 def _are_indices(value: Any) -> bool:

@@ -46,6 +46,7 @@ IDS: Final = {
     ("halves", "order"): "halves.order",
     ("repeat", "order"): "repeat.order",
     ("gather", "order"): "gather.order",
+    ("mask", "axis"): "mask.axis",
     ("top_k", "normalisation"): "top_k.normalisation",
     ("loss", "normalisation"): "loss.normalisation",
     ("loss", "class_weight"): "loss.class_weight",
