@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -10,13 +11,15 @@ from parity.trace import keys
 from parity.trace.keys import MODEL, plain
 from parity.verdict.traces import Unequal
 
+SEQUENCE: Final = "Sequential"  # the kind of nn.Sequential
+
 
 def responsible_module(first: Divergence, unequal: Collection[Unequal], modules: Mapping[str, str]) -> Divergence:
     """Return the first divergence, moved to the enclosing module if the fault lies between two modules.
 
     If the input of a module differs although everything computed before it agrees, its caller has passed on something
     else than on the other side: a forgotten shortcut, for example. If the caller's own input differs already, the fault
-    lies with the caller's caller, and so on.
+    lies with the caller's caller, and so on. A sequence passes on what it is given itself.
 
     `unequal`: all tensors that differ. `modules`: the kinds of the recorded modules, by path.
     """
@@ -24,9 +27,9 @@ def responsible_module(first: Divergence, unequal: Collection[Unequal], modules:
     if first.kind != "input" or name not in modules:
         return first
     inputs = {plain(tensor.name) for tensor in unequal if tensor.kind == "input"}
-    owner = name
-    while owner and owner in inputs:
-        owner = around(owner, modules)
+    owner, inner = name, ""
+    while owner and (owner in inputs or (modules[owner] == SEQUENCE and inner == f"{owner}.0")):
+        owner, inner = around(owner, modules), owner
     reason = f"its submodules agree up to here, but the input that it passes to {name} differs: {first.reason}"
     return msgspec.structs.replace(first, kind="activation", name=owner or MODEL, reason=reason)
 

@@ -129,7 +129,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         names = " and ".join(trained.fetched.modules)
         raise UsageError(
             f"{name_of(pair.torch)}: trains several modules that it calls one by one, {names}; expected one, or a port "
-            "whose train_step takes the same batches and calls a layer for each"
+            "that is trained by fit, and whose train_step takes the same batches and calls a layer for each"
         )
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith((BATCH, GIVEN))}
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {})

@@ -194,11 +194,14 @@ def divergence(kind: str, name: str) -> Divergence:
         ([f"{LAYER}.norm"], LAYER),  # a shortcut is missing in the layer
         ([f"{LAYER}.attention", LAYER], "encoder"),  # positions are added before the layer
         ([f"{LAYER}.attention", LAYER, "encoder"], "(model)"),
+        ([f"{LAYER}.mlp.0"], LAYER),  # a sequence passes on what it is given
+        ([f"{LAYER}.mlp.2"], f"{LAYER}.mlp"),
     ],
 )
 def test_what_happens_between_modules_is_the_fault_of_the_one_around_them(inputs, owner):
     unequal = [Unequal(0, 0, "input", name) for name in inputs]
-    moved = place.responsible_module(divergence("input", inputs[0]), unequal, MODULES)
+    modules = MODULES | {f"{LAYER}.mlp": "Sequential", f"{LAYER}.mlp.0": "linear", f"{LAYER}.mlp.2": "linear"}
+    moved = place.responsible_module(divergence("input", inputs[0]), unequal, modules)
     assert (moved.kind, moved.name) == ("activation", owner)
     assert inputs[0] in moved.reason
 

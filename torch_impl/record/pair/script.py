@@ -244,7 +244,10 @@ class Script(script.Script):
         fetch = self.fetches.last
         if own is not self._model and not fetch:
             names = f"{type(self._model).__name__} and {type(own).__name__}"
-            raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; expected one")
+            raise UsageError(
+                f"{self.name}: trains two modules that it calls one by one, {names}; expected one, or batches of a "
+                "DataLoader"
+            )
         if fetch:
             fetch.begin()
             self.fetches.name(own)
