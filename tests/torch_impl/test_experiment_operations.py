@@ -312,6 +312,16 @@ def test_two_indices_can_be_exchanged() -> None:
         assert not [each for each in found(lambda index=index: LOGITS.repeat(1, 2)[index]) if each.of == "gather"]
 
 
+@pytest.mark.parametrize(("own", "other"), [("smooth_l1_loss", "huber_loss"), ("huber_loss", "smooth_l1_loss")])
+def test_a_loss_can_be_as_large_as_its_slope_or_its_square(own: str, other: str) -> None:
+    def loss(name: str = own, end: float = 0.25) -> torch.Tensor:
+        return getattr(functional, name)(LOGITS, LOGITS.flip(0), **{"beta" if "l1" in name else "delta": end})
+
+    (knob,) = [each for each in found(loss) if each.name == "form"]
+    assert torch.allclose(under(loss, knob, other), loss(other))
+    assert not [each for each in found(lambda: loss(end=1.0)) if each.name == "form"]
+
+
 def test_a_mask_can_lie_along_the_other_axis() -> None:
     square, mask = LOGITS[:4, :4], torch.tensor([True, False, True, True])
 

@@ -1,4 +1,4 @@
-"""Other ways in which the losses of nn.functional average, and weigh classes."""
+"""Other ways in which the losses of nn.functional average, weigh classes, and grow for large differences."""
 
 import inspect
 from collections.abc import Iterator
@@ -12,13 +12,19 @@ from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.operations import Operation
 from torch_impl.instruments.windows import Function, Given
 
-LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
+SMOOTH, HUBER = "smooth_l1_loss", "huber_loss"
+LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", SMOOTH, HUBER)
 OVER_ALL = "over all"
 
 
 def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
     """Yield a call of a loss that leaves elements out of its average, or weighs classes, with the other ways."""
     given = _given(name, args, kwargs)
+    if name in (SMOOTH, HUBER):  # the one is the other divided by where it begins to be linear
+        other, factor = (HUBER, given["beta"]) if name == SMOOTH else (SMOOTH, 1 / given["delta"])
+        scaled = {other: lambda function, args, kwargs: factor * function(*args, **kwargs)}
+        if factor != 1:
+            yield Operation(name, number, "form", SMOOTH, name, scaled)
     weight, ignored, of_class = (given.get(each) for each in ("weight", "ignore_index", "pos_weight"))
     is_mean = given["reduction"] == "mean" and not given["target"].is_floating_point()
     leaves_out = ignored is not None and bool((given["target"] == ignored).any())

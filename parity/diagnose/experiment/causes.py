@@ -50,6 +50,7 @@ IDS: Final = {
     ("top_k", "normalisation"): "top_k.normalisation",
     ("loss", "normalisation"): "loss.normalisation",
     ("loss", "class_weight"): "loss.class_weight",
+    ("smooth_l1_loss", "form"): "smooth_l1_loss.form",
     ("cross_entropy", "ignored"): "cross_entropy.ignored",
     ("normalize", "axis"): "normalize.axis",
     ("roll", "direction"): "roll.direction",
