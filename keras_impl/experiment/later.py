@@ -212,9 +212,10 @@ def _added(model: Any, call: Callable[[], Any]) -> Iterator[Knob]:
     regularizers = {repr(each.get_config()): each for _, each in _regularized(model)}
     for kind, each in regularizers.items():
         yield _knob(type(each).__name__, "", partial(_without_regularizers, model, kind))
-        for name, value in each.get_config().items():
-            change = partial(_regularizing, model, kind, name)
-            yield Knob(name, type(each).__name__, "", float(value), "attribute", change, (), "regularizer")
+        for name in each.get_config():
+            if isinstance(value := getattr(each, name, None), float):
+                change = partial(_regularizing, model, kind, name)
+                yield Knob(name, type(each).__name__, "", value, "attribute", change, (), "regularizer")
     if len(lines) + len(regularizers) > 1:
         yield _knob("all layers", "", lambda: applied([_adding(lambda *_: False), _without_regularizers(model)]))
 

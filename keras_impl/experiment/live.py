@@ -98,11 +98,9 @@ class Live(live.Live):
         return list(graph_settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
 
     def _arranged(self, array: Array) -> Array:
-        first, *others = self._tensor.shape or [1]
-        first = (
-            first if array.size == first * math.prod(others) else -1
-        )  # a step may call a layer with a part of a batch
-        return array.transpose(self._tensor.axes).reshape([first, *others] if self._tensor.shape else [])
+        shape, arranged = self._tensor.shape, array.transpose(self._tensor.axes)
+        is_part = arranged.size != math.prod(shape)  # of a batch, as a step of the user's own may take it apart
+        return arranged.reshape([-1, *shape[1:]] if is_part else shape)
 
     def _reached(self) -> list[str]:
         return [*self._called, *(path for path in self._modules if path not in self._observed)]

@@ -80,8 +80,8 @@ def calls_of_step(model: Any, fit: Fit) -> Calls:
     given = tree.map_structure(tf.convert_to_tensor, pack_x_y_sample_weight(fit.x, fit.y, fit.sample_weight))
     with applied([around(keras.Layer, "__call__", on_call)]), contextlib.suppress(Exception):
         model.train_step(given)
-    seen = {model: seen[model]} if model in seen else seen
     numbers, tensors = {layer: number for number, layer in enumerate(_layers(model))}, list[Any]()
+    seen = {layer: each for layer, each in seen.items() if layer is model or (model not in seen and layer in numbers)}
 
     def noted(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -96,7 +96,6 @@ def calls_of_step(model: Any, fit: Fit) -> Calls:
     calls = [
         Called(layer=numbers[layer], args=noted(args), kwargs=noted(kwargs))
         for layer, (args, kwargs, _) in seen.items()
-        if layer in numbers
     ]
     inputs = {f"{GIVEN}{number}": each for number, each in enumerate(tensors)}
     return Calls(calls, inputs, [shape for *_, shapes in seen.values() for shape in shapes])

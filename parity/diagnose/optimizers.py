@@ -69,7 +69,7 @@ def _without_decay(answer: Explained) -> Explained:
     A step of the user's own may add it to its gradients. Whether it does is not seen where these differ by more.
     """
     changes = tuple(each for each in answer.changes if each.trait != DECAY or 0 not in (each.reference, each.candidate))
-    return answer._replace(changes=changes, same=answer.same or not changes)
+    return answer._replace(changes=changes, same=answer.same or (bool(answer.changes) and not changes))
 
 
 def _check(updates: Updates) -> None:

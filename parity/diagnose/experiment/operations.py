@@ -24,13 +24,8 @@ EXCHANGED: Final = "the first from the second"  # of two that are subtracted
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 PAD, ZERO_PADDING = "pad", "zero_padding"
 JOIN, SPLIT, HALVES, NORMALIZE = "concatenation", "split", "halves", "normalize"
-OF_LOSS: Final = (
-    "loss",
-    "cross_entropy",
-    "smooth_l1_loss",
-    NORMALIZE,
-    "gather",
-)  # the kinds of what a loss can do in other ways
+# The kinds of what a loss can do in other ways.
+OF_LOSS: Final = ("loss", "cross_entropy", "smooth_l1_loss", NORMALIZE, "gather")
 # The sign that is written for a function of two tensors, and the function that does what a sign means.
 SIGNS: Final = {
     "add": "+",
