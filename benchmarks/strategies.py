@@ -23,6 +23,7 @@ from parity.bench.lanes import USUAL, Lane, Measured, Way, measured
 from parity.config import cases
 from parity.config.schema import Case
 from parity.runtime.backend import Backend
+from parity.runtime.child import ForkServer
 
 GOAL = 1.05
 AGREE = 1e-3  # of the largest change of a parameter in the steps that are checked
@@ -90,8 +91,9 @@ def lanes(case: Case, side: str, folder: Path):
 def _begun(case: Case, side: str, folder: Path, whose: str, stack: contextlib.ExitStack) -> Trainee:
     folder.mkdir()
     threads = max(len(os.sched_getaffinity(0)) // case.distribution.processes(side), 1)
-    backend = Backend(side, "", folder, threads=threads)
-    backend.command = [sys.executable, str(CHILD), side, whose]
+    command = [sys.executable, str(CHILD), side, whose]
+    servers = {shares: ForkServer(side, command) for shares in (True, False)}
+    backend = Backend(side, "", folder, threads=threads, servers=servers)
     lane = stack.enter_context(Lane(Way(side, USUAL[side]), case, backend))
     lane.begin()
     lane.burst(2)

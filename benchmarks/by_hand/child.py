@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.core.errors import UsageError
 from parity.runtime.drive import Program, Run
-from parity.runtime.job import BenchJob
+from parity.runtime.job import BenchJob, Work
 from parity.runtime.serve import Following, serve
 
 CHECKED = 3  # steps
@@ -36,7 +37,16 @@ def main(side: str, whose: str) -> None:
         harness.built_in.program = program
         harness.bench(job, following)
 
-    serve(importlib.import_module(f"{side}_impl.__main__").load, bench=bench)
+    def load() -> Callable[[Work], None]:
+        importlib.import_module(f"{side}_impl.__main__").imports()
+        return refuse
+
+    serve(load, bench=bench)
+
+
+def refuse(job: Work) -> None:
+    """Refuse a job that trains in no bursts."""
+    raise UsageError(f"{type(job).__name__}: only what trains in bursts is trained by hand")
 
 
 def checked(program: Program, parameters: Callable[[Any], list[np.ndarray]], path: Path) -> Program:
