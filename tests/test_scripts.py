@@ -80,15 +80,10 @@ def test_steps_that_make_what_their_models_are_given(
     assert any("before they take a batch" in each for each in result.not_compared)
 
 
-@pytest.mark.parametrize(
-    ("edits", "first"),
-    [
-        ([], None),
-        ([("train_values_loop.py", "slow.assign(0.9 * slow + 0.1", "slow.assign(0.1 * slow + 0.9")], (1, "loss")),
-        ([("train_values_loop.py", "default_rng(0)", "default_rng(1)")], (0, "loss")),
-    ],
-    ids=["alike", "rate", "other batches"],
-)
+OTHER_RATE = [("train_values_loop.py", "slow.assign(0.9 * slow + 0.1", "slow.assign(0.1 * slow + 0.9")]
+
+
+@pytest.mark.parametrize(("edits", "first"), [([], None), (OTHER_RATE, (1, "loss"))], ids=["alike", "rate"])
 def test_loops_that_train_on_their_own_batches(
     edits: Edits, first: tuple[int, str] | None, backends: list[Backend], tmp_path: Path
 ):
@@ -96,7 +91,13 @@ def test_loops_that_train_on_their_own_batches(
     result = _compared("values", edits, backends, tmp_path)
     found = result.first_divergence
     assert (found and (found.step, found.kind)) == first
-    assert any("train on their own" in each for each in result.not_compared) == (first != (0, "loss"))
+    assert any("train on their own" in each for each in result.not_compared)
+
+
+def test_loops_with_other_batches_are_given_those_of_pytorch(backends: list[Backend], tmp_path: Path):
+    """Which tensor of this loss is Keras's target is not told then: that a right port parts is a known gap."""
+    result = _compared("values", [("train_values_loop.py", "default_rng(0)", "default_rng(1)")], backends, tmp_path)
+    assert any("both were given the batches of train_values.py" in each for each in result.not_compared)
 
 
 RATE = [("train_average_loop.py", "0.9 * average + 0.1", "0.1 * average + 0.9")]

@@ -56,8 +56,7 @@ def copy_to(layers: Iterable[Any], model: Any) -> list[Any]:
 
 def _holds(layer: Any, model: Any) -> bool:
     weights = [list(map(tf.convert_to_tensor, each.weights)) for each in (layer, model)] if layer.built else [[], []]
-    both = zip(*weights, strict=False)
-    return 0 < len(weights[0]) == len(weights[1]) and all(np.array_equal(own, other) for own, other in both)
+    return 0 < len(weights[0]) == len(weights[1]) and all(map(np.array_equal, *weights))
 
 
 def batch_of(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:

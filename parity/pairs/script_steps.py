@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from parity.config.pair import OF_BATCH, TARGET, PairInput
+from parity.config.pair import OF_BATCH, TARGET, PairInput, PairOutput
 from parity.core.arrays import Array
-from parity.pairs.script_records import BATCH, GIVEN, VALUES, Called, Fetched
+from parity.pairs.script_records import BATCH, GIVEN, VALUES, Called, Fetched, Shapes
 
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
@@ -95,6 +95,22 @@ def described(array: Array) -> PairInput:
     """Return the inputs' table of a pair file for an array of the batches."""
     dtype = "float32" if array.dtype.kind == "f" else str(array.dtype)
     return msgspec.convert({"npz": VALUES, "dtype": dtype}, PairInput)
+
+
+def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
+    """Return the outputs whose shapes tell their counterparts among all that the layers of Keras's model return.
+
+    Several of one shape correspond in their order, to the first ones.
+    """
+    chosen: dict[str, PairOutput] = {}
+    for ours, shape in torch.items():
+        alike = [key for key in torch if torch[key] == shape]
+        counterparts = [key for key in keras if axes(shape, keras[key]) is not None]
+        if len(alike) <= len(counterparts):
+            theirs = counterparts[alike.index(ours)]
+            layout = axes(shape, keras[theirs]) or ""
+            chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
+    return chosen
 
 
 def _of(arrays: Batches, prefix: str) -> dict[str, Array]:

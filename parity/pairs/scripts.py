@@ -19,7 +19,7 @@ from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import BATCH, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
-from parity.pairs.script_steps import Steps, axes, described, steps
+from parity.pairs.script_steps import Steps, axes, described, outputs_by_shape, steps
 from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -90,23 +90,23 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     Its steps begin where the models are called, or, where that needs it, where a batch is taken.
     """
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
-    fetched, made, own = torch.trained.fetched, None, None
+    fetched, made, shared = torch.trained.fetched, None, None
     if keras and keras.trained.is_loop:
-        own = _of_own_data(file, torch, keras, folder)
+        shared = _shared_inputs(file.pair, torch, keras)
     elif keras and fetched:
         made = steps(fetched, torch.arrays, keras.trained.inputs, keras.arrays, keras.trained.calls)
     if keras and made and made.are_made:
         return _of_batches(file, made, torch.trained, keras.trained, folder)
-    if own and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
-        return own  # which of these takes the place of which in the loop is not told
+    if keras and shared and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
+        return _of_own_data(file, shared, torch, keras, folder)  # which of these is which in the loop is not told
     try:
         return _of_calls(file, torch, keras, folder)
     except UsageError:
-        if own:
-            return own
-        if not keras or not made:
-            raise
-        return _of_batches(file, made, torch.trained, keras.trained, folder)
+        if keras and shared:
+            return _of_own_data(file, shared, torch, keras, folder)
+        if keras and made:
+            return _of_batches(file, made, torch.trained, keras.trained, folder)
+        raise
 
 
 def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, folder: Path) -> PairFile:
@@ -118,7 +118,7 @@ def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, fol
     )
     ours: Shapes = dict(enumerate(made.fetched.returned))
     theirs: Shapes = dict(enumerate(keras.returned))
-    outputs = file.pair.outputs or (_outputs(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
+    outputs = file.pair.outputs or (outputs_by_shape(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
     return _trained_on(file, folder, made.inputs, outputs, made.arrays)
 
 
@@ -139,33 +139,40 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         inputs = _with_keras(pair, inputs, first, keras)
         shapes = [trained.outputs, keras.trained.outputs]
         is_alike = all(each.keys() == {""} for each in shapes)
-        outputs = outputs or (_outputs(*shapes) if shapes[1] and not is_alike else {})
+        outputs = outputs or (outputs_by_shape(*shapes) if shapes[1] and not is_alike else {})
     known = msgspec.structs.replace(trained, of_loss=of_loss, fetched=None, keras_early=keras and keras.trained.early)
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, outputs, arrays, is_loop=bool(keras and keras.trained.is_loop))
 
 
-def _of_own_data(file: PairFile, torch: _Ran, keras: _Ran, folder: Path) -> PairFile | None:
-    """Return a pair of loops that each train on their own data; None if their models are not given the same.
-
-    What they are given in the first two steps tells it.
-    """
-    of_calls = {key: each for key, each in torch.arrays.items() if not key.startswith((BATCH, GIVEN, OF_LOSS, TARGET))}
-    first = {key.removesuffix("@0"): array for key, array in of_calls.items() if key.endswith("@0")}
+def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput] | None:
+    """Return the inputs of two loops whose models are given the same in the first two steps; None if they are not."""
     inputs = {}
+    first = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
     try:
-        for name, theirs in _counterparts(file.pair, list(first), keras.trained.inputs).items():
-            layout = _layout(file.pair, name, first[name], keras.arrays[theirs])
+        for name, theirs in _counterparts(pair, list(first), keras.trained.inputs).items():
+            layout = _layout(pair, name, first[name], keras.arrays[theirs])
             for step, key in enumerate((theirs, f"{theirs}@1")):
-                given = of_calls.get(f"{name}@{step}", np.zeros(0))
+                given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
                 if not np.array_equal(rearrange(given, layout) if layout else given, keras.arrays.get(key, given)):
                     return None
             inputs[name] = msgspec.structs.replace(described(first[name]), keras_layout=layout)
     except UsageError:
         return None
-    arrays = {key: array for key, array in of_calls.items() if key.partition("@")[0] in inputs}
-    trained = msgspec.structs.replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
-    write(folder / "torch", trained, arrays)
+    return inputs
+
+
+def _names_of_calls(arrays: Mapping[str, Array]) -> list[str]:
+    """Return the names of what a model of PyTorch's is given where it is called."""
+    first = (key.removesuffix("@0") for key in arrays if key.endswith("@0"))
+    return [name for name in first if not name.startswith((BATCH, GIVEN, OF_LOSS, TARGET))]
+
+
+def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran, folder: Path) -> PairFile:
+    """Return a pair of loops that each train on their own data."""
+    arrays = {key: array for key, array in torch.arrays.items() if key.partition("@")[0] in inputs}
+    known = msgspec.structs.replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
+    write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, file.pair.outputs, arrays, is_loop=True)
 
 
@@ -236,9 +243,9 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if sizes[0] != sizes[1]:
         message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"
         result.findings.append(Finding(id="script.batch_size", side="keras", where=theirs, message=message))
-    for name, (mine, other) in scales(pair, torch, keras).items():
+    for name, (mine, scale) in scales(pair, torch, keras).items():
         message = (
-            f"{theirs} gives {name} {other / mine:.3g} times as large as {ours}: its root mean square is {other:.3g}, "
+            f"{theirs} gives {name} {scale / mine:.3g} times as large as {ours}: its root mean square is {scale:.3g}, "
             f"not {mine:.3g}"
         )
         result.findings.append(Finding(id="script.data", side="keras", where=theirs, message=message))
@@ -267,22 +274,6 @@ def _counterparts(pair: Pair, torch: Sequence[str], keras: Sequence[str]) -> dic
     rest: Iterable[str] = (name for name in keras if name not in named)
     in_order = dict(zip((name for name in torch if name not in named), rest, strict=True))
     return {name: (named | in_order)[name] for name in torch}
-
-
-def _outputs(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
-    """Return the outputs whose shapes tell their counterparts among all that the layers of Keras's model return.
-
-    Several of one shape correspond in their order, to the first ones.
-    """
-    chosen: dict[str, PairOutput] = {}
-    for ours, shape in torch.items():
-        alike = [key for key in torch if torch[key] == shape]
-        counterparts = [key for key in keras if axes(shape, keras[key]) is not None]
-        if len(alike) <= len(counterparts):
-            theirs = counterparts[alike.index(ours)]
-            layout = axes(shape, keras[theirs]) or ""
-            chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
-    return chosen
 
 
 def _layout(pair: Pair, name: str, torch: Array, keras: Array) -> str:

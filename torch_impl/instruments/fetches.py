@@ -34,6 +34,11 @@ class Fetch:
         self.is_random = False  # whether random numbers were drawn before a module was called
         self._drawn = torch.get_rng_state()
 
+    @property
+    def is_several(self) -> bool:
+        """Return whether it was given to several modules, or had several backward passes."""
+        return len(self.given) > 1 or self.backwards > 1
+
     def note(self, module: nn.Module, taken: Taken, returned: Any) -> None:
         """Note a call of a module that is trained."""
         if module not in self.given:
@@ -91,8 +96,8 @@ class Fetches:
 
     @property
     def is_made(self) -> bool:
-        """Return whether the script makes what its modules are given, or has several backward passes for a batch."""
-        return any(len(each.given) > 1 or each.is_random or each.backwards > 1 for each in self._all)
+        """Return whether the script makes what its modules are given, or trains on a batch in several passes."""
+        return any(each.is_random or each.is_several for each in self._all)
 
     def trained_on(self) -> list[Fetch]:
         """Return the batches that were trained on, but for the last, which may not have been to the end."""
@@ -110,7 +115,7 @@ class Fetches:
             names=dict.fromkeys(first.batch, ""),
             returned=first.returned,
             is_random=any(each.is_random for each in fetches),
-            is_several=len(first.given) > 1 or any(each.backwards > 1 for each in fetches),
+            is_several=any(each.is_several for each in fetches),
         )
 
     def arrays(self) -> Iterator[tuple[str, torch.Tensor]]:

@@ -21,8 +21,8 @@ def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Oper
     """Yield a call of a loss that leaves elements out of its average, or weighs classes, with the other ways."""
     given = _given(name, args, kwargs)
     if name in (SMOOTH, HUBER):  # the one is the other divided by where it begins to be linear
-        other, factor = (HUBER, given["beta"]) if name == SMOOTH else (SMOOTH, 1 / given["delta"])
-        scaled = {other: lambda function, args, kwargs: factor * function(*args, **kwargs)}
+        form, factor = (HUBER, given["beta"]) if name == SMOOTH else (SMOOTH, 1 / given["delta"])
+        scaled = {form: lambda function, args, kwargs: factor * function(*args, **kwargs)}
         if factor != 1:
             yield Operation(name, number, "form", SMOOTH, name, scaled)
     weight, ignored, of_class = (given.get(each) for each in ("weight", "ignore_index", "pos_weight"))

@@ -242,28 +242,30 @@ class Script(script.Script):
             with calls.unobserved():
                 return self.within(call, own, args, kwargs)
         fetch = self.fetches.last
-        if own is not self._model and not fetch:
+        if fetch:
+            fetch.begin()
+            self.fetches.name(own)
+        elif own is not self._model:
             names = f"{type(self._model).__name__} and {type(own).__name__}"
             raise UsageError(
                 f"{self.name}: trains two modules that it calls one by one, {names}; expected one, or batches of a "
                 "DataLoader"
             )
+        run = self._run_pass if own is self._model else self.within
+        outputs = run(call, own, args, kwargs)
         if fetch:
-            fetch.begin()
-            self.fetches.name(own)
-        if own is not self._model:
-            outputs = self.within(call, own, args, kwargs)
-            self.fetches.last.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
-            return outputs
+            fetch.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
+        return outputs
+
+    def _run_pass(self, call: Callable[..., Any], model: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Run a pass of the model, which is given the data of the step."""
         if self._may_evaluate:  # the pass before was an evaluation
             self._passes = 0
             self._data.forget()
-        self._may_evaluate = not module.training
+        self._may_evaluate = not model.training
         self._passes += 1
-        outputs = self.within(call, self._stands_in or own, *self._data.on_call(own, args, kwargs))
+        outputs = self.within(call, self._stands_in or model, *self._data.on_call(model, args, kwargs))
         self._data.on_return(list(flat(outputs)))
-        if fetch:
-            fetch.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
         if self._passes == 1:
             parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
             named = parts if isinstance(parts, dict) else {"": parts}
