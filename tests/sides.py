@@ -1,9 +1,8 @@
 """A pytest plugin: the tests of torch_impl and of keras_impl run in workers that hold one framework each.
 
-Of pytest-xdist's workers one collects the tests of torch_impl, one those of keras_impl, one those of parity, which
-start no framework, and all others the rest, which start both: each framework is imported twice in all. Three workers
-have the last two kinds in one. A file goes to a worker that has collected it. Without workers a process takes the tests
-of one of these kinds, or of the last two.
+Of pytest-xdist's workers one collects the tests of torch_impl, one those of keras_impl, and all others the rest, which
+start both frameworks in processes of their own. A file goes to a worker that has collected it. Without workers a
+process takes the tests of one of these kinds.
 """
 
 import contextlib
@@ -24,9 +23,8 @@ from parity.runtime.environment import environment
 
 TESTS = Path(__file__).parent
 FRAMEWORKS = ("torch", "keras")
-FOLDERS = {"torch": TESTS / "torch_impl", "keras": TESTS / "keras_impl", "parity": TESTS / "parity"}
+FOLDERS = {"torch": TESTS / "torch_impl", "keras": TESTS / "keras_impl"}
 REST = "rest"  # the kind of all other tests, which import no framework either
-BOTH = f"parity+{REST}"
 KIND: pytest.StashKey[str] = pytest.StashKey()
 SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()
 KINDS: pytest.StashKey[list[str]] = pytest.StashKey()
@@ -48,8 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         kinds = [each for each in (*FOLDERS, REST) if any(_has(path, each) for path in paths.values())] or [REST]
         workers = config.getoption("numprocesses", None)
-        if (workers or 1) < len(kinds) and {"parity", REST} <= set(kinds):
-            kinds[-2:] = [BOTH]
         if workers:
             if workers < len(kinds):
                 raise pytest.UsageError(FEW.format(workers, len(kinds)))
@@ -67,9 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _has(path: Path, wanted: str) -> bool:
-    """Whether a file is of a kind, or of one of several, or a folder has what is."""
-    kinds = wanted.split("+")
-    return kind(path) in kinds or any(FOLDERS[each].is_relative_to(path) for each in kinds if each in FOLDERS)
+    """Whether a file is of a kind, or a folder has what is."""
+    return kind(path) == wanted or (wanted in FOLDERS and FOLDERS[wanted].is_relative_to(path))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

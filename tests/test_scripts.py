@@ -94,6 +94,7 @@ def test_loops_that_train_on_their_own_batches(
     assert any("train on their own" in each for each in result.not_compared)
 
 
+@pytest.mark.usefixtures("verdicts_only")
 def test_loops_with_other_batches_are_given_those_of_pytorch(backends: list[Backend], tmp_path: Path):
     """Which tensor of this loss is Keras's target is not told then: that a right port parts is a known gap."""
     result = _compared("values", [("train_values_loop.py", "default_rng(0)", "default_rng(1)")], backends, tmp_path)
@@ -144,6 +145,7 @@ def test_several_targets_are_those_of_their_losses(weight: float, backends: list
     assert result.checks["loss"].compared and result.checks["update"].compared
 
 
+@pytest.mark.usefixtures("verdicts_only")
 @pytest.mark.parametrize("second", ["other", "x"])
 def test_a_model_is_called_twice_in_a_step(second: str, backends: list[Backend], tmp_path: Path):
     edits = [("train_twice_loop.py", "model(other, training", f"model({second}, training")]
@@ -207,6 +209,7 @@ WEIGHED = [
 WEIGHTS = ("train_fit.py", "batch_size=24", 'sample_weight=np.ones(48, "float32"), batch_size=24')
 
 
+@pytest.mark.usefixtures("verdicts_only")
 @pytest.mark.parametrize("edits", [[], [WEIGHTS]], ids=["without", "with"])
 def test_weights_of_samples_are_those_of_a_fit_that_has_some(edits: Edits, backends: list[Backend], tmp_path: Path):
     result = _compared("fit", [*WEIGHED, *edits], backends, tmp_path)
@@ -220,6 +223,7 @@ def test_what_a_script_does_between_its_batches_is_run(backends: list[Backend], 
     assert not any("TerminateOnNaN" in each for each in result.not_compared)
 
 
+@pytest.mark.usefixtures("verdicts_only")
 def test_another_batch_size_and_data_of_another_scale_are_findings(backends: list[Backend], tmp_path: Path):
     edits = [("batch_size=24", "batch_size=16"), ("normal(size", "normal(scale=255, size")]
     result = _compared("fit", [("train_fit.py", *each) for each in edits], backends, tmp_path)

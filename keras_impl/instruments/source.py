@@ -47,7 +47,7 @@ def _original(file: str, number: int) -> Line:
 
 _LINES = Lines(_of_frameworks, AUTOGRAPH, _original)
 direct, frame, kind, line, line_of = _LINES.direct, _LINES.frame, _LINES.kind, _LINES.line, _LINES.line_of
-within, nearest, standing_for = _LINES.within, _LINES.nearest, _LINES.standing_for
+frames, within, nearest, standing_for = _LINES.frames, _LINES.within, _LINES.nearest, _LINES.standing_for
 
 
 def spot(owner: object = None) -> rewrite.Spot | None:

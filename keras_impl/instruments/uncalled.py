@@ -4,18 +4,18 @@ import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras.src import tree
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.data_adapter_utils import pack_x_y_sample_weight
 
+from keras_impl.instruments.fetches import Calls, Trained, layers_of
 from keras_impl.instruments.script_data import Fit
 from parity.core.patches import applied, around
-from parity.pairs.script_records import GIVEN, Called
+from parity.pairs.script_records import Called
 
 
 class _Left(BaseException):
@@ -43,27 +43,19 @@ def let_call(model: Any, fit: Fit | None) -> None:
 
 
 def _each_called(calls: Sequence[Called], model: keras.Model, inputs: Any) -> Any:
-    layers = _layers(model)
+    layers = layers_of(model)
     given = [(layers[each.layer], *each.given(inputs)) for each in calls]
     returned = [layer(*args, **kwargs) for layer, args, kwargs in given]
     return tree.flatten(returned) if len(returned) > 1 else returned[0]
 
 
-class Calls(NamedTuple):
-    """How a train_step calls trained layers first, with which tensors, and the shapes of what they return."""
-
-    calls: list[Called]
-    inputs: dict[str, np.ndarray]
-    returned: list[list[int]]
-
-
-def calls_of_step(model: Any, fit: Fit) -> Calls:
+def calls_of_step(model: Any, fit: Fit) -> Trained:
     """Run a train_step, op by op, on a first batch; return how it calls trained layers, or the model itself.
 
-    There are none if it fails. The model is left trained.
+    There are no calls if it fails. The model is left trained.
     """
-    seen: dict[Any, tuple[Any, Any, list[list[int]]]] = {}
-    depth = 0
+    calls, depth = Calls(), 0
+    numbers = {layer: number for number, layer in enumerate(layers_of(model))}
 
     def on_call(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal depth
@@ -72,37 +64,15 @@ def calls_of_step(model: Any, fit: Fit) -> Calls:
             outputs = call(layer, *args, **kwargs)
         finally:
             depth -= 1
-        if not depth and layer not in seen and layer.trainable_variables:
-            shapes = [list(each.shape) for each in tree.flatten(outputs) if tf.is_tensor(each)]
-            seen[layer] = args, {name: each for name, each in kwargs.items() if name != "training"}, shapes
+        if not depth and layer in numbers and layer.trainable_variables:
+            calls.note(layer, args, kwargs, outputs)
         return outputs
 
     given = tree.map_structure(tf.convert_to_tensor, pack_x_y_sample_weight(fit.x, fit.y, fit.sample_weight))
     with applied([around(keras.Layer, "__call__", on_call)]), contextlib.suppress(Exception):
         model.train_step(given)
-    numbers, tensors = {layer: number for number, layer in enumerate(_layers(model))}, list[Any]()
-    seen = {layer: each for layer, each in seen.items() if layer is model or (model not in seen and layer in numbers)}
-
-    def noted(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [noted(each) for each in value]
-        if isinstance(value, dict):
-            return {key: noted(each) for key, each in value.items()}
-        if not tf.is_tensor(value):
-            return value
-        tensors.append(value.numpy())
-        return {"tensor": len(tensors) - 1}
-
-    calls = [
-        Called(layer=numbers[layer], args=noted(args), kwargs=noted(kwargs))
-        for layer, (args, kwargs, _) in seen.items()
-    ]
-    inputs = {f"{GIVEN}{number}": each for number, each in enumerate(tensors)}
-    return Calls(calls, inputs, [shape for *_, shapes in seen.values() for shape in shapes])
-
-
-def _layers(model: keras.Model) -> list[Any]:
-    return [model, *model._flatten_layers(include_self=False)]
+    calls.of = {layer: each for layer, each in calls.of.items() if layer is model or model not in calls.of}
+    return calls.described(numbers, fit.x)
 
 
 def _called(model: keras.Model, inputs: Any) -> list[tf.Tensor]:

@@ -41,21 +41,22 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """How a script of PyTorch's trains on the batches of its DataLoader, where its steps may begin with them.
+    """How a script trains on the batches of its DataLoader or dataset, where its steps may begin with them.
 
     `first`: the number of the first batch that is trained on, of all that are taken; `modules`: those that are trained,
     by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
-    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_random`:
-    whether random numbers are drawn for what they are given; `is_several`: whether there are several modules, or
-    backward passes for a batch. `calls`: of Keras's step.
+    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_several`:
+    whether there are several modules, or backward passes for a batch; of PyTorch's, `is_random`: whether random numbers
+    are drawn for what they are given. `calls`: of Keras's step, of which a train_step has no more than these and what
+    is returned.
     """
 
-    first: int
-    modules: dict[str, int]
-    names: dict[str, str]
+    first: int = 0
+    modules: dict[str, int] = {}
+    names: dict[str, str] = {}
     returned: list[list[int]]
-    is_random: bool
-    is_several: bool
+    is_random: bool = False
+    is_several: bool = False
     calls: list[Called] = []
 
 
@@ -79,9 +80,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     for a single one; of Keras's only where it is that of a graph, or the model has no `call`
     (keras_impl/instruments/uncalled.py).
 
-    `early`: of a side's loop; PyTorch's record gets `keras_early` as well. `fetched`: where steps begin with a batch,
-    or may; `calls` and `returned`: how a train_step of Keras's calls layers first, and the shapes of what they return.
-    `keeps_data`: whether both scripts train on their own batches.
+    `early`: of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's
+    as well. `keeps_data`: whether both scripts train on their own batches.
     """
 
     inputs: list[str]
@@ -94,9 +94,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     keras_early: Early | None = None
     outputs: Shapes = {}
     fetched: Fetched | None = None
+    keras_fetched: Fetched | None = None
     keeps_data: bool = False
-    calls: list[Called] = []
-    returned: list[list[int]] = []
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.config.pair import OF_BATCH, TARGET, PairInput, PairOutput
 from parity.core.arrays import Array
-from parity.pairs.script_records import BATCH, GIVEN, VALUES, Called, Fetched, Shapes
+from parity.pairs.script_records import BATCH, GIVEN, VALUES, Fetched, Shapes
 
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
@@ -49,33 +49,32 @@ class Steps(msgspec.Struct, frozen=True):
     are_made: bool
 
 
-def steps(
-    fetched: Fetched | None, torch: Batches, names: Sequence[str], keras: Batches, calls: list[Called]
-) -> Steps | None:
+def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None, keras: Batches) -> Steps | None:
     """Return what the steps of two scripts are given that begin with a batch; None if the two take no such batches.
 
     Args:
         fetched: how PyTorch's script trains on what it takes.
         torch: what it takes, and what its modules are given.
-        names: those of what Keras's fit is given, in order.
-        keras: this, its targets, and what the layers of its model are given.
-        calls: how they are called.
+        keras_fetched: how Keras's script does.
+        keras: what it takes, the targets of its fit, and what its layers are given.
     """
+    if not fetched or not keras_fetched or not keras_fetched.calls:
+        return None
     first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
     batch, given = _of(first, BATCH), _of(first, GIVEN)
     targets = [name for name in keras if name.partition(".")[0] == TARGET]
-    taken = _alike(batch, {name: keras[name] for name in names})
-    called = _alike(given, _of(keras, GIVEN))
-    if not fetched or not calls or taken is None or called is None or len(called) != len(given):
+    of_batch, of_step = _of(keras, BATCH), _of(keras, GIVEN)
+    taken, called = _alike(batch, of_batch), _alike(given, of_step)
+    if taken is None or called is None or len(called) != len(given):
         return None
     left = [name for name in batch if name not in taken.values()]
     if len(left) < len(targets):
         return None
     renamed = {own: _joined(OF_BATCH, own) for own in taken.values()} | dict(zip(left, targets, strict=False))
-    inputs = {own: _as(keras, f"{GIVEN}{key}", given[own]) for key, own in called.items()}
+    inputs = {own: _as(f"{GIVEN}{key}", of_step[key], given[own]) for key, own in called.items()}
     if len(fetched.modules) > 1:
         inputs = {own: msgspec.structs.replace(each, torch=own) for own, each in inputs.items()}
-    inputs |= {renamed[own]: _as(keras, key, batch[own]) for key, own in taken.items()}
+    inputs |= {renamed[own]: _as(key, of_batch[key], batch[own]) for key, own in taken.items()}
     inputs |= {name: described(batch[own]) for own, name in renamed.items() if name in targets}
     names_in_pair = {f"{BATCH}{own}": name for own, name in renamed.items()}
     names_in_pair |= {f"{GIVEN}{own}": own for own in given}
@@ -85,10 +84,9 @@ def steps(
         if name in names_in_pair
     }
     known = {own: renamed.get(own, "") for own in fetched.names}
-    of_step = _of(keras, GIVEN).values()
-    makes = any(not any(np.array_equal(each, keras[name]) for name in names) for each in of_step)
-    are_made = fetched.is_several or (fetched.is_random and makes)
-    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known, calls=calls), are_made)
+    makes = any(not any(np.array_equal(made, own) for own in of_batch.values()) for made in of_step.values())
+    are_made = fetched.is_several or keras_fetched.is_several or (fetched.is_random and makes)
+    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known), are_made)
 
 
 def described(array: Array) -> PairInput:
@@ -137,6 +135,6 @@ def _layout(torch: Array, keras: Array) -> str | None:
     return axes(torch.shape, keras.shape) if are_alike else None
 
 
-def _as(keras: Batches, key: str, torch: Array) -> PairInput:
+def _as(key: str, keras: Array, torch: Array) -> PairInput:
     """Return the table of an input that is given to Keras by a name, in the order of its axes there."""
-    return msgspec.structs.replace(described(torch), keras=key, keras_layout=_layout(torch, keras[key]) or "")
+    return msgspec.structs.replace(described(torch), keras=key, keras_layout=_layout(torch, keras) or "")

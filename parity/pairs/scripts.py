@@ -90,11 +90,10 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     Its steps begin where the models are called, or, where that needs it, where a batch is taken.
     """
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
-    fetched, made, shared = torch.trained.fetched, None, None
-    if keras and keras.trained.is_loop:
-        shared = _shared_inputs(file.pair, torch, keras)
-    elif keras and fetched:
-        made = steps(fetched, torch.arrays, keras.trained.inputs, keras.arrays, keras.trained.calls)
+    made, shared = None, None
+    if keras:
+        made = steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
+        shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
     if keras and made and made.are_made:
         return _of_batches(file, made, torch.trained, keras.trained, folder)
     if keras and shared and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
@@ -111,26 +110,28 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
 
 def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
-    write(
-        folder / "torch",
-        msgspec.structs.replace(torch, fetched=made.fetched, in_evaluation=[], early=None),
-        made.arrays,
+    assert keras.fetched
+    known = msgspec.structs.replace(
+        torch, fetched=made.fetched, keras_fetched=keras.fetched, in_evaluation=[], early=None
     )
+    write(folder / "torch", known, made.arrays)
     ours: Shapes = dict(enumerate(made.fetched.returned))
-    theirs: Shapes = dict(enumerate(keras.returned))
+    theirs: Shapes = dict(enumerate(keras.fetched.returned))
     outputs = file.pair.outputs or (outputs_by_shape(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
-    return _trained_on(file, folder, made.inputs, outputs, made.arrays)
+    return _trained_on(file, folder, made.inputs, outputs, made.arrays, keras.is_loop)
 
 
 def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:
     """Return a pair whose steps begin where its models are called."""
     pair, trained = file.pair, torch.trained
-    if trained.fetched and len(trained.fetched.modules) > 1:
-        names = " and ".join(trained.fetched.modules)
-        raise UsageError(
-            f"{name_of(pair.torch)}: trains several modules that it calls one by one, {names}; expected one, or a port "
-            "that is trained by fit, and whose train_step takes the same batches and calls a layer for each"
-        )
+    for text, of_side in ((pair.torch, torch), (pair.keras, keras)):
+        fetched = of_side.trained.fetched if of_side else None
+        if fetched and len(fetched.modules) > 1:
+            raise UsageError(
+                f"{name_of(text)}: trains several models that it calls one by one, {' and '.join(fetched.modules)}; "
+                "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
+                "of a tf.data.Dataset or of fit, and call a model for each"
+            )
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith((BATCH, GIVEN))}
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {})
     first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}

@@ -1,5 +1,6 @@
 """The comparison of two traces of one case, tensor by tensor in execution order."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from parity.trace import keys, summary
 from parity.trace.manifest import Trace
 from parity.trace.summary import Summary
 from parity.trace.tensorfile import equal
+from parity.trace.training import Turn
 from parity.verdict import kernel
 from parity.verdict.details import Collector, describe, furthest
 from parity.verdict.evidence import Evidence
@@ -30,13 +32,17 @@ MATCH = TensorVerdict("match", None, by_bits=False)
 
 
 class Unequal(NamedTuple):
-    """A tensor that is not a match; `step` is None for the state before the first step."""
+    """A tensor that is not a match; `step` is None for the state before the first step.
+
+    `turn`: how many of a step's optimizers have updated something before it.
+    """
 
     step: int | None
     replica: int
     kind: str
     name: str
     verdict: Verdict = "diverged"
+    turn: int = 0
 
     @property
     def parameter(self) -> str:
@@ -65,7 +71,7 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
     """
     names = side_names(reference, candidate)
     _check_comparable(names, reference, candidate)
-    comparison = _Comparison(names, reference.case, low_runs)
+    comparison = _Comparison(names, reference.case, low_runs, reference.manifest.training.turns)
     with np.errstate(all="ignore"):  # numbers that are not finite get verdicts, not warnings
         for step, replicas in steps(reference, candidate):
             comparison.step(step, replicas)
@@ -127,8 +133,8 @@ def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
 class _Comparison:
     """The state of a comparison; `recorded` is the last step with parameters, and its tensors by replica."""
 
-    def __init__(self, names: tuple[str, str], case: Case, low_runs: bool) -> None:
-        self.names = names
+    def __init__(self, names: tuple[str, str], case: Case, low_runs: bool, turns: Sequence[Turn] = ()) -> None:
+        self.names, self._turns = names, turns
         self.rule = Rule(case.precision)
         self.evidence = Evidence(names, case)
         self.collector = Collector(names, self.rule)
@@ -147,12 +153,21 @@ class _Comparison:
         order = [(replica, key) for replica, files in enumerate(replicas) for key in files.in_order()]
         if len(replicas) > 1:
             order.sort(key=lambda place: keys.place(place[1]))
+        order.sort(key=lambda place: self._turn(*keys.split(place[1])))
         for replica, key in order:
             # Tensors that are bitwise equal in all replicas, such as parameters after a reduction, are compared once.
             if replica == 0 or not replicas[replica].repeats(key, replicas[0]):
                 self._tensor(StepTensor(step, replica, *keys.split(key), replicas[replica]))
         if any(key.startswith("parameter/") for key in replicas[0].reference_high):
             self.recorded = step, replicas
+
+    def _turn(self, kind: str, name: str) -> int:
+        """Return how many optimizers have updated something before a loss, a gradient, a buffer or an update."""
+        if kind == "loss":
+            number = int(name.partition("#")[2] or 0)
+            return sum(number >= turn.losses for turn in self._turns[:-1])
+        of = name.rpartition(".")[0] if kind == "buffer" else keys.parameter(kind, name)
+        return next((number for number, turn in reversed(list(enumerate(self._turns))) if of in turn.names), 0)
 
     def _tensor(self, tensor: StepTensor) -> None:
         step, replica, kind, _, files = tensor
@@ -178,7 +193,7 @@ class _Comparison:
 
     def _judge(self, tensor: StepTensor, spread: Spread, runs: Runs, stored: float = 0.0) -> None:
         step, kind = tensor.step, tensor.kind
-        first = step == 0 and kind in FIRST
+        first = step == 0 and kind in FIRST and not self._turn(kind, tensor.name)
         low = self._judges_low_runs and step == 0 and kind in (*FIRST, "buffer", keys.UPDATE)
         verdict, reason = self.rule.high(spread, stored, kind, first), ""
         lost = self.evidence.lost(step, kind, spread)
@@ -229,7 +244,7 @@ class _Comparison:
         self.evidence.judged(kind, verdict)
         if verdict.verdict == "match":
             return
-        self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict))
+        self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name)))
         if verdict.verdict not in self.first:
             place = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
             self.first[verdict.verdict] = self._described(place, files, verdict.largest)

@@ -31,7 +31,7 @@ class Chain(nn.Module):
 model = Chain()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(4):
-    x, y = torch.randn(8, 5, 6), torch.randint(4, (8, 5))
+    x, y = torch.randn(8, 3, 6), torch.randint(4, (8, 3))
     optimizer.zero_grad()
     loss = model.loss(model(x), y, x[..., 0] > 0)
     loss.backward()

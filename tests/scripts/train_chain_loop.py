@@ -32,7 +32,7 @@ class Chain(keras.Model):
 model = Chain()
 optimizer = keras.optimizers.SGD(0.1)
 draws = np.random.default_rng(0)
-arrays = draws.normal(size=(32, 5, 6)).astype("float32"), draws.integers(4, size=(32, 5))
+arrays = draws.normal(size=(32, 3, 6)).astype("float32"), draws.integers(4, size=(32, 3))
 for x, y in tf.data.Dataset.from_tensor_slices(arrays).batch(8):
     with tf.GradientTape() as tape:
         loss = model.score(model(x, training=True), y, x[..., 0] > 0)

@@ -7,7 +7,7 @@ import numpy as np
 from keras.src.models.functional import Functional
 
 from keras_impl.instruments.script_data import fits
-from keras_impl.instruments.uncalled import Calls, calls_of_step, is_uncalled, let_call
+from keras_impl.instruments.uncalled import calls_of_step, is_uncalled, let_call
 from keras_impl.record import precision
 from keras_impl.record.pair.build import is_overridden, user_errors
 from parity.config.pair import SAMPLE_WEIGHT
@@ -34,25 +34,22 @@ def batches(job: BatchesJob) -> None:
                 outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
         elif isinstance(model, Functional) and len(model.outputs) == 1:
             outputs = {"": [size or 1 for size in model.outputs[0].shape]}
-        is_loop = build.__self__.is_loop
-        made = Calls([], {}, [])
-        if is_overridden(model, "train_step") and not is_loop:
+        run, of_step = build.__self__, None
+        if is_overridden(model, "train_step") and not run.is_loop:
             with precision.eagerly():
-                made = calls_of_step(model, fit)
+                of_step = calls_of_step(model, fit)
+        early = run.early()
+        fetched, made = of_step or run.fetched() or (None, {})
     weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
-    arrays = fit.inputs | fit.targets | weight | made.inputs
-    with user_errors(f"keras={text} fails"):
-        early = build.__self__.early()
-    second = build.__self__.second
-    arrays |= {f"{name}@1": each for name, each in second.inputs.items()} if second else {}
+    arrays = fit.inputs | fit.targets | weight | made
+    arrays |= {f"{name}@1": each for name, each in run.second.inputs.items()} if run.second else {}
     trained = Trained(
         inputs=list(fit.inputs),
         callbacks=list(fit.callbacks),
-        is_loop=is_loop,
+        is_loop=run.is_loop,
         early=early,
         outputs=outputs,
-        calls=made.calls,
-        returned=made.returned,
+        fetched=fetched,
     )
-    build.__self__.close()
+    run.close()
     write(Path(job.folder), trained, arrays)

@@ -186,7 +186,8 @@ class Counterparts:
         found: list[Seen] = []
         first, tensors = self._outputs[call.path], list(flat(outputs))
         self._outputs[call.path] += len(tensors)
-        if (fed := self._fed.get(call.path)) and self.wants("activation"):
+        fed = self._fed.get(call.path)
+        if fed and self.wants("activation") and not self._inputs[fed.torch]:  # it is called once in a forward pass
             modules.setdefault(fed.torch, self._kinds[call.path])
             found += self._given(fed.torch, fed.axes, call)
         for number, tensor in enumerate(tensors, first):

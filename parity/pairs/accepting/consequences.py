@@ -56,7 +56,8 @@ class Consequences:
         if self.is_sum_of_outputs(tensor):
             return True
         if tensor.kind in FORWARD:
-            return self._is_recomputed(tensor) or self.proportion.holds_forward(tensor)
+            behind_update = tensor.turn > 0 and self.proportion.holds_later(tensor)
+            return self._is_recomputed(tensor) or self.proportion.holds_forward(tensor) or behind_update
         return self.is_replayed(tensor) or any(self._moves(earlier, tensor) for earlier in self._examined.unequal)
 
     def may_follow(self, tensor: Unequal) -> bool:
@@ -140,7 +141,7 @@ class Consequences:
         now, then = _step(tensor), _step(earlier)
         if tensor.kind == "gradient":
             of_forward = earlier.kind in (*OF_MODULES, "loss") or earlier.name in self._clipped
-            return (then == now and of_forward) or (then < now and earlier.kind == "parameter")
+            return (then == now and of_forward) or (earlier.kind == "parameter" and _is_before(earlier, tensor))
         return then <= now and earlier.kind == "gradient"
 
     def _of_optimizer(self) -> Iterator[tuple[str, Expect]]:
@@ -186,7 +187,7 @@ class Proportion:
     def __init__(self, unequal: list[Unequal], evidence: Evidence, clipped: Collection[str] = ()) -> None:
         self._unequal, self._evidence, self._clipped = unequal, evidence, clipped
         self._gradients = by_key((tensor.name, tensor) for tensor in unequal if tensor.kind == "gradient")
-        self._forward: dict[int, float] = {}
+        self._forward: dict[tuple[int, int], float] = {}  # by step and turn
 
     def holds(self, tensor: Unequal) -> bool:
         """Return whether a gradient, or what the optimizer makes of it, is no further apart than it may be."""
@@ -230,32 +231,38 @@ class Proportion:
 
     def before(self, tensor: Unequal) -> float:
         """Return the largest relative difference among the tensors that a tensor is computed from."""
-        step = _step(tensor)
+        step, time = _step(tensor), (_step(tensor), tensor.turn)
         if tensor.kind == "gradient":
-            if step not in self._forward:
+            if time not in self._forward:
                 losses = (each for each in self._unequal if each.kind == "loss" and _step(each) == step)
                 clipped = (each for name in self._clipped for each in self._gradients.get(name, ()))
-                before = [*self._in_forward(step), *(each for each in clipped if _step(each) == step)]
-                self._forward[step] = self._largest(before) or self._largest(losses)
-            return self._forward[step]
+                before = [*self._in_forward(tensor), *(each for each in clipped if _step(each) == step)]
+                self._forward[time] = self._largest(before) or self._largest(losses)
+            return self._forward[time]
         name = tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
         return self._largest(gradient for gradient in self._gradients.get(name, ()) if _step(gradient) <= step)
 
-    def _in_forward(self, step: int) -> Iterable[Unequal]:
-        """Yield what differs in the forward pass before a gradient, and the parameters that differed before the step.
+    def _in_forward(self, gradient: Unequal) -> Iterable[Unequal]:
+        """Yield what differs in the forward pass before a gradient, and the parameters that differed before it.
 
         The forward pass is that of the last step up to this one that recorded it.
         """
+        step = _step(gradient)
         modules = [
             tensor for tensor in self._unequal if tensor.kind in OF_MODULES and tensor.name not in keys.MODEL_INPUTS
         ]
         last = max((_step(tensor) for tensor in modules if _step(tensor) <= step), default=None)
         yield from (tensor for tensor in modules if _step(tensor) == last)
-        yield from (tensor for tensor in self._unequal if tensor.kind == "parameter" and _step(tensor) < step)
+        yield from (each for each in self._unequal if each.kind == "parameter" and _is_before(each, gradient))
 
     def _largest(self, tensors: Iterable[Unequal]) -> float:
         sizes = (self._evidence.size(tensor) for tensor in tensors)
         return max((size.relative for size in sizes if size is not None), default=0.0)
+
+
+def _is_before(updated: Unequal, tensor: Unequal) -> bool:
+    """Return whether a parameter was updated before a tensor was computed: in an earlier step, or turn of this one."""
+    return (_step(updated), updated.turn) < (_step(tensor), tensor.turn)
 
 
 def _step(tensor: Unequal) -> int:

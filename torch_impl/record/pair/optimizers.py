@@ -7,7 +7,7 @@ gradients.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
@@ -168,6 +168,13 @@ SETTINGS = {
 Gradients = dict[int, torch.Tensor]  # by id(parameter)
 
 
+class Before(NamedTuple):
+    """What came in a step before an optimizer was called: losses, and how often each buffer was written."""
+
+    losses: int
+    versions: dict[str, int]
+
+
 class StepObserver:
     """What is seen of a step of the user's own: `on_loss` is called with what each backward pass differentiates.
 
@@ -176,12 +183,17 @@ class StepObserver:
     """
 
     def __init__(
-        self, trained: Iterable[torch.Tensor], on_loss: Callable[[torch.Tensor], None] = lambda _: None
+        self,
+        trained: Iterable[torch.Tensor],
+        on_loss: Callable[[torch.Tensor], None] = lambda _: None,
+        buffers: Mapping[str, torch.Tensor] = {},
     ) -> None:
         self.on_loss, self.losses = on_loss, []
         self.gradients: Gradients = {}
         self.is_applied = False
         self.rates: dict[Optimizer, float | None] = {}  # of those that update something, when they do
+        self.before: list[Before] = []  # each of these
+        self._buffers = buffers
         self._trained = {id(parameter): parameter for parameter in trained}
         self._scaled: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id() of a scaled loss, which is kept
 
@@ -229,7 +241,10 @@ class StepObserver:
         if not self.is_applied:
             self.is_applied = True
             self.gradients.clear()
-        self.rates.setdefault(optimizer, rate(optimizer))
+        if optimizer not in self.rates:
+            self.rates[optimizer] = rate(optimizer)
+            versions = {name: buffer._version for name, buffer in self._buffers.items()}
+            self.before.append(Before(len(self.losses), versions))
         self._keep(parameter for group in optimizer.param_groups for parameter in group["params"])
         return None
 

@@ -20,6 +20,7 @@ from parity.trace import manifest
 from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.parts import Parts
+from parity.trace.training import Turn
 from torch_impl.instruments import devices
 from torch_impl.instruments.running_variance import held
 from torch_impl.record import calls, precision
@@ -153,9 +154,22 @@ class _Course:
                 self._update_by(self._stepped)
         if (number := step.rates.get(self.updating.first)) is not None:
             self.rates[-1] = number
+        if len(step.rates) > 1:
+            self._take_turns(step)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, batch.number]
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
         self.probe.gradients({}, step.gradients, step.applied)
+
+    def _take_turns(self, step: Step) -> None:
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        turns, earlier = list[Turn](), dict[str, int]()
+        for optimizer, before in zip(step.rates, step.before, strict=True):
+            held = [each for group in optimizer.param_groups for each in group["params"]]
+            written = [name for name, version in before.versions.items() if earlier.get(name, version) != version]
+            of_turn = [names[id(each)] for each in held if id(each) in names]
+            turns.append(Turn([*of_turn, *(name.rpartition(".")[0] for name in written)], before.losses))
+            earlier = before.versions
+        self.training = replace(self.training, turns=turns)
 
     def _observed(self, inputs: list[torch.Tensor]) -> AbstractContextManager[None]:
         """Return the context in which the forward passes of a step are recorded; the user's own may have several."""

@@ -3,7 +3,7 @@
 A step is the plain loop of PyTorch's tutorials (docs/pairs.md shows it), or the user's own (`torch_step`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from parity.runtime import survey
 from torch_impl.record import precision
 from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
-from torch_impl.record.pair.optimizers import Gradients, StepObserver, made
+from torch_impl.record.pair.optimizers import Before, Gradients, StepObserver, made
 from torch_impl.record.pair.sides import Setup
 
 
@@ -43,6 +43,7 @@ class Step(NamedTuple):
     updates: bool = True  # whether an optimizer is called
     # Of the optimizers that such a step calls, the learning rates at that time.
     rates: Mapping[Optimizer, float | None] = {}
+    before: Sequence[Before] = ()  # what came before each of them was called first
 
 
 class _Left(BaseException):
@@ -163,7 +164,7 @@ class Training:
             return losses.training(self.pair, outputs, data, batch.number, self._search)
 
     def _own_step(self, batch: Batch) -> Step:
-        seen = StepObserver(self.trained)
+        seen = StepObserver(self.trained, buffers=dict(self.model.named_buffers()))
         self._setup.batch = list(self._data.step(batch.number).values())
         with seen.watched(), self._setup.observed(self.model), self._observed(list(batch.inputs.values())):
             returned = self._run(batch)
@@ -171,7 +172,8 @@ class Training:
             means, returns_loss = [self._setup.mean(own)], True
         else:
             means, returns_loss = [self._setup.mean(loss) for loss in seen.losses], False
-        return Step(means, self._target(batch), seen.gradients, {}, returns_loss, seen.is_applied, seen.rates)
+        own_step = returns_loss, seen.is_applied, seen.rates, seen.before
+        return Step(means, self._target(batch), seen.gradients, {}, *own_step)
 
     def _run(self, batch: Batch) -> Any:
         """Run the user's own step, and return what it returns."""

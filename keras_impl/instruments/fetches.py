@@ -1,0 +1,168 @@
+"""Where a script's loop takes batches from a dataset: what it makes of each, and what stands in its place.
+
+Many loops make the inputs of their models themselves, of a batch and of random numbers, or train several models. The
+steps of those begin where they take a batch, and not where they call a model.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src import tree
+from msgspec.structs import replace
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+
+from keras_impl.instruments import source
+from keras_impl.instruments.script_data import Fit
+from parity.core.patches import around
+from parity.pairs.script_records import BATCH, GIVEN, Called, Fetched
+
+Trained = tuple[Fetched, dict[str, np.ndarray]]  # how a step is trained, with its arrays
+
+
+class Calls:
+    """How the layers of a model, or of a script, are called first in a step."""
+
+    def __init__(self) -> None:
+        self.of: dict[Any, tuple[Any, Any, list[list[int]]]] = {}  # arguments, and the shapes of what is returned
+
+    def note(self, layer: Any, args: Any, kwargs: Mapping[str, Any], outputs: Any) -> None:
+        """Note a call of a layer."""
+        shapes = [list(each.shape) for each in tree.flatten(outputs) if tf.is_tensor(each)]
+        self.of.setdefault(layer, (args, {name: each for name, each in kwargs.items() if name != "training"}, shapes))
+
+    def described(self, numbers: Mapping[Any, int], batch: Any) -> "Trained":
+        """Return what was called for a batch, given the numbers of the layers, with the arrays of both."""
+        tensors = list[Any]()
+
+        def noted(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return [noted(each) for each in value]
+            if isinstance(value, dict):
+                return {key: noted(each) for key, each in value.items()}
+            if not tf.is_tensor(value):
+                return value
+            tensors.append(value.numpy())
+            return {"tensor": len(tensors) - 1}
+
+        calls = [
+            Called(layer=numbers[layer], args=noted(args), kwargs=noted(kwargs))
+            for layer, (args, kwargs, _) in self.of.items()
+        ]
+        arrays = {f"{BATCH}{name}": each for name, each in Fit(batch).inputs.items()}
+        arrays |= {f"{GIVEN}{number}": each for number, each in enumerate(tensors)}
+        return Fetched(returned=[shape for *_, shapes in self.of.values() for shape in shapes], calls=calls), arrays
+
+
+class Fetch(NamedTuple):
+    """A batch that was taken, how layers are called for it, and what is differentiated."""
+
+    number: int
+    batch: Any
+    dataset: Any
+    calls: Calls
+    losses: list[Any]
+
+
+class Fetches:
+    """The batches that one run of a script takes from its datasets.
+
+    Args:
+        known: how the script trains on them, if its steps begin where it takes one.
+        made: all layers that the script has made.
+        on_step: is called with a batch that the script has taken for training; returns what stands in its place.
+    """
+
+    def __init__(self, known: Fetched | None, made: Sequence[Any], on_step: Callable[[Any], Any]) -> None:
+        self._known, self._made, self._on_step = known, made, on_step
+        self._names: dict[Any, str] = {}
+        self._all: list[Fetch] = []  # unless it is known how the script trains
+        self._taken = 0
+        self._datasets: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by their iterators
+        self._dataset: Any = None  # on which the script trains
+
+    @property
+    def last(self) -> Fetch | None:
+        """Return the batch that was taken last."""
+        return self._all[-1] if self._all else None
+
+    @property
+    def trained_on(self) -> Fetch | None:
+        """Return the first batch that was trained on, to the end; None if there is none."""
+        return next((each for each in self._all[:-1] if each.losses), None)
+
+    def patches(self) -> Iterator[AbstractContextManager[Any]]:
+        """Yield what has to be patched while the script runs."""
+        yield around(tf.data.Dataset, "__iter__", self._on_iter)
+        yield around(OwnedIterator, "__next__", self._on_next)
+
+    def model(self) -> Any:
+        """Return the one layer that is known to be trained, or all of them together."""
+        assert self._known
+        return _together({name: self._made[number] for name, number in self._known.modules.items()})
+
+    def name(self, layer: Any) -> None:
+        """Find the name that the running code has for a layer; without one, it is the layer's own."""
+        if layer not in self._names:
+            spaces = (space for frame in source.frames() for space in (frame.f_locals, frame.f_globals))
+            named = (name for space in spaces for name, value in list(space.items()) if value is layer)
+            name = next(named, layer.name)
+            is_taken = name in self._names.values() or hasattr(keras.Model, name)
+            self._names[layer] = f"{name}_{len(self._names)}" if is_taken else name
+
+    def described(self) -> Trained | None:
+        """Return how the script trains on what it takes, with the arrays of its first step; None if it does not."""
+        fetch = self.trained_on
+        if not fetch or not fetch.calls.of:
+            return None
+        layers = {self._names[layer]: layer for layer in fetch.calls.of}
+        numbers = {layer: number for number, layer in enumerate(layers_of(_together(layers)))}
+        of_step, arrays = fetch.calls.described(numbers, fetch.batch)
+        made = {layer: number for number, layer in enumerate(self._made)}
+        fetched = replace(
+            of_step,
+            first=fetch.number,
+            modules={name: made[layer] for name, layer in layers.items()},
+            is_several=len(layers) > 1 or len(fetch.losses) > 1,
+        )
+        return fetched, arrays
+
+    def _on_iter(self, begin: Callable[..., Any], dataset: Any) -> Any:
+        iterator = begin(dataset)
+        self._datasets[iterator] = dataset
+        return iterator
+
+    def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
+        batch, known, dataset = following(iterator), self._known, self._datasets.get(iterator, iterator)
+        self._taken += 1
+        if known is None:
+            self._all.append(Fetch(self._taken, batch, dataset, Calls(), []))
+            return batch
+        if self._taken == known.first:
+            self._dataset = dataset
+        return self._on_step(batch) if self._dataset is dataset else batch
+
+
+class Together(keras.Model):
+    """Several layers as one model, which has no call of its own."""
+
+    def __init__(self, layers: Mapping[str, Any]) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+
+def layers_of(model: keras.Model) -> list[Any]:
+    """Return a model and all layers in it, each behind the layer that has it: their numbers outlive a first call."""
+    found = [model]
+    for layer in found:
+        found += [each for each in layer._layers if not isinstance(each, keras.layers.InputLayer) and each not in found]
+    return found
+
+
+def _together(layers: Mapping[str, Any]) -> Any:
+    return Together(layers) if len(layers) > 1 else next(iter(layers.values()))

@@ -1,0 +1,178 @@
+"""One run of a training script in a greenlet: what it makes, and where it is suspended or left.
+
+With `free`, it is run on batches of its own from there on, as its user runs it, or op by op.
+"""
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+from greenlet import getcurrent, greenlet
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.utils import file_utils
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+from keras_impl.instruments.script_calls import Tapes, another, batch_of, copy_to
+from keras_impl.instruments.script_data import Begin, first_batch, fits
+from keras_impl.record import precision
+from parity.core import script
+from parity.core.errors import UsageError
+from parity.core.patches import applied, around
+from parity.pairs.script_records import Fetched
+
+
+class _Left(BaseException):
+    """Raised to leave the script where it calls `fit`."""
+
+
+class Run(script.Script):
+    """A script that is run up to its call of `fit`, or to where its loop begins to train, and from there in parts."""
+
+    free: ClassVar[Begin | None] = None
+
+    def __init__(self, text: str, search: Sequence[str]) -> None:
+        super().__init__(text, search)
+        self._free = self.free
+        self._run = greenlet(self.main)
+        self.is_loop = False  # whether the script trains in a loop of its own
+        self._model: Any = None
+        self._made: list[Any] = []  # layers that the script has made
+        self._copies: list[Any] = []  # models beside the trained one that begin as copies of it
+        self._optimizers: list[BaseOptimizer] = []
+        self._has_optimizer = False  # whether the script's own was asked for
+        self._fetched: Fetched | None = None  # how its steps are known to begin with a batch
+        self._tapes = Tapes()
+        self._functions = 0  # calls of tf.functions and of `train_on_batch`
+        self._in_function = False
+        self._runs_eagerly = False  # whether it has set that tf.functions run op by op
+        self._until = math.inf  # updates, after which a free run is suspended
+
+    def optimizer(self) -> BaseOptimizer:
+        """Return the optimizer that the script has made, the first time; then new ones like it.
+
+        Of several, the first. Raises UsageError if a loop has none.
+        """
+        if self.is_loop and not self._optimizers:
+            raise UsageError(f"{self.name}: has made no optimizer before its first training step")
+        first = self._optimizers[0] if self.is_loop else self._model.optimizer
+        had, self._has_optimizer = self._has_optimizer, True
+        return another(first) if had else first
+
+    @property
+    def updates(self) -> int:
+        """Return how many updates the first optimizer has made."""
+        return int(self._optimizers[0].iterations)
+
+    def run_freely(self, updates: int) -> None:
+        """Run a free run on until its optimizer has made so many updates, or to its end.
+
+        Raises UsageError if it makes several at a time.
+        """
+        self._until = updates
+        self._copies = copy_to(self._copies, self._model)
+        self._resume()
+        if self.updates > updates:
+            raise UsageError(f"{self.name}: makes several updates in one tf.function")
+
+    def close(self) -> None:
+        """End the script where it is suspended."""
+        if not self._run.dead:
+            with self.entered(), contextlib.suppress(Exception):
+                self._run.throw()
+
+    def _of_steps(self) -> Iterable[AbstractContextManager[Any]]:
+        """Return what is patched where the steps are run one by one."""
+        return ()
+
+    def _is_left(self) -> bool:
+        """Run the script on, and return whether it was left where it calls `fit`."""
+        try:
+            self._resume()
+        except _Left:
+            return True
+        return False
+
+    def _resume(self) -> None:
+        """Run the script until it is suspended or left, or to its end; what it raises is raised here."""
+        patches = [
+            around(keras.Model, "fit", self._on_fit),
+            around(keras.Model, "train_on_batch", self._on_batch),
+            around(Function, "__call__", self._within_function),
+            around(tf.config, "run_functions_eagerly", lambda _, eagerly: setattr(self, "_runs_eagerly", eagerly)),
+            around(BaseOptimizer, "__init__", self._on_optimizer),
+            around(keras.Layer, "__new__", self._on_layer),  # Keras reads the signature of __init__
+            around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
+        ]
+        steps = () if self._free else self._of_steps()
+        with (
+            self.entered(),
+            precision.eagerly(not (self._free and self._free.in_graphs)),
+            applied(patches),
+            applied(steps),
+        ):
+            self._run.switch()
+
+    def _suspend(self) -> None:
+        """Suspend the script; its tapes do not record meanwhile."""
+        resumer = self._run.parent
+        assert resumer and getcurrent() is self._run
+        self._tapes.pause()
+        resumer.switch()
+        self._tapes.go_on()
+
+    def _on_fit(
+        self, fit: Callable[..., Any], model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        named = dict(zip(("batch_size", "epochs", "verbose", "callbacks"), args, strict=False)) | kwargs
+        first = first_batch(model, x, y, named)
+        if getattr(model, "optimizer", None) is None:
+            raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
+        model.run_eagerly |= self._runs_eagerly
+        self._model, fits[model] = model, first._replace(calls=self._fetched.calls if self._fetched else ())
+        raise _Left
+
+    def _on_batch(
+        self, train: Callable[..., Any], model: Any, x: Any, y: Any = None, sample_weight: Any = None,
+        class_weight: Any = None, return_dict: bool = False,
+    ) -> Any:  # fmt: skip
+        """Run a step of a loop, in a free run as it is; else op by op, and in no scope that cannot be resumed."""
+        if self._free:
+            return self._within_function(train, model, x, y, sample_weight, class_weight, return_dict)
+        logs = self._within_function(model.train_step, batch_of(model, x, y, sample_weight, class_weight))
+        return logs if return_dict else model._flatten_metrics_in_order(logs)
+
+    def _within_function(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call what makes a graph; in a free run, suspend the script before it trains, and once it has done so."""
+        if self._in_function or getcurrent() is not self._run:
+            return call(*args, **kwargs)
+        self._functions += 1
+        if self._free and self._functions == self._free.call:
+            self._model, self.is_loop = self._made[self._free.layer], True
+            fits[self._model] = self._free.fit
+            self._suspend()
+        self._in_function = True
+        try:
+            result = call(*args, **kwargs)
+        finally:
+            self._in_function = False
+        if self._until < math.inf and self.updates >= self._until:
+            self._suspend()
+        return result
+
+    def _on_optimizer(self, init: Callable[..., None], optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
+        init(optimizer, *args, **kwargs)
+        self._optimizers.append(optimizer)
+
+    @property
+    def _number(self) -> int:
+        """Return the number of the model among all layers that the script has made."""
+        return next(number for number, each in enumerate(self._made) if each is self._model)
+
+    def _on_layer(self, new: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
+        self._made.append(new(kind, *args, **kwargs))
+        return self._made[-1]
