@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from parity.core.groups import by_key, grouped
-from parity.pairs.activations.counterparts import Counterparts, ModuleOutput, masks_may_agree
+from parity.pairs.activations.counterparts import By, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
 from parity.pairs.alignment import Block, align
 
@@ -43,8 +43,8 @@ def match_equal(state: Counterparts) -> None:
         gaps = None if simple else state.gaps()
         for family in group:
             for torch, keras in _aligned(family, edges, gaps):
-                shares = torch.owns and torch.owns == keras.owns
-                state.add(torch, keras, edges[torch.number][keras.number], "weights" if shares else "value")
+                by: By = "weights" if _owns_alike(torch, keras) else "value"
+                state.add(torch, keras, edges[torch.number][keras.number], by)
 
 
 def _edges(state: Counterparts) -> Edges:
@@ -121,7 +121,8 @@ def _aligned(family: Family, edges: Edges, gaps: Gaps) -> list[tuple[ModuleOutpu
 def _scores(family: Family, edges: Edges, gaps: Gaps) -> list[list[float]]:
     """Return how well each two tensors go together; 0 where they must not.
 
-    A dropout is only ever matched with a dropout, since it changes its tensor in training.
+    A dropout is only ever matched with a dropout, since it changes its tensor in training, nor a layer with one of the
+    same weights that has its activation built in: what comes before a ReLU may be positive by chance.
     """
     torch_stages, keras_stages = (_stages(outputs) for outputs in family)
     count = [sum(output.is_random for output in outputs) for outputs in family]
@@ -130,6 +131,7 @@ def _scores(family: Family, edges: Edges, gaps: Gaps) -> list[list[float]]:
             _score(torch, keras, gaps)
             if keras.number in edges[torch.number]
             and torch.is_random == keras.is_random
+            and not (_owns_alike(torch, keras) and torch.leaf and keras.leaf and torch.fused != keras.fused)
             and masks_may_agree(torch, keras, count[0] != count[1] or torch_stage == keras_stage)
             else 0.0
             for keras, keras_stage in zip(family.keras, keras_stages, strict=True)
@@ -143,10 +145,14 @@ def _stages(outputs: list[ModuleOutput]) -> list[int]:
     return list(itertools.accumulate(int(output.is_random) for output in outputs))
 
 
+def _owns_alike(torch: ModuleOutput, keras: ModuleOutput) -> bool:
+    return bool(torch.owns) and torch.owns == keras.owns
+
+
 def _score(torch: ModuleOutput, keras: ModuleOutput, gaps: Gaps) -> float:
     return (
         ANY
-        + WEIGHTS * bool(torch.owns and torch.owns == keras.owns)
+        + WEIGHTS * _owns_alike(torch, keras)
         + KIND * (torch.kind == keras.kind)
         + GAP * (gaps is not None and gaps[0][torch.number] == gaps[1][keras.number])
         + RANK * (len(torch.tensor.shape) == len(keras.tensor.shape))
