@@ -173,10 +173,8 @@ def _page(selftest: Selftest) -> str:
     banner = page.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
     sections = [
         page.Section("overview", "Overview", page.part("selftest_overview", **facts)),
-        page.Section(
-            "faults", "Planted faults", page.part("selftest_faults", marks=words.MARKS, faults=facts["faults"])
-        ),
-        page.Section("clean", "Clean runs", page.part("selftest_clean", marks=words.MARKS, clean=facts["clean"])),
+        page.Section("faults", "Planted faults", page.part("selftest_faults", faults=facts["faults"])),
+        page.Section("clean", "Clean runs", page.part("selftest_clean", clean=facts["clean"])),
     ]
     return page.render("Parity self-test", banner, sections, facts)
 
