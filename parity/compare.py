@@ -115,10 +115,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces; nothing is run")
-    cli.add_subjects(parser)
-    cli.add_training_flags(parser)
-    cli.add_pythons(parser)
-    cli.add_timeout(parser)
+    cli.add_runs(parser)
     cli.add_sides(parser)
     pair = "pair without a file: function that returns a {}, or a training script, e.g. '{} --epochs=1'"
     add("--torch", default="", metavar="MODULE:FN", help=pair.format("torch.nn.Module", "train.py"))

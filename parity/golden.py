@@ -22,9 +22,8 @@ from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
 from parity.runtime.job import Answer
 from parity.runtime.runner import Runner, Side, begun, ended, in_order
-from parity.subjects.subject import Subject
+from parity.subjects.subject import Subject, check_steps
 from parity.trace.manifest import Trace
-from parity.trace.whole import check_steps
 from parity.verdict.traces import difference
 
 Record = Callable[[Subject, Side], Answer]
