@@ -168,16 +168,16 @@ def described(trace: Trace) -> tuple[Model, int]:
     state = trace.open("low", keys.INITIAL) if keys.INITIAL in trace.stems("low") else {}
     step = trace.open("low", steps[0])
     aliases = trace.manifest.aliases.get(f"low/rank-0/{steps[0]}", {})
-    shapes = {name: array.shape for name, array in _of({**step, **state}, "parameter").items()}
-    outputs = _of(step, "activation")
+    shapes = {name: array.shape for name, array in keys.of_kind({**step, **state}, "parameter").items()}
+    outputs = keys.of_kind(step, "activation")
     own = {name: array for name, array in outputs.items() if f"activation/{name}" not in aliases}
-    given = _of(step, "input")
+    given = keys.of_kind(step, "input")
     inputs = [array for name, array in given.items() if name.partition(".")[0].partition("#")[0] == "input"]
     batch = len(inputs[0]) if inputs and inputs[0].ndim else 1
     target = given.get("target", next(iter(outputs.values())))
     model = Model(
         weights=shapes,
-        buffers=sum(array.size for array in _of(step, "buffer").values() if array.dtype.kind == "f"),
+        buffers=sum(array.size for array in keys.of_kind(step, "buffer").values() if array.dtype.kind == "f"),
         inputs=tuple(_tensor(array, batch)._replace(differentiable=False) for array in inputs),
         target=_tensor(target, batch)._replace(differentiable=False),
         blocks=_blocks(shapes, own, outputs, batch),
@@ -219,10 +219,6 @@ def _blocks(
 def _flops(weight: tuple[int, ...], output: Array | None) -> float:
     """Return the operations of a linear or convolutional layer: each element it returns has a product per input."""
     return MULTIPLY_ADD * output.size * math.prod(weight[1:]) if output is not None and len(weight) > 1 else 0.0
-
-
-def _of(tensors: dict[str, Array], kind: str) -> dict[str, Array]:
-    return {name: array for key, array in tensors.items() for own, name in [keys.split(key)] if own == kind}
 
 
 def _tensor(array: Array, batch: int) -> Tensor:

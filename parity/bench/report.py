@@ -46,7 +46,7 @@ class Printed:
         if timed.reason:
             self.console.print(f"  not timed: {timed.reason}")
         if timed.lanes:
-            self.console.print(_table(timed.lanes))
+            self.console.print(_table(timed))
             for note in notes(timed):
                 self.console.print(Padding(note, INDENT, expand=False))
         self.console.print()
@@ -85,13 +85,12 @@ def notes(timed: Timed) -> Iterator[str]:
         yield f"{full_name(lane)}: {'; '.join(said)}"
 
 
-def _table(lanes: Sequence[LaneTimes]) -> Table:
+def _table(timed: Timed) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
-    for lane in lanes:
-        if cells := row(lane):
-            table.add_row(f"  {full_name(lane)}", *cells)
+    for name, *cells in _rows(timed):
+        table.add_row(f"  {name}", *cells)
     return table
 
 
@@ -153,7 +152,7 @@ def _page(benchmark: Benchmark) -> str:
 
 
 def _rows(timed: Timed) -> list[list[str]]:
-    return [[full_name(lane), *row(lane)] for lane in timed.lanes if lane.step]
+    return [[full_name(lane), *cells] for lane in timed.lanes if (cells := row(lane))]
 
 
 def _markdown(benchmark: Benchmark) -> str:

@@ -13,6 +13,7 @@ from parity.core.groups import by_key, grouped
 from parity.core.wording import count, fitted
 from parity.details import Compared, Details
 from parity.report.html import svg
+from parity.trace import keys
 from parity.trace.layout import Layout
 
 AROUND = 2  # tensors before and after one that is no match
@@ -80,10 +81,10 @@ def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
 
 def module(tensor: Compared) -> str:
     """Return the path of the module that a tensor belongs to."""
-    name = tensor.name.partition("#")[0].partition("@")[0]
+    name = keys.plain(tensor.name)
     if tensor.kind in ("activation", "input", "sample", "loss"):
         return name
-    weight = name.rpartition(".")[0] if tensor.kind == "optimizer_state" else name
+    weight = keys.parameter(tensor.kind, name)
     return weight.rpartition(".")[0] or weight or name
 
 
