@@ -40,8 +40,7 @@ from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.pair import UserPair
-from parity.subjects.sides import SidesOfPair
-from parity.subjects.sides import subjects as sides_of
+from parity.subjects.sides import SidePair, SidesOfPair
 from parity.subjects.subject import Subject, compared_folders
 
 S = TypeVar("S", bound=Subject)
@@ -215,7 +214,8 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
         own: list[Subject] = []
         for file in pairs:
             if file.sides:
-                own += sides_of(SidesOfPair(file, runner.worker, plan.folder / f"{file.case.name}@sides"))
+                sides = SidesOfPair(file, runner.worker, plan.folder / f"{file.case.name}@sides")
+                own += [SidePair(sides, candidate) for candidate in file.sides[1:]]
             else:
                 own.append(UserPair(file, args.vary, flags.follow_up(args, scratch), args.record == "full"))
         if args.golden:

@@ -13,8 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from parity.config.sides import Side as PairSide
 from parity.core.errors import BackendError, MissingError
@@ -61,27 +60,6 @@ S = TypeVar("S")
 # first calls take longer than later ones.
 QUEUE = 3
 MEMORY = 3 << 30  # bytes of memory for each process of a side
-
-
-class Worker(Protocol):
-    """What runs jobs of one side: a Backend, or a Side of the runner."""
-
-    @property
-    def name(self) -> str:
-        """Return the backend's name, "torch" or "keras"."""
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder for logs and temporary files."""
-
-    def do(self, job: Work) -> Answer:
-        """Run a job, and wait for its answer. Raises MissingError."""
-
-
-def both(jobs: Mapping[Worker, Work]) -> dict[str, Answer]:
-    """Run a job on each side at the same time, and return the answers by the sides' names. Raises MissingError."""
-    answers = {worker.name: begun(partial(worker.do, job)) for worker, job in jobs.items()}
-    return {name: ended(answer) for name, answer in answers.items()}
 
 
 def in_order(subjects: Sequence[S], work: Callable[[S], T], ahead: int) -> Iterator[T]:
@@ -134,6 +112,15 @@ class Side:
     def serves(self, job: Work) -> bool:
         """Return whether an idle process serves a job as it is."""
         return any(backend.serves(job) for backend in self.idle)
+
+
+Worker = Backend | Side  # what runs jobs of one side
+
+
+def both(jobs: Mapping[Worker, Work]) -> dict[str, Answer]:
+    """Run a job on each side at the same time, and return the answers by the sides' names. Raises MissingError."""
+    answers = {worker.name: begun(partial(worker.do, job)) for worker, job in jobs.items()}
+    return {name: ended(answer) for name, answer in answers.items()}
 
 
 class Runner:
