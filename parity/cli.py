@@ -86,18 +86,6 @@ def add_pythons(parser: argparse.ArgumentParser) -> None:
     add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
 
 
-def add_sides(parser: argparse.ArgumentParser) -> None:
-    """Add `--sides`, which compares sides of a pair's file in the place of the two frameworks."""
-    parser.add_argument(
-        "--sides",
-        type=lambda text: text.split(","),
-        default=[],
-        metavar="A,B[,C...]",
-        help="compare these sides of the pair file, each with the first: plain runs of a framework ('torch', 'keras') "
-        "or what the file declares as [sides.NAME], e.g. accumulate = 4",
-    )
-
-
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """Add `--timeout`, the time after which a process that makes no progress counts as hung."""
     parser.add_argument(

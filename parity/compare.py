@@ -115,7 +115,14 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces; nothing is run")
     cli.add_runs(parser)
-    cli.add_sides(parser)
+    add(
+        "--sides",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="A,B[,C...]",
+        help="compare these sides of the pair file, each with the first: plain runs of a framework ('torch', 'keras') "
+        "or what the file declares as [sides.NAME], e.g. accumulate = 4",
+    )
     pair = "pair without a file: function that returns a {}, or a training script, e.g. '{} --epochs=1'"
     add("--torch", default="", metavar="MODULE:FN", help=pair.format("torch.nn.Module", "train.py"))
     add("--keras", default="", metavar="MODULE:FN", help=pair.format("keras.Model", "train_keras.py"))

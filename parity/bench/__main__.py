@@ -55,17 +55,12 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         check_machine(before, benchmark, args.against)
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
     printed = Printed(sys.stderr if args.json == "-" else sys.stdout)
-    try:
+    with output.written(args, benchmark, makers(benchmark)):
         for found in _timed(args, subjects, benchmark):
             benchmark.timed.append(found)
             if not args.quiet:
                 printed.add(found)
         benchmark.slower = list(slower(before, benchmark)) if before else []
-    except BaseException as error:
-        benchmark.error = str(error) or type(error).__name__
-        raise
-    finally:  # by a signal too: what was timed so far is not lost
-        output.write(args, benchmark, makers(benchmark))
     if not args.quiet:
         printed.end(benchmark)
     return _status(benchmark)
