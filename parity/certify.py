@@ -98,7 +98,7 @@ def judged(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[
     python = {"torch": args.torch_python, "keras": args.keras_python}[name]
     kind = available({name: python}).kind
     port = cli.usable_pairs(args, WITHOUT_GPU)[0] if args.pair else None  # tells of Keras's half
-    with Runner([Backend(name, python, scratch, kind, args.timeout)]) as runner:
+    with Runner.of({name: python}, scratch, kind, args.timeout) as runner:
         (side,) = runner.sides
         result = judged_by(args.certificate, side, scratch, args.torch or args.keras, port, report)
         result.command = report.command

@@ -34,7 +34,6 @@ from parity.report.html import comparison
 from parity.report.output import progress
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
-from parity.runtime.backend import Backend
 from parity.runtime.plan import Plan
 from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
@@ -216,8 +215,7 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)
     builtin = [BuiltIn(case, cli.training_flags(args)) for case in chosen]
-    backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons.items()]
-    with Runner(backends) as runner:
+    with Runner.of(pythons, scratch, devices.kind, args.timeout) as runner:
         own: list[Subject] = []
         for file in pairs:
             if file.sides:

@@ -21,7 +21,6 @@ from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
-from parity.runtime.backend import Backend
 from parity.runtime.runner import Runner
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -146,8 +145,7 @@ class Recorded(NamedTuple):
 
 def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: float, folder: Path) -> Recorded:
     """Record a pair on one device and describe it. Raises UsageError, BackendError and MissingError."""
-    backends = [Backend(side, python, folder, kind, patience) for side, python in pythons.items()]
-    with Runner(backends) as runner:
+    with Runner.of(pythons, folder, kind, patience) as runner:
         result = compared(file, runner.sides, folder / file.case.name, varied=False)
     if result.verdict == "error":
         raise (UsageError if result.error == "usage" else BackendError)(f"{file.case.name}: {result.reason}")

@@ -13,11 +13,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
+from parity.config.devices import Kind
 from parity.config.sides import Side as PairSide
 from parity.core.errors import BackendError, MissingError
-from parity.runtime.backend import Backend
+from parity.runtime.backend import PATIENCE, Backend
 from parity.runtime.child import ENDING
 from parity.runtime.job import Answer, Work
 from parity.runtime.resources import memory
@@ -136,6 +138,11 @@ class Runner:
         self.sides = [self._side(backend) for backend in backends]
         self._further: dict[str, Side] = {}  # by the switches of the first side of a pair's file that needs it
         self._adding = threading.Lock()
+
+    @classmethod
+    def of(cls, pythons: Mapping[str, str], folder: Path, kind: Kind = "cpu", patience: float = PATIENCE) -> Self:
+        """Return a runner of one process for each of these backends, whose interpreters `pythons` names ("": this)."""
+        return cls([Backend(name, python, folder, kind, patience) for name, python in pythons.items()])
 
     def __enter__(self) -> Self:
         return self

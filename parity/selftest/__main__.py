@@ -33,7 +33,6 @@ from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.output import progress
 from parity.results import CaseResult
-from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Runner, Side, begun, ended, in_order
 from parity.selftest import report
@@ -91,12 +90,10 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
 def _collect(args: argparse.Namespace, faults: list[Fault], clean: list[Case], outcomes: list[Outcome]) -> None:
     """Run the faults and the clean cases, and add each outcome as soon as it is known."""
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        pythons = cli.pythons(args).items()
-        backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
         recordings = _Recordings(faults, clean, Path(scratch))
         total = len(faults) + len(recordings.cases)
         with (
-            Runner(backends) as runner,
+            Runner.of(cli.pythons(args), Path(scratch), patience=args.timeout) as runner,
             contextlib.closing(recordings.outcomes(runner)) as outcomes_so_far,
             progress("testing", total, "run", runner.doing) as advance,
         ):
