@@ -56,7 +56,7 @@ class Bisection(Result, kw_only=True):
     bad: str
     first: str | None = None
     skipped: Sequence[str] = ()
-    tried: list[Tried] = msgspec.field(default_factory=list)
+    tried: list[Tried] = []
     report: Report
 
 
@@ -66,14 +66,11 @@ def main(argv: Sequence[str], program: str = "parity.bisect") -> int:
     report = Report(command=cli.command_line(program, argv))
     bisection = Bisection(package=args.package, good=args.good, bad=args.bad, report=report)
     printed = terminal.Printed(sys.stderr if args.json == "-" else sys.stdout, layouts=False)
-    try:
-        with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-            _search(args, bisection, printed, Path(scratch))
-    except BaseException as error:  # by a signal too: what was found so far is not lost
-        report.error = str(error) or type(error).__name__
-        raise
-    finally:
-        output.write(args, bisection, {"markdown": lambda: ci.comparison(report)})
+    with (
+        output.written(args, report, {"markdown": lambda: ci.comparison(report)}, bisection),
+        tempfile.TemporaryDirectory(prefix="parity-") as scratch,
+    ):
+        _search(args, bisection, printed, Path(scratch))
     printed.end(report)
     return report.status(args.strict)
 

@@ -20,7 +20,6 @@ from parity import cli
 from parity.config.devices import obstacle
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
-from parity.pairs.file import PairFile
 from parity.pairs.packed import pack
 from parity.results import CaseResult, Report
 from parity.runtime.backend import PACKAGES, Backend, running
@@ -98,19 +97,12 @@ def judged(args: argparse.Namespace, scratch: Path, report: Report) -> Iterator[
     name = "torch" if args.torch else "keras" if args.keras or args.pair else OTHER[head.side]
     python = {"torch": args.torch_python, "keras": args.keras_python}[name]
     kind = available({name: python}).kind
-    with Runner([Backend(name, python, scratch, kind, args.timeout)]) as runner:
+    port = cli.usable_pairs(args, WITHOUT_GPU)[0] if args.pair else None  # tells of Keras's half
+    with Runner.of({name: python}, scratch, kind, args.timeout) as runner:
         (side,) = runner.sides
-        result = judged_by(args.certificate, side, scratch, args.torch or args.keras, _port(args), report)
+        result = judged_by(args.certificate, side, scratch, args.torch or args.keras, port, report)
         result.command = report.command
         yield result
-
-
-def _port(args: argparse.Namespace) -> PairFile | None:
-    """Return the pair's file that tells of Keras's half. Raises UsageError."""
-    files, errors = cli.pair_files(args, WITHOUT_GPU) if args.pair else ([], [])
-    if errors:
-        raise errors[0]
-    return files[0] if files else None
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -121,10 +113,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     add("--out", required=True, type=Path, metavar="FILE", help="the certificate, e.g. bert.parity")
     add("--update", action="store_true", help="record a certificate that exists anew; needs --reason")
     add("--reason", default="", metavar="TEXT", help="why it is recorded; it is kept in the certificate's history")
-    cli.add_subjects(parser)
-    cli.add_training_flags(parser)
-    cli.add_pythons(parser)
-    cli.add_timeout(parser)
+    cli.add_runs(parser)
     args = parser.parse_args(argv)
     if args.update and not args.reason.strip():
         parser.error("--update needs --reason=TEXT: why the reference is another now")
@@ -136,9 +125,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
 def _subject(args: argparse.Namespace) -> Subject:
     """Return the case or pair that the flags choose. Raises UsageError unless it is a single one that can be run."""
     devices = cli.devices(args)
-    (pairs, errors), chosen = cli.pair_files(args, devices), cli.chosen_cases(args, devices)
-    if errors:
-        raise errors[0]
+    pairs, chosen = cli.usable_pairs(args, devices), cli.chosen_cases(args, devices)
     subjects: list[Subject] = [*(BuiltIn(case, cli.training_flags(args)) for case in chosen), *map(UserPair, pairs)]
     if len(subjects) != 1 or not (args.case or args.pair):
         raise UsageError(f"a certificate is of one case: received {len(subjects)}, expected --case=NAME or --pair=FILE")

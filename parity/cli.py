@@ -86,18 +86,6 @@ def add_pythons(parser: argparse.ArgumentParser) -> None:
     add("--keras-python", default="", metavar="PYTHON", help="the interpreter for the Keras side")
 
 
-def add_sides(parser: argparse.ArgumentParser) -> None:
-    """Add `--sides`, which compares sides of a pair's file in the place of the two frameworks."""
-    parser.add_argument(
-        "--sides",
-        type=lambda text: text.split(","),
-        default=[],
-        metavar="A,B[,C...]",
-        help="compare these sides of the pair file, each with the first: plain runs of a framework ('torch', 'keras') "
-        "or what the file declares as [sides.NAME], e.g. accumulate = 4",
-    )
-
-
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """Add `--timeout`, the time after which a process that makes no progress counts as hung."""
     parser.add_argument(
@@ -125,6 +113,14 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
 
 
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a program that runs cases and pairs: which of them, how they are trained, and by what."""
+    add_subjects(parser)
+    add_training_flags(parser)
+    add_pythons(parser)
+    add_timeout(parser)
+
+
 def pair_files(
     args: argparse.Namespace, on: Devices, runs_scripts: bool = False
 ) -> tuple[list[PairFile], list[PairError]]:
@@ -149,6 +145,14 @@ def pair_files(
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"received two pairs named {twice[0]!r}; give each pair a name of its own")
     return files, errors
+
+
+def usable_pairs(args: argparse.Namespace, on: Devices) -> list[PairFile]:
+    """Return the pairs that the flags name. Raises UsageError, also for a file that describes no valid pair."""
+    files, errors = pair_files(args, on)
+    if errors:
+        raise errors[0]
+    return files
 
 
 def devices(args: argparse.Namespace) -> Devices:

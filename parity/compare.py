@@ -34,14 +34,12 @@ from parity.report.html import comparison
 from parity.report.output import progress
 from parity.results import CaseResult, LayoutCheck, Report, failed
 from parity.runtime import resources
-from parity.runtime.backend import Backend
 from parity.runtime.plan import Plan
 from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.pair import UserPair
-from parity.subjects.sides import SidesOfPair
-from parity.subjects.sides import subjects as sides_of
+from parity.subjects.sides import SidePair, SidesOfPair
 from parity.subjects.subject import Subject, compared_folders
 
 S = TypeVar("S", bound=Subject)
@@ -115,11 +113,15 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces; nothing is run")
-    cli.add_subjects(parser)
-    cli.add_training_flags(parser)
-    cli.add_pythons(parser)
-    cli.add_timeout(parser)
-    cli.add_sides(parser)
+    cli.add_runs(parser)
+    add(
+        "--sides",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="A,B[,C...]",
+        help="compare these sides of the pair file, each with the first: plain runs of a framework ('torch', 'keras') "
+        "or what the file declares as [sides.NAME], e.g. accumulate = 4",
+    )
     pair = "pair without a file: function that returns a {}, or a training script, e.g. '{} --epochs=1'"
     add("--torch", default="", metavar="MODULE:FN", help=pair.format("torch.nn.Module", "train.py"))
     add("--keras", default="", metavar="MODULE:FN", help=pair.format("keras.Model", "train_keras.py"))
@@ -213,12 +215,12 @@ def _run(args: argparse.Namespace, scratch: Path, report: Report, printed: termi
     not_run = {result.case: result for result in _not_run(args, chosen, devices, scratch)}
     plan = Plan([case for case in chosen if case.name not in not_run], scratch, args.keep)
     builtin = [BuiltIn(case, cli.training_flags(args)) for case in chosen]
-    backends = [Backend(name, python, scratch, devices.kind, args.timeout) for name, python in pythons.items()]
-    with Runner(backends) as runner:
+    with Runner.of(pythons, scratch, devices.kind, args.timeout) as runner:
         own: list[Subject] = []
         for file in pairs:
             if file.sides:
-                own += sides_of(SidesOfPair(file, runner.worker, plan.folder / f"{file.case.name}@sides"))
+                sides = SidesOfPair(file, runner.worker, plan.folder / f"{file.case.name}@sides")
+                own += [SidePair(sides, candidate) for candidate in file.sides[1:]]
             else:
                 own.append(UserPair(file, args.vary, flags.follow_up(args, scratch), args.record == "full"))
         if args.golden:

@@ -46,8 +46,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     candidate: Any = msgspec.UNSET
     evidence: str = ""
     source: str = ""
-    lines: list[str] = msgspec.field(default_factory=list)
-    changes: list[Changed] = msgspec.field(default_factory=list)
+    lines: list[str] = []
+    changes: list[Changed] = []
     reason: str = ""
 
     @property
@@ -75,9 +75,9 @@ class Extent(Result):
 
     parameters: Share
     activations: Share
-    alone: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    not_promoted: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    not_run: dict[str, str] = msgspec.field(default_factory=dict)
+    alone: dict[str, list[str]] = {}
+    not_promoted: dict[str, list[str]] = {}
+    not_run: dict[str, str] = {}
 
 
 class Compared(Result):
@@ -118,9 +118,9 @@ class Details(Result):
     """
 
     needed: float
-    tensors: list[Compared] = msgspec.field(default_factory=list)
-    losses: dict[str, list[float | None]] = msgspec.field(default_factory=dict)
-    counterparts: list[Counterpart] = msgspec.field(default_factory=list)
+    tensors: list[Compared] = []
+    losses: dict[str, list[float | None]] = {}
+    counterparts: list[Counterpart] = []
 
 
 def share(compared: int, of: int) -> Share:

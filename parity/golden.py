@@ -22,12 +22,9 @@ from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
 from parity.runtime.job import Answer
 from parity.runtime.runner import Runner, Side, begun, ended, in_order
-from parity.subjects.subject import Subject
+from parity.subjects.subject import Subject, check_steps
 from parity.trace.manifest import Trace
-from parity.trace.whole import check_steps
 from parity.verdict.traces import difference
-
-Record = Callable[[Subject, Side], Answer]
 
 
 def add_flags(parser: cli.Parser) -> None:
@@ -82,14 +79,11 @@ def compared(
             f"record it with: python -m parity.compare --golden={folder} --update-golden {words}"
         )
 
-    def record(subject: Subject, side: Side) -> Answer:
-        return subject.recorded(side, scratch / subject.case.name, folder)
-
     wanted = [
         (subject, [side for side in subject.able(runner.sides) if side.name in golden[subject.case.name]])
         for subject in chosen
     ]
-    for subject, answers in in_order(wanted, partial(_answers, record), runner.at_once):
+    for subject, answers in in_order(wanted, partial(_answers, scratch, folder), runner.at_once):
         name = subject.case.name
         for side, answer in answers.items():
             yield _compared(name, side, answer, golden[name][side], scratch / name / side, report)
@@ -103,12 +97,8 @@ def update(folder: Path, chosen: Sequence[Subject], runner: Runner) -> list[Answ
     """
     failures = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".recording-") as scratch:
-
-        def record(subject: Subject, side: Side) -> Answer:
-            return subject.recorded(side, Path(scratch) / subject.case.name)
-
         wanted = [(subject, subject.able(runner.sides)) for subject in chosen]
-        for subject, answers in in_order(wanted, partial(_answers, record), runner.at_once):
+        for subject, answers in in_order(wanted, partial(_answers, Path(scratch), None), runner.at_once):
             for side, answer in answers.items():
                 name = f"{subject.case.name}/{side}"
                 if answer.status == "done":
@@ -135,21 +125,27 @@ def _golden(folder: Path, subject: Subject) -> dict[str, Trace]:
     return traces
 
 
-def _answers(record: Record, wanted: tuple[Subject, Sequence[Side]]) -> tuple[Subject, dict[str, Answer]]:
-    """Record sides of a case at the same time, but Keras only after torch where it reads torch's recording."""
+def _answers(
+    scratch: Path, golden: Path | None, wanted: tuple[Subject, Sequence[Side]]
+) -> tuple[Subject, dict[str, Answer]]:
+    """Record sides of a case below `scratch` at the same time; with `golden`, as candidates for the traces there.
+
+    Keras is recorded only after torch where it reads torch's recording.
+    """
     subject, sides = wanted
     answers: dict[str, Future[Answer]] = {}
     for side in sides:
         before = answers.get("torch") if subject.keras_needs_torch else None
-        answers[side.name] = begun(partial(_recorded_after, before, record, subject, side))
+        recorded = partial(subject.recorded, side, scratch / subject.case.name, golden)
+        answers[side.name] = begun(partial(_after, before, side.name, recorded))
     return subject, {name: ended(answer) for name, answer in answers.items()}
 
 
-def _recorded_after(torch: "Future[Answer] | None", record: Record, subject: Subject, side: Side) -> Answer:
+def _after(torch: "Future[Answer] | None", name: str, recorded: Callable[[], Answer]) -> Answer:
     """Record one side, after torch if that is given, and not at all if torch has failed."""
     if torch and (status := ended(torch).status) != "done":
-        return Answer(status=status, message=f"{side.name}: was not run, since torch failed")
-    return record(subject, side)
+        return Answer(status=status, message=f"{name}: was not run, since torch failed")
+    return recorded()
 
 
 def _compared(case: str, name: str, answer: Answer, golden: Trace, own: Path, report: Report) -> CaseResult:

@@ -46,8 +46,8 @@ class Divergence(Result):
     replica: int
     bits: float | None
     reason: str
-    index: list[int] = msgspec.field(default_factory=list)
-    sides: dict[str, Side] = msgspec.field(default_factory=dict)
+    index: list[int] = []
+    sides: dict[str, Side] = {}
     module: str = ""
 
 
@@ -72,9 +72,9 @@ class LayoutCheck(Result):
     """The comparison of the two device layouts; `sides` holds the layouts themselves if --layout is given."""
 
     verdict: Verdict = "match"
-    differences: list[str] = msgspec.field(default_factory=list)
-    declared: list[str] = msgspec.field(default_factory=list)
-    sides: dict[str, Layout] = msgspec.field(default_factory=dict)
+    differences: list[str] = []
+    declared: list[str] = []
+    sides: dict[str, Layout] = {}
 
 
 class Against(Result):
@@ -108,10 +108,10 @@ class Matched(Result):
     """
 
     matched: int = 0
-    by: dict[str, int] = msgspec.field(default_factory=dict)
-    torch_alone: list[str] = msgspec.field(default_factory=list)
-    keras_alone: list[str] = msgspec.field(default_factory=list)
-    layouts: dict[str, str] = msgspec.field(default_factory=dict)
+    by: dict[str, int] = {}
+    torch_alone: list[str] = []
+    keras_alone: list[str] = []
+    layouts: dict[str, str] = {}
 
 
 class Suggestion(Result):
@@ -133,7 +133,7 @@ class Variation(Result):
     reason: str = ""
     first_divergence: Divergence | None = None
     skipped: str = ""
-    failed: dict[str, str] = msgspec.field(default_factory=dict)
+    failed: dict[str, str] = {}
 
 
 class Branch(Result):
@@ -154,7 +154,7 @@ class Coverage(Result):
 
     reached: int = 0
     of: int = 0
-    branches: list[Branch] = msgspec.field(default_factory=list)
+    branches: list[Branch] = []
 
 
 class TriedEdit(Result):
@@ -182,8 +182,8 @@ class Repair(Result):
     file: str
     root: str
     verdict: Verdict
-    edits: list[TriedEdit] = msgspec.field(default_factory=list)
-    left: list[str] = msgspec.field(default_factory=list)
+    edits: list[TriedEdit] = []
+    left: list[str] = []
 
 
 class CaseResult(Result):
@@ -203,29 +203,29 @@ class CaseResult(Result):
     error: ErrorKind = ""
     reason: str = ""
     first_divergence: Divergence | None = None
-    causes: list[Cause] = msgspec.field(default_factory=list)
-    checks: dict[str, Check | LayoutCheck] = msgspec.field(default_factory=dict)
-    findings: list[Finding] = msgspec.field(default_factory=list)
-    expected: list[Cause] = msgspec.field(default_factory=list)
-    suggestions: list[Suggestion] = msgspec.field(default_factory=list)
-    not_compared: list[str] = msgspec.field(default_factory=list)
+    causes: list[Cause] = []
+    checks: dict[str, Check | LayoutCheck] = {}
+    findings: list[Finding] = []
+    expected: list[Cause] = []
+    suggestions: list[Suggestion] = []
+    not_compared: list[str] = []
     matched: Matched | None = None
     mapping: Mapping | None = None
-    undecided: list[str] = msgspec.field(default_factory=list)
-    variations: list[Variation] = msgspec.field(default_factory=list)
+    undecided: list[str] = []
+    variations: list[Variation] = []
     coverage: Coverage | None = None
-    assumptions: list[str] = msgspec.field(default_factory=list)
-    lifted: list[str] = msgspec.field(default_factory=list)
-    casts: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
-    devices: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    against_single: dict[str, Against] = msgspec.field(default_factory=dict)
-    seconds: dict[str, float] = msgspec.field(default_factory=dict)
-    changed: dict[str, list[str]] = msgspec.field(default_factory=dict)  # versions etc.: [in the golden trace, now]
-    reproduced: list[str] = msgspec.field(default_factory=list)
+    assumptions: list[str] = []
+    lifted: list[str] = []
+    casts: dict[str, dict[str, list[str]]] = {}
+    devices: dict[str, list[str]] = {}
+    against_single: dict[str, Against] = {}
+    seconds: dict[str, float] = {}
+    changed: dict[str, list[str]] = {}  # versions etc.: [in the golden trace, now]
+    reproduced: list[str] = []
     repair: Repair | None = None
     command: str = ""
-    resolved: dict[str, Any] = msgspec.field(default_factory=dict)
-    data: dict[str, str] = msgspec.field(default_factory=dict)
+    resolved: dict[str, Any] = {}
+    data: dict[str, str] = {}
     extent: Extent | None = None
     details: Details | None = None
     sides: dict[str, PairSide] | msgspec.UnsetType = msgspec.UNSET
@@ -245,9 +245,9 @@ class Report(Result):
     schema: int = SCHEMA
     error: str = ""
     command: str = ""
-    environment: dict[str, Any] = msgspec.field(default_factory=dict)
-    summary: dict[str, int] = msgspec.field(default_factory=dict)
-    cases: list[CaseResult] = msgspec.field(default_factory=list)
+    environment: dict[str, Any] = {}
+    summary: dict[str, int] = {}
+    cases: list[CaseResult] = []
 
     def add(self, result: CaseResult) -> None:
         """Add a case, and count its verdict in the summary."""

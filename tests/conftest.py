@@ -124,7 +124,7 @@ def forks(servers: dict[str, dict[bool, Kept]]) -> Iterator[None]:
         return Backend(side, python, folder, *settings, servers=servers[side])
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("asserts", "certify", "compare"):
+        for module in ("asserts", "certify", "runtime.runner"):
             patch.setattr(f"parity.{module}.Backend", backend)
         yield
 

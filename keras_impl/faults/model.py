@@ -25,6 +25,7 @@ from parity.selftest.mutate import Patches, constant, loaded, replaced, together
 
 Call = Callable[..., tf.Tensor]
 NORM, BATCH_NORM, DENSE = keras.layers.LayerNormalization, BatchNorm2d, keras.layers.Dense
+_of = partial(loaded, weights)
 EMBEDDING, RELU = keras.layers.Embedding, keras.layers.ReLU
 
 
@@ -116,22 +117,15 @@ def _norm_after_relu(model: ResidualBlock, x: tf.Tensor, training: bool = False)
 # Initial parameters.
 
 
-def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
-    """Change the parameters whose names have this ending when they are loaded."""
-    return loaded(weights, lambda name, values: change(values) if name.endswith(ending) else values)
-
-
 def _query_for_key(packed: Floats) -> Floats:
     query, key, value = np.split(packed, 3)
     return np.concatenate([key, query, value])
 
 
-def _not_loaded(name: str, values: Floats) -> Floats:
-    """Leave linear2 at an initialization like Keras's: Glorot uniform, and a bias of zeros."""
-    if name == "linear2.weight":
-        bound = math.sqrt(6 / sum(values.shape))
-        return random.representable(random.uniform(1, "glorot", values.shape, bound), "float32")
-    return np.zeros_like(values) if name == "linear2.bias" else values
+def _glorot_uniform(values: Floats) -> Floats:
+    """Draw weights as Keras initialises them."""
+    bound = math.sqrt(6 / sum(values.shape))
+    return random.representable(random.uniform(1, "glorot", values.shape, bound), "float32")
 
 
 # Precision.
@@ -233,7 +227,7 @@ FAULTS: dict[str, Patches] = {
     "conv2d.flipped": _of("conv.weight", lambda kernel: kernel[:, :, ::-1, ::-1]),
     "conv_transpose": _of("up.weight", lambda kernel: np.swapaxes(kernel, 0, 1)),
     "attention.packing": _of("in_proj_weight", _query_for_key),
-    "initialisation": loaded(weights, _not_loaded),
+    "initialisation": together(_of("linear2.weight", _glorot_uniform), _of("linear2.bias", np.zeros_like)),
     "dropout.generator": replaced(Masks, "attach", lambda masks, model, replica: None),
     "dropout.replicas": wrapped(random, "mask_key", lambda mask_key, seed, name, replica: mask_key(seed, name, 0)),
     "dropout.step": replaced(Masks, "on_step", lambda masks: masks._calls.clear()),

@@ -1,7 +1,5 @@
 """Faults of training: samples, losses, optimizers, gradients combined wrongly, wrong devices, processes that fail."""
 
-import os
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -30,7 +28,7 @@ from parity.config import schema
 from parity.config.devices import Indices
 from parity.data import batches
 from parity.data.batches import Dataset
-from parity.selftest.mutate import Patches, constant, replaced, together, wrapped
+from parity.selftest.mutate import Patches, constant, misbehaving, replaced, together, wrapped
 
 Batch = tuple[tuple[tf.Tensor, ...], tf.Tensor]
 Order = Callable[[schema.Case, int, int, int], Indices]
@@ -187,10 +185,6 @@ def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
     return wrapped(Dataset, "steps", drawn)
 
 
-def _raise() -> None:
-    raise RuntimeError("planted in rank 1")
-
-
 def _reduction(function: Reduce) -> Patches:
     return wrapped(PyTorchClipping, "_all_reduce_sum_gradients", function)
 
@@ -295,7 +289,5 @@ FAULTS: dict[str, Patches] = {
     "placement.parameters": wrapped(
         send_recv, "under", lambda under, device, function: under(devices.names(1)[0], function)
     ),
-    "rank.raises": _in_rank_1(_raise),
-    "rank.hangs": _in_rank_1(partial(time.sleep, 1e6)),
-    "rank.exits": _in_rank_1(partial(os._exit, 1)),
+    **misbehaving(_in_rank_1),
 }

@@ -46,16 +46,11 @@ def main(argv: Sequence[str], program: str = "parity.advise") -> int:
     group = choices.parse(args.devices or str(available(cli.pythons(args))), table)
     aim = target(args, group, table)
     document = Document()
-    try:
+    with output.written(args, document, {"markdown": lambda: report.text(document)}):
         for adviser in _advisers(args, aim.group):
             advice = advise(adviser, aim, args.check)
             advice.assumed = list(assumptions(adviser, aim))
             document.advice.append(advice)
-    except BaseException as error:
-        document.error = str(error) or type(error).__name__
-        raise
-    finally:  # by a signal too: what was predicted so far is not lost
-        output.write(args, document, {"markdown": lambda: report.text(document)})
     if not args.quiet:
         report.show(document, sys.stderr if args.json == "-" else sys.stdout)
     return 0

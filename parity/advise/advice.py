@@ -70,7 +70,7 @@ class Adviser:
         for choice in choices:
             if (case := cases[choice.strategy]) and not choice.why_not:
                 choice.balanced = self._balanced(case, choice, target) if case.distribution.is_staged else None
-                choice.measured = self._measured(case, choice, target) if check else None
+                choice.measured = self._measured(case, choice) if check else None
 
     def duration(self, case: Case, side: str, target: Target) -> Duration:
         """Return the predicted duration of a step on the target's devices."""
@@ -134,7 +134,7 @@ class Adviser:
             needed = ranks * beside + tensors if target.shares else choice.peak
         choice.fits = needed <= USABLE * target.memory
 
-    def _measured(self, case: Case, choice: Choice, target: Target) -> Measured:
+    def _measured(self, case: Case, choice: Choice) -> Measured:
         """Measure a strategy in turn with `single`, so that what else the machine does slows both alike."""
         alone, found = steps([_single(case), case], choice.side, self.here)
         seconds = found.seconds * self._alone(choice.side).step / alone.seconds

@@ -21,7 +21,6 @@ from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
-from parity.runtime.backend import Backend
 from parity.runtime.runner import Runner
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -146,8 +145,7 @@ class Recorded(NamedTuple):
 
 def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: float, folder: Path) -> Recorded:
     """Record a pair on one device and describe it. Raises UsageError, BackendError and MissingError."""
-    backends = [Backend(side, python, folder, kind, patience) for side, python in pythons.items()]
-    with Runner(backends) as runner:
+    with Runner.of(pythons, folder, kind, patience) as runner:
         result = compared(file, runner.sides, folder / file.case.name, varied=False)
     if result.verdict == "error":
         raise (UsageError if result.error == "usage" else BackendError)(f"{file.case.name}: {result.reason}")
@@ -168,16 +166,16 @@ def described(trace: Trace) -> tuple[Model, int]:
     state = trace.open("low", keys.INITIAL) if keys.INITIAL in trace.stems("low") else {}
     step = trace.open("low", steps[0])
     aliases = trace.manifest.aliases.get(f"low/rank-0/{steps[0]}", {})
-    shapes = {name: array.shape for name, array in _of({**step, **state}, "parameter").items()}
-    outputs = _of(step, "activation")
+    shapes = {name: array.shape for name, array in keys.of_kind({**step, **state}, "parameter").items()}
+    outputs = keys.of_kind(step, "activation")
     own = {name: array for name, array in outputs.items() if f"activation/{name}" not in aliases}
-    given = _of(step, "input")
+    given = keys.of_kind(step, "input")
     inputs = [array for name, array in given.items() if name.partition(".")[0].partition("#")[0] == "input"]
     batch = len(inputs[0]) if inputs and inputs[0].ndim else 1
     target = given.get("target", next(iter(outputs.values())))
     model = Model(
         weights=shapes,
-        buffers=sum(array.size for array in _of(step, "buffer").values() if array.dtype.kind == "f"),
+        buffers=sum(array.size for array in keys.of_kind(step, "buffer").values() if array.dtype.kind == "f"),
         inputs=tuple(_tensor(array, batch)._replace(differentiable=False) for array in inputs),
         target=_tensor(target, batch)._replace(differentiable=False),
         blocks=_blocks(shapes, own, outputs, batch),
@@ -219,10 +217,6 @@ def _blocks(
 def _flops(weight: tuple[int, ...], output: Array | None) -> float:
     """Return the operations of a linear or convolutional layer: each element it returns has a product per input."""
     return MULTIPLY_ADD * output.size * math.prod(weight[1:]) if output is not None and len(weight) > 1 else 0.0
-
-
-def _of(tensors: dict[str, Array], kind: str) -> dict[str, Array]:
-    return {name: array for key, array in tensors.items() for own, name in [keys.split(key)] if own == kind}
 
 
 def _tensor(array: Array, batch: int) -> Tensor:

@@ -55,17 +55,12 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         check_machine(before, benchmark, args.against)
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
     printed = Printed(sys.stderr if args.json == "-" else sys.stdout)
-    try:
+    with output.written(args, benchmark, makers(benchmark)):
         for found in _timed(args, subjects, benchmark):
             benchmark.timed.append(found)
             if not args.quiet:
                 printed.add(found)
         benchmark.slower = list(slower(before, benchmark)) if before else []
-    except BaseException as error:
-        benchmark.error = str(error) or type(error).__name__
-        raise
-    finally:  # by a signal too: what was timed so far is not lost
-        output.write(args, benchmark, makers(benchmark))
     if not args.quiet:
         printed.end(benchmark)
     return _status(benchmark)
@@ -91,10 +86,7 @@ def _timed(args: argparse.Namespace, subjects: Sequence[Subject], benchmark: Ben
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     parser = cli.Parser(prog=program, description=__doc__, epilog=EPILOG)
     add = parser.add_argument
-    cli.add_subjects(parser)
-    cli.add_training_flags(parser)
-    cli.add_pythons(parser)
-    cli.add_timeout(parser)
+    cli.add_runs(parser)
     modes = list(get_args(Mode))
     add("--mode", action="append", default=[], choices=modes, help="how steps are carried out (default: in all ways)")
     add(
@@ -140,10 +132,7 @@ def _on(args: argparse.Namespace, on: Devices) -> Iterator[Subject]:
         if reason := absent or obstacle(case) or crowded(case, on, cli.pythons(args)):
             raise UsageError(f"{case.name} on {on}: {reason}")
         yield Subject(case, None, on)
-    pairs, errors = cli.pair_files(args, on)
-    for error in errors:
-        raise error
-    for file in pairs:
+    for file in cli.usable_pairs(args, on):
         yield Subject(file.case, file, on)
 
 

@@ -15,7 +15,7 @@ from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.config.devices import parse
 from parity.core.groups import by_key
 from parity.core.wording import agree, count
-from parity.report import ci
+from parity.report import ci, words
 from parity.report.html import page, svg
 from parity.report.output import Console, Makers
 
@@ -27,7 +27,6 @@ LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
     "/s: samples of the data per second; MiB: most memory of a process or GPU; first: building, compiling, one step",
 )
-MARKS = {"match": "✓", "diverged": "✗", "error": "✗"}
 WIDTH, HEIGHT = 960.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 760.0, 24.0, 250.0  # names stand to the right of the curves
 LINE = 16.0  # units between two names at least
@@ -46,7 +45,7 @@ class Printed:
         if timed.reason:
             self.console.print(f"  not timed: {timed.reason}")
         if timed.lanes:
-            self.console.print(_table(timed.lanes))
+            self.console.print(_table(timed))
             for note in notes(timed):
                 self.console.print(Padding(note, INDENT, expand=False))
         self.console.print()
@@ -85,13 +84,12 @@ def notes(timed: Timed) -> Iterator[str]:
         yield f"{full_name(lane)}: {'; '.join(said)}"
 
 
-def _table(lanes: Sequence[LaneTimes]) -> Table:
+def _table(timed: Timed) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
-    for lane in lanes:
-        if cells := row(lane):
-            table.add_row(f"  {full_name(lane)}", *cells)
+    for name, *cells in _rows(timed):
+        table.add_row(f"  {name}", *cells)
     return table
 
 
@@ -140,7 +138,7 @@ def headline(benchmark: Benchmark) -> str:
 def _page(benchmark: Benchmark) -> str:
     failed = benchmark.slower or benchmark.error or any(timed.reason for timed in benchmark.timed)
     verdict = "diverged" if failed else "match"
-    banner = page.Banner(verdict, MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
+    banner = page.Banner(verdict, words.MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
     found = [(title(each), each.verdict, each.reason, _rows(each), list(notes(each))) for each in benchmark.timed]
     drawn = list(plots(benchmark.timed))
     headings = ("training", *HEADINGS[1:])
@@ -153,7 +151,7 @@ def _page(benchmark: Benchmark) -> str:
 
 
 def _rows(timed: Timed) -> list[list[str]]:
-    return [[full_name(lane), *row(lane)] for lane in timed.lanes if lane.step]
+    return [[full_name(lane), *cells] for lane in timed.lanes if (cells := row(lane))]
 
 
 def _markdown(benchmark: Benchmark) -> str:

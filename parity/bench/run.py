@@ -80,11 +80,7 @@ def _compared(
 ) -> tuple[CaseResult, PairContext | None]:
     """Return what the comparison that goes first has found, and what the trainings of a pair have to know."""
     folder.mkdir(parents=True)
-    backends = [
-        Backend(side, python, folder, settings.devices.kind, settings.patience)
-        for side, python in settings.pythons.items()
-    ]
-    with Runner(backends) as runner:
+    with Runner.of(settings.pythons, folder, settings.devices.kind, settings.patience) as runner:
         if file is None:
             return BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report), None
         result = pairs.compared(file, runner.sides, folder / case.name, varied=False)

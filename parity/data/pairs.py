@@ -67,13 +67,8 @@ class PairData:
     @property
     def digest(self) -> str:
         """SHA-256 of the names, dtypes, shapes and bytes of all steps' inputs."""
-        sha = hashlib.sha256()
-        for number in range(self.case.steps):
-            for name in self.pair.inputs:
-                array = self.values(name, number)
-                sha.update(f"{name}{array.dtype}{array.shape}".encode())
-                sha.update(np.ascontiguousarray(array).data)
-        return sha.hexdigest()
+        steps = range(self.case.steps)
+        return digest((name, self.values(name, number)) for number in steps for name in self.pair.inputs)
 
     def reversed(self) -> "PairData":
         """Return the inputs of the witness run, with floats moved by one ulp.
@@ -179,6 +174,15 @@ class _Part(PairData):
             )
         size = array.shape[0] // self._of
         return np.asarray(array[self._index * size : (self._index + 1) * size])
+
+
+def digest(arrays: Iterable[tuple[str, Array]]) -> str:
+    """Return the SHA-256 of the names, dtypes, shapes and bytes of some arrays."""
+    sha = hashlib.sha256()
+    for name, array in arrays:
+        sha.update(f"{name}{array.dtype}{array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()
 
 
 def file_of(name: str, given: PairInput, search: Sequence[str]) -> Path:

@@ -47,7 +47,11 @@ def junit(program: str, tests: Sequence[Test]) -> str:
     root = ElementTree.Element("testsuites", name=program)
     suite = ElementTree.SubElement(root, "testsuite", {"name": program, **_counts(tests)})
     for test in tests:
-        _add(suite, test)
+        facts = {"classname": _writable(test.suite), "name": _writable(test.name), "time": f"{test.seconds:.3f}"}
+        element = ElementTree.SubElement(suite, "testcase", facts)
+        if test.state != "passed":
+            detail = ElementTree.SubElement(element, test.state, message=_writable(test.message))
+            detail.text = _writable(test.text) or None
     ElementTree.indent(root)
     file = io.BytesIO()
     ElementTree.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
@@ -76,14 +80,6 @@ def _counts(tests: Iterable[Test]) -> dict[str, str]:
         "skipped": str(states.count("skipped")),
         "time": f"{sum(test.seconds for test in tests):.3f}",
     }
-
-
-def _add(suite: ElementTree.Element, test: Test) -> None:
-    facts = {"classname": _writable(test.suite), "name": _writable(test.name), "time": f"{test.seconds:.3f}"}
-    element = ElementTree.SubElement(suite, "testcase", facts)
-    if test.state != "passed":
-        detail = ElementTree.SubElement(element, test.state, message=_writable(test.message))
-        detail.text = _writable(test.text) or None
 
 
 def _writable(text: str) -> str:

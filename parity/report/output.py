@@ -76,6 +76,23 @@ def write(args: argparse.Namespace, document: msgspec.Struct | dict[str, Any], m
             process.tell(f"no summary: {error}")
 
 
+@contextlib.contextmanager
+def written(
+    args: argparse.Namespace, report: Any, makers: Makers, document: msgspec.Struct | None = None
+) -> Iterator[None]:
+    """Write everything when the block ends, also by a signal or an error, which `report.error` then tells.
+
+    `document`: the JSON document, if that is not the report.
+    """
+    try:
+        yield
+    except BaseException as error:
+        report.error = str(error) or type(error).__name__
+        raise
+    finally:
+        write(args, document or report, makers)
+
+
 def _paths(args: argparse.Namespace) -> dict[str, str]:
     """Return the files that the flags name, by the names of the flags."""
     named = {name: getattr(args, name, None) for name in ("json", *FORMATS)}

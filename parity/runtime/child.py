@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import msgspec
 
@@ -32,27 +32,16 @@ class HungError(BackendError):
     """A process that neither answered nor made progress in time."""
 
 
-class Process(Protocol):
-    """A running process, with pipes: a subprocess.Popen, or what another process has forked."""
-
-    pid: int
-    stdin: IO[bytes] | None
-    stdout: IO[bytes] | None
-
-    def poll(self) -> int | None:
-        """Return the exit status, or None while the process runs."""
-
-    def wait(self) -> int:
-        """Wait until the process has ended, and return its exit status."""
-
-
 class Child:
     """A running process of a backend, which leads a process group of its own.
 
-    `name`: what errors call it, `backend`: whose it is, `python`: its interpreter.
+    `name`: what errors call it, `backend`: whose it is, `python`: its interpreter. `process`: started by this one, or
+    forked by another.
     """
 
-    def __init__(self, name: str, backend: str, python: str, process: Process, log: Path) -> None:
+    def __init__(
+        self, name: str, backend: str, python: str, process: "subprocess.Popen[bytes] | _Forked", log: Path
+    ) -> None:
         self.name, self.backend, self.python, self.log = name, backend, python, log
         self._process = process
         assert process.stdout

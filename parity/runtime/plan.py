@@ -19,13 +19,13 @@ from parity.runtime.runner import Worker, begun, ended
 
 
 class Task:
-    """A training that each side records once; `users` are the numbers of the cases that need it."""
+    """A training that each side records once; `users` are the names of the cases that need it."""
 
     def __init__(self, case: Case, folder: Path, kept: bool) -> None:
         self.case = case
         self.folder = folder
         self.kept = kept
-        self.users: set[int] = set()
+        self.users: set[str] = set()
         self._lock = threading.Lock()
         self._answers: dict[str, Future[Answer]] = {}
 
@@ -45,7 +45,7 @@ class Task:
     def _job(self, side: str) -> Job:
         return Job(case=self.case, runs=RUNS[side], folder=str((self.folder / side).absolute()))
 
-    def release(self, user: int) -> None:
+    def release(self, user: str) -> None:
         """Note that a case no longer needs this trace; delete the trace after its last user, unless it is kept."""
         with self._lock:
             self.users.discard(user)
@@ -54,45 +54,40 @@ class Task:
 
 
 class Plan:
-    """The traces of a comparison's cases; `own` and `baselines` hold each case's tasks by its number.
+    """The traces of a comparison's cases; `own` and `baselines` hold each case's tasks by its name.
 
-    A baseline is None if the case has none (see `why_no_baseline`). Traces are written below `folder`, and stay there
-    if they are `kept`.
+    Not every case has a baseline (see `why_no_baseline`). Traces are written below `folder`, and stay there if they are
+    `kept`.
     """
 
     def __init__(self, cases: Sequence[Case], scratch: Path, keep: Path | None) -> None:
         self.folder, self.kept = keep or scratch, keep is not None
-        self._numbers = {case.name: number for number, case in enumerate(cases)}
-        self.own = [Task(case, self.folder / case.name, self.kept) for case in cases]
-        trainings = {_training(task.case): task for task in self.own}
-        self.baselines: list[Task | None] = []
+        self.own = {case.name: Task(case, self.folder / case.name, self.kept) for case in cases}
+        trainings = {_training(case): task for case, task in zip(cases, self.own.values(), strict=True)}
+        self.baselines: dict[str, Task] = {}
         for number, case in enumerate(cases):
-            if why_no_baseline(case):
-                self.baselines.append(None)
-                continue
-            single = baseline(case)
-            task = Task(single, scratch / "baselines" / str(number), False)
-            self.baselines.append(trainings.setdefault(_training(single), task))
-        for number in range(len(cases)):
-            for task in self.needs(number):
-                task.users.add(number)
+            if not why_no_baseline(case):
+                single = baseline(case)
+                task = Task(single, scratch / "baselines" / str(number), False)
+                self.baselines[case.name] = trainings.setdefault(_training(single), task)
+        for name in self.own:
+            for task in self.needs(name):
+                task.users.add(name)
 
-    def needs(self, number: int) -> list[Task]:
+    def needs(self, name: str) -> list[Task]:
         """Return the tasks that a case needs: its own, and its baseline's, which begins first."""
-        return [task for task in (self.own[number], self.baselines[number]) if task]
+        return [task for task in (self.own[name], self.baselines.get(name)) if task]
 
     def begin(self, case: Case, sides: Sequence[Worker]) -> tuple[Task, Task | None]:
         """Begin to record what a case needs, and return its own task and that of its baseline."""
-        number = self._numbers[case.name]
-        for task in reversed(self.needs(number)):
+        for task in reversed(self.needs(case.name)):
             task.begin(sides)
-        return self.own[number], self.baselines[number]
+        return self.own[case.name], self.baselines.get(case.name)
 
     def release(self, case: Case) -> None:
         """Note that a case no longer needs its traces."""
-        number = self._numbers[case.name]
-        for task in self.needs(number):
-            task.release(number)
+        for task in self.needs(case.name):
+            task.release(case.name)
 
 
 def _training(case: Case) -> bytes:

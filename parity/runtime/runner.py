@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
+from parity.config.devices import Kind
 from parity.config.sides import Side as PairSide
 from parity.core.errors import BackendError, MissingError
-from parity.runtime.backend import Backend
+from parity.runtime.backend import PATIENCE, Backend
 from parity.runtime.child import ENDING
 from parity.runtime.job import Answer, Work
 from parity.runtime.resources import memory
@@ -61,27 +62,6 @@ S = TypeVar("S")
 # first calls take longer than later ones.
 QUEUE = 3
 MEMORY = 3 << 30  # bytes of memory for each process of a side
-
-
-class Worker(Protocol):
-    """What runs jobs of one side: a Backend, or a Side of the runner."""
-
-    @property
-    def name(self) -> str:
-        """Return the backend's name, "torch" or "keras"."""
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder for logs and temporary files."""
-
-    def do(self, job: Work) -> Answer:
-        """Run a job, and wait for its answer. Raises MissingError."""
-
-
-def both(jobs: Mapping[Worker, Work]) -> dict[str, Answer]:
-    """Run a job on each side at the same time, and return the answers by the sides' names. Raises MissingError."""
-    answers = {worker.name: begun(partial(worker.do, job)) for worker, job in jobs.items()}
-    return {name: ended(answer) for name, answer in answers.items()}
 
 
 def in_order(subjects: Sequence[S], work: Callable[[S], T], ahead: int) -> Iterator[T]:
@@ -136,6 +116,15 @@ class Side:
         return any(backend.serves(job) for backend in self.idle)
 
 
+Worker = Backend | Side  # what runs jobs of one side
+
+
+def both(jobs: Mapping[Worker, Work]) -> dict[str, Answer]:
+    """Run a job on each side at the same time, and return the answers by the sides' names. Raises MissingError."""
+    answers = {worker.name: begun(partial(worker.do, job)) for worker, job in jobs.items()}
+    return {name: ended(answer) for name, answer in answers.items()}
+
+
 class Runner:
     """Both sides' processes, of which as many work at the same time as there are processors.
 
@@ -149,6 +138,11 @@ class Runner:
         self.sides = [self._side(backend) for backend in backends]
         self._further: dict[str, Side] = {}  # by the switches of the first side of a pair's file that needs it
         self._adding = threading.Lock()
+
+    @classmethod
+    def of(cls, pythons: Mapping[str, str], folder: Path, kind: Kind = "cpu", patience: float = PATIENCE) -> Self:
+        """Return a runner of one process for each of these backends, whose interpreters `pythons` names ("": this)."""
+        return cls([Backend(name, python, folder, kind, patience) for name, python in pythons.items()])
 
     def __enter__(self) -> Self:
         return self

@@ -33,7 +33,6 @@ from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.output import progress
 from parity.results import CaseResult
-from parity.runtime.backend import Backend
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Runner, Side, begun, ended, in_order
 from parity.selftest import report
@@ -71,31 +70,30 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
     faults, clean = _chosen(args.fault), _clean(args.clean, args.seed)
     table = sys.stderr if args.json == "-" else sys.stdout
     outcomes: list[Outcome] = []
-    tested = Selftest(outcomes, {}, cli.command_line(program, argv))
+    tested = Selftest(outcomes, cli.command_line(program, argv))
     try:
         _collect(args, faults, clean, outcomes)
-        objections = ask_other_checks([outcome.outputs for outcome in outcomes], args.torch_python)
+        asked = ask_other_checks([outcome.outputs for outcome in outcomes], args.torch_python)
+        outcomes[:] = (outcome._replace(objections=said) for outcome, said in zip(outcomes, asked, strict=True))
     except BaseException as error:  # by a signal too: the outcomes so far are not lost
         _write(args, tested._replace(error=str(error) or type(error).__name__))
         if isinstance(error, BackendError) and outcomes:
-            report.show(outcomes, {}, table)
+            report.show(tested, table)
         raise
     try:
-        _write(args, tested._replace(objections=objections))
+        _write(args, tested)
     finally:
-        report.show(outcomes, objections, table)
-    return report.status(outcomes)
+        report.show(tested, table)
+    return tested.status
 
 
 def _collect(args: argparse.Namespace, faults: list[Fault], clean: list[Case], outcomes: list[Outcome]) -> None:
     """Run the faults and the clean cases, and add each outcome as soon as it is known."""
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        pythons = cli.pythons(args).items()
-        backends = [Backend(name, python, Path(scratch), patience=args.timeout) for name, python in pythons]
         recordings = _Recordings(faults, clean, Path(scratch))
         total = len(faults) + len(recordings.cases)
         with (
-            Runner(backends) as runner,
+            Runner.of(cli.pythons(args), Path(scratch), patience=args.timeout) as runner,
             contextlib.closing(recordings.outcomes(runner)) as outcomes_so_far,
             progress("testing", total, "run", runner.doing) as advance,
         ):

@@ -1,15 +1,15 @@
 """The catalogue of planted faults: a row for each, with what is wrong, where it must be found, and as which cause.
 
-A row made by `_both` stands in the column of either side, one made by `_torch` or `_keras` in that side's alone; a row
-whose columns differ is written out. The mutations themselves are in torch_impl/faults and keras_impl/faults, in files
-named as the parts here.
+A row made by `_both` is a fault of either side, one made by `_torch` or `_keras` of that side alone; one that shows at
+other places in Keras than in torch is made of both. The mutations themselves are in torch_impl/faults and
+keras_impl/faults.
 """
 
 import functools
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.selftest.outcome import SIDES, At, Fault, Row, Site, row
+from parity.selftest.outcome import SIDES, At, Fault, row
 
 SMALL = {
     "vocabulary": 100, "d_model": 32, "feed_forward": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0,
@@ -48,15 +48,16 @@ NORM = f"{ENCODER}.norm1"
 _both = functools.partial(row, ("torch", "keras"))
 _torch = functools.partial(row, ("torch",))
 _keras = functools.partial(row, ("keras",))
-INITIAL_PARAMETERS = (
+# A row for each mistake, of the faults of both sides.
+ROWS: tuple[list[Fault], ...] = (
+    # Initial parameters.
     _both("linear.weight", "the transposed weight is loaded", STACK, "parameter", "layers.0.weight"),
     _both("conv2d.weight", "height and width swapped", RESIDUAL, "parameter", "conv1.weight"),
     _keras("conv2d.flipped", "turned by 180 degrees", SPECIMEN, "parameter", "conv.weight", "conv2d.weight"),
     _keras("conv_transpose", "the channels swapped", SPECIMEN, "parameter", "up.weight"),
     _both("attention.packing", "q, k, v in another order", TRANSFORMER, "parameter", f"{ATTENDED}.in_proj_weight"),
     _keras("initialisation", "Keras's own initial weights", BLOCK, "parameter", "linear2.*"),
-)
-LAYERS = (
+    # Layers.
     _both("layer_norm.epsilon", "1.001e-5 instead of 1e-5", TRANSFORMER, "activation", NORM),
     _torch("layer_norm.small_epsilon", "1e-6", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
     _keras("layer_norm.default_epsilon", "1e-3", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
@@ -83,15 +84,13 @@ LAYERS = (
     _keras("embedding.scale", "times the root of its width", TRANSFORMER, "activation", "embedding"),
     _both("embedding.padding_idx", "row 0 is not trained", TRANSFORMER, "gradient", "embedding.weight"),
     _torch("embedding.frequency", "divided by the frequency", TRANSFORMER, "gradient", "embedding.weight", ""),
-)
-ATTENTION = (
+    # Attention.
     _both("attention.key_dim", "scaled by the dimension of all heads", TRANSFORMER, "activation", ATTENDED),
     _keras("attention.heads", "heads interleaved", TRANSFORMER, "activation", ATTENDED),
     _both("attention.batch_first", "over samples, not words", TRANSFORMER, "activation", ATTENDED),
     _both("attention.mask", "no causal mask", CAUSAL, "activation", MASKED),
     _both("attention.mask_offset", "one word ahead is seen", CAUSAL, "activation", MASKED, "attention.mask"),
-)
-COMPOSITES = (
+    # Models of layers that are correct by themselves.
     _both("transformer.final_norm", "left out", TRANSFORMER, "activation", "transformer.encoder.norm"),
     _both("transformer.norm_order", "norms first", TRANSFORMER, "activation", ENCODER, also="module.wiring"),
     _torch("transformer.activation", "GELU", TRANSFORMER, "activation", ENCODER, "activation.kind"),
@@ -102,22 +101,19 @@ COMPOSITES = (
         "residual.order", "norm after ReLU", RESIDUAL, "activation", "(model)", "module.wiring", also="activation.kind"
     ),
     _torch("block.order", "ReLU first", BLOCK, "activation", "(model)", "module.wiring", also="activation.kind"),
-)
-DROPOUTS = (
+    # Dropout.
     _both("dropout.generator", "the framework's own random numbers", DROPOUT, "activation", ATTENDED, also="unknown"),
     _both("dropout.replicas", "the masks of replica 0 on all", DROPOUT_DDP, "activation", ATTENDED),
     _both("dropout.step", "the masks of step 0 in all", DROPOUT, "activation", ATTENDED, step=1),
-    Row(
-        "dropout.rate",
-        "0.2 instead of 0.1",
-        Site(DROPOUT, "activation", f"{ENCODER}.dropout1"),  # torch's attention takes its rate as an argument
-        Site(DROPOUT, "activation", ATTENDED),
-    ),
+    [
+        # torch's attention takes its rate as an argument
+        *_torch("dropout.rate", "0.2 instead of 0.1", DROPOUT, "activation", f"{ENCODER}.dropout1"),
+        *_keras("dropout.rate", "0.2 instead of 0.1", DROPOUT, "activation", ATTENDED),
+    ],
     _both("dropout.scale", "kept values are not scaled", DROPOUT, "activation", ATTENDED),
     _torch("dropout.attention", "none in attention", DROPOUT, "activation", ATTENDED, "dropout.active"),
     _both("evaluation.mode", "evaluated as in training", DROPOUT, "activation", ATTENDED, "dropout.active", step=2),
-)
-LOSSES = (
+    # Losses.
     _both("loss.sum", "a sum, not the mean", CLASSES, "loss", "loss"),
     _both("loss.kind", "absolute errors", REGRESSION, "loss", "loss"),
     _both("mse.reduction", "summed over each sample", BLOCK, "loss", "loss"),
@@ -128,8 +124,7 @@ LOSSES = (
     _torch("cross_entropy.label_smoothing", "0.1", CLASSES, "loss", "loss"),
     _keras("cross_entropy.class_axis", "softmax over the samples", AS_MANY_SAMPLES, "loss", "loss"),
     _keras("probability.clipping", "probabilities clipped at 1e-7", SATURATED, "loss", "loss"),
-)
-OPTIMIZERS = (
+    # Optimizers, schedules and clipping.
     _both("sgd.learning_rate", "another rate", BLOCK, "update", "*"),
     _keras("sgd.momentum", "0.8", TWO_STEPS, "update", "*", step=1),
     _keras(
@@ -155,26 +150,22 @@ OPTIMIZERS = (
     _torch("clip.value", "each value by itself", CLIP, "gradient", "*"),
     _keras("clip.epsilon", "no epsilon beside the norm", CLIP, "gradient", "*"),
     _keras("clip.before_reduction", "each replica's own gradients", DDP_CLIP, "gradient", "*"),
-)
-DATA = (
+    # Data.
     _both("shard.rotated", "replica 1 has replica 0's samples", DDP, "sample", "indices"),
     _both("sampler.epoch", "the order of the first epoch in all", ALL_REDUCE, "sample", "indices", step=3),
     _torch("sampler.shuffle", "not shuffled", ALL_REDUCE, "sample", "indices"),
     _keras("sampler.order", "contiguous shards", ALL_REDUCE, "sample", "indices"),
     _keras("sampler.offset", "the next batch", BLOCK, "sample", "indices"),
-    Row(
-        "sampler.drop_last",
-        "the last samples are left out",
-        Site(ALL_REDUCE, "sample", "indices", step=2),  # DataLoader's drop_last: an epoch's last batch
-        Site(BLOCK, "sample", "indices"),  # the last sample of each batch
-    ),
+    [  # DataLoader's drop_last leaves out an epoch's last batch
+        *_torch("sampler.drop_last", "the last samples of an epoch", ALL_REDUCE, "sample", "indices", step=2),
+        *_keras("sampler.drop_last", "the last sample of each batch", BLOCK, "sample", "indices"),
+    ],
     _keras("input.scale", "divided by 255", BLOCK, "input", "input"),
     _torch("input.channels", "reversed", RESIDUAL, "input", "input", "input.layout"),
     _keras("input.layout", "height and width swapped", RESIDUAL, "input", "input"),
     _torch("target.order", "each sample has the previous one's", CLASSES, "input", "target", "input.shift"),
     _keras("target.shift", "one word further on", TRANSFORMER, "input", "target", "input.shift"),
-)
-REDUCTIONS = (
+    # Reductions.
     _both("gradient.sum", "summed over replicas, not averaged", DDP, "gradient", "*", "gradient.reduction"),
     _keras("gradient.double_scaling", "averaged twice", DDP, "gradient", "*"),
     _keras("gradient.double_reduction", "summed twice", ALL_REDUCE, "gradient", "*", "gradient.reduction"),
@@ -198,20 +189,15 @@ REDUCTIONS = (
         step=1,
     ),
     _torch("send_recv.gradient", "not sent back", STAGES, "gradient", "linear1.*"),
-)
-PLACEMENT = (
-    Row(
-        "placement.layer",
-        "on another device",
-        Site(BRANCHES, "layout", "shortcut*"),
-        Site(STAGES, "layout", "linear2*"),
-    ),
+    # Placement: correct values on wrong devices.
+    [
+        *_torch("placement.layer", "on another device", BRANCHES, "layout", "shortcut*"),
+        *_keras("placement.layer", "on another device", STAGES, "layout", "linear2*"),
+    ],
     _keras("placement.branch", "on another device", BRANCHES, "layout", "shortcut*", "placement.layer"),
     _keras("placement.backward", "on the first device", STAGES, "layout", "linear2"),
     _keras("placement.parameters", "on the first device", STAGES, "layout", "linear2*"),
-)
-# Wrong at the run precision only: the float64 runs are correct.
-PRECISION = (
+    # Wrong at the run precision only: the float64 runs are correct.
     _both("relu.dropped_in_float32", "the identity", BLOCK, "activation", "relu", "relu.dropped"),
     _keras("relu.bfloat16_in_float32", "rounded outputs", BLOCK, "activation", "relu", "precision.bfloat16"),
     _both(
@@ -239,20 +225,7 @@ PRECISION = (
         "embedding.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", "embedding", "precision.bfloat16"
     ),
 )
-ROWS: tuple[Row, ...] = (
-    *INITIAL_PARAMETERS,
-    *LAYERS,
-    *ATTENTION,
-    *COMPOSITES,
-    *DROPOUTS,
-    *LOSSES,
-    *OPTIMIZERS,
-    *DATA,
-    *REDUCTIONS,
-    *PLACEMENT,
-    *PRECISION,
-)
-ALL: tuple[Fault, ...] = tuple(fault for side in SIDES for row in ROWS for fault in row.faults if fault.side == side)
+ALL: tuple[Fault, ...] = tuple(fault for side in SIDES for row in ROWS for fault in row if fault.side == side)
 # The specimen is no built-in case: its model exists only for planted faults.
 SPECIMEN_CASE = {"name": "specimen/single", "model": {"kind": "specimen"}, "data": {"batch": 4}, "steps": 2}
 

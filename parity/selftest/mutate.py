@@ -6,12 +6,17 @@ are planted in float32 alone. A fault is a small change to what a run calls, und
 
 import importlib
 import inspect
+import os
+import time
 from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 from unittest import mock
+
+import numpy as np
 
 from parity.config import devices, schema
 from parity.config.devices import Indices
@@ -71,11 +76,12 @@ def constant(kind: type, name: str, value: Any) -> Patches:
     return wrapped(kind, "__init__", make)
 
 
-def loaded(weights: ModuleType, change: Callable[[str, Floats], Floats]) -> Patches:
-    """Load into the model what `change` makes of each parameter's name and initial value."""
+def loaded(weights: ModuleType, ending: str, change: Callable[[Floats], Floats]) -> Patches:
+    """Load into the model what `change` makes of the initial values of parameters whose names have this ending."""
 
-    def load(original: Callable[..., None], model: Any, values: dict[str, Floats]) -> None:
-        original(model, {name: change(name, value) for name, value in values.items()})
+    def load(original: Callable[..., None], model: Any, values: Mapping[str, Floats]) -> None:
+        changed = {name: np.ascontiguousarray(change(value)) for name, value in values.items() if name.endswith(ending)}
+        original(model, {**values, **changed})
 
     return lambda: [around(weights, "load", load)]
 
@@ -83,6 +89,19 @@ def loaded(weights: ModuleType, change: Callable[[str, Floats], Floats]) -> Patc
 def together(*several: Patches) -> Patches:
     """Combine several faults into one."""
     return lambda: [patch for patches in several for patch in patches()]
+
+
+def misbehaving(in_rank_1: Callable[[Callable[[], None]], Patches]) -> dict[str, Patches]:
+    """Return the faults of a process that does not train; `in_rank_1` lets rank 1 call a function."""
+
+    def fail() -> None:
+        raise RuntimeError("planted in rank 1")
+
+    return {
+        "rank.raises": in_rank_1(fail),
+        "rank.hangs": in_rank_1(partial(time.sleep, 1e6)),
+        "rank.exits": in_rank_1(partial(os._exit, 1)),
+    }
 
 
 def _mean_of_means(batch: Callable[..., Batch], data: Dataset, *args: Any, **kwargs: Any) -> Batch:

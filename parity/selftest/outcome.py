@@ -52,7 +52,7 @@ class Fault(NamedTuple):
     """A mutation by name (in faults/ of its side), where it shows, and what must be found.
 
     `cause` is the id of the cause, "" if the catalogue of causes has none for it. `also` is the id of a cause that may
-    be named as well, since it is true too.
+    be named as well, since it is true too. `mistake` says in words what is wrong.
     """
 
     name: str
@@ -60,28 +60,7 @@ class Fault(NamedTuple):
     site: Site
     cause: str
     also: str = ""
-
-
-class Row(NamedTuple):
-    """A row of the table of faults.
-
-    `mistake` says in words what is wrong. `torch` and `keras` are the columns: where the fault shows when it is planted
-    on that side, None if that side does not have it. `cause` is the name of the fault itself unless one is given.
-    """
-
-    name: str
-    mistake: str
-    torch: Site | None
-    keras: Site | None
-    cause: str | None = None
-    also: str = ""
-
-    @property
-    def faults(self) -> list[Fault]:
-        """Return the fault of each side that has it."""
-        sites = ((side, getattr(self, side)) for side in SIDES)
-        cause = self.name if self.cause is None else self.cause
-        return [Fault(self.name, side, site, cause, self.also) for side, site in sites if site]
+    mistake: str = ""
 
 
 def row(
@@ -94,14 +73,14 @@ def row(
     cause: str | None = None,
     step: int = 0,
     also: str = "",
-) -> Row:
-    """Return the row of a fault that shows at the same place on all sides that have it.
+) -> list[Fault]:
+    """Return a fault for each side that has it, which shows at the same place on all of them.
 
-    One that shows in a parameter is a fault of the initial parameters, which are recorded before the first step.
+    One that shows in a parameter is a fault of the initial parameters, which are recorded before the first step. The
+    cause is the name of the fault itself unless one is given.
     """
     site = Site(at, kind, place, None if kind == "parameter" else step)
-    torch, keras = (site if side in sides else None for side in SIDES)
-    return Row(name, mistake, torch, keras, cause, also)
+    return [Fault(name, side, site, name if cause is None else cause, also, mistake) for side in sides]
 
 
 Pairs = Sequence[tuple[Array, Array]]
@@ -109,12 +88,16 @@ TOLERANCE = 1e-5
 
 
 class Outcome(NamedTuple):
-    """A comparison. `fault` is None for a clean run. `outputs` are the pairs of outputs that other checks compare."""
+    """A comparison. `fault` is None for a clean run.
+
+    `outputs` are the pairs of outputs that other checks compare; `objections` tells for each whether it objects.
+    """
 
     case: Case
     fault: Fault | None
     result: CaseResult
     outputs: list[tuple[Array, Array]]
+    objections: dict[str, bool] = {}
 
     @property
     def caught(self) -> bool:
@@ -169,8 +152,8 @@ def _results(torch: Trace, keras: Trace, stem: str) -> tuple[Array, Array] | Non
     return (torch_tensors[key].copy(), keras_tensors[key].copy()) if key else None
 
 
-def ask_other_checks(outputs: Sequence[Pairs], python: str) -> dict[str, list[bool]]:
-    """Return, for each check by name, whether it objects to any pair of outputs of each run.
+def ask_other_checks(outputs: Sequence[Pairs], python: str) -> list[dict[str, bool]]:
+    """Return, for each run, whether each check by name objects to any pair of its outputs.
 
     `python` is an interpreter that has torch. torch.testing.assert_close uses tolerances of its own, 1e-5 absolute
     and 1.3e-6 relative for float32. Polygraphy is left out if it is not installed.
@@ -179,10 +162,11 @@ def ask_other_checks(outputs: Sequence[Pairs], python: str) -> dict[str, list[bo
     """
     allclose = partial(np.allclose, rtol=TOLERANCE, atol=TOLERANCE)
     agreed = ([torch.shape == keras.shape and allclose(torch, keras) for torch, keras in pairs] for pairs in outputs)
-    objections_by_check = {"np.allclose": [not all(pairs) for pairs in agreed]}
-    for name, objections in _in_a_process(outputs, python or sys.executable).items():
-        objections_by_check[name] = [run in objections for run in range(len(outputs))]
-    return objections_by_check
+    refused = _in_a_process(outputs, python or sys.executable)
+    return [
+        {"np.allclose": not all(pairs), **{name: run in runs for name, runs in refused.items()}}
+        for run, pairs in enumerate(agreed)
+    ]
 
 
 def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]:

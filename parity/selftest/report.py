@@ -19,68 +19,85 @@ SCHEMA = 1
 VERDICTS = {0: "match", 1: "diverged", 3: "error"}  # by exit status
 
 
-def status(outcomes: Sequence[Outcome]) -> int:
-    """Return the exit status.
+class Selftest(NamedTuple):
+    """What came of all runs. `command`: the command line; `error`: what ended the self-test early, or ""."""
 
-    0: all faults are caught and placed, nine of ten are named, and no clean run raises an alarm. 3: a run failed. 1:
-    anything else.
-    """
-    if any(outcome.result.verdict == "error" for outcome in outcomes):
-        return 3
-    faults = [outcome for outcome in outcomes if outcome.fault]
-    all_caught = all(outcome.caught and outcome.placed for outcome in faults)
-    enough_named = sum(outcome.named for outcome in faults) >= NAMED * len(faults)
-    return 0 if all_caught and enough_named and not false_alarms(outcomes) else 1
+    outcomes: Sequence[Outcome]
+    command: str = ""
+    error: str = ""
+
+    @property
+    def faults(self) -> list[Outcome]:
+        """Return the outcomes of the planted faults, by their names."""
+        return sorted((outcome for outcome in self.outcomes if outcome.fault), key=label)
+
+    @property
+    def clean(self) -> list[Outcome]:
+        """Return the outcomes of the clean runs."""
+        return [outcome for outcome in self.outcomes if not outcome.fault]
+
+    @property
+    def false_alarms(self) -> list[Outcome]:
+        """Return the clean runs that are no match."""
+        return [outcome for outcome in self.clean if outcome.caught]
+
+    @property
+    def status(self) -> int:
+        """Return the exit status.
+
+        0: all faults are caught and placed, nine of ten are named, and no clean run raises an alarm. 3: a run failed.
+        1: anything else.
+        """
+        if any(outcome.result.verdict == "error" for outcome in self.outcomes):
+            return 3
+        all_caught = all(outcome.caught and outcome.placed for outcome in self.faults)
+        enough_named = sum(outcome.named for outcome in self.faults) >= NAMED * len(self.faults)
+        return 0 if all_caught and enough_named and not self.false_alarms else 1
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict that stands for the exit status."""
+        return "error" if self.error else VERDICTS[self.status]
 
 
-def show(outcomes: Sequence[Outcome], objections: dict[str, list[bool]], file: TextIO) -> None:
-    """Print a row for each fault, what went wrong, and the sums.
-
-    `objections` holds, by check, whether it objects to each outcome.
-    """
+def show(selftest: Selftest, file: TextIO) -> None:
+    """Print a row for each fault, what went wrong, and the sums."""
     console = Console(file, PIPE_WIDTH)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("fault", "caught", "placed", "named", *objections):
+    for heading in ("fault", "caught", "placed", "named", *_other_checks(selftest)):
         table.add_column(heading, no_wrap=heading != "fault", overflow="fold")
-    faults = sorted(
-        (number for number, outcome in enumerate(outcomes) if outcome.fault), key=lambda n: label(outcomes[n])
-    )
-    for number in faults:
-        outcome = outcomes[number]
-        marks = (outcome.caught, outcome.placed, outcome.named, *(check[number] for check in objections.values()))
+    for outcome in selftest.faults:
+        marks = (outcome.caught, outcome.placed, outcome.named, *outcome.objections.values())
         table.add_row(label(outcome), *map(_mark, marks))
     console.print(table)
-    for number in faults:
-        _complain(outcomes[number], console)
-    for outcome in outcomes:
+    for outcome in selftest.faults:
+        _complain(outcome, console)
+    for outcome in selftest.outcomes:
         if outcome.result.verdict == "error":
             console.print(f"failed: {label(outcome)}: {outcome.result.reason}", style="red")
-    for outcome in false_alarms(outcomes):
+    for outcome in selftest.false_alarms:
         config = msgspec.json.encode(outcome.case).decode()
         console.print(f"false alarm: {outcome.result.verdict}: {outcome.result.reason}\n  {config}", style="red")
-    _sums(outcomes, objections, faults, console)
+    _sums(selftest, console)
 
 
-def _sums(
-    outcomes: Sequence[Outcome], objections_by_check: dict[str, list[bool]], faults: list[int], console: Console
-) -> None:
+def _sums(selftest: Selftest, console: Console) -> None:
     """Print how many faults were caught, placed and named, and how many clean runs raised an alarm.
 
     The same is printed of the other checks, which only catch.
     """
-    clean = [number for number, outcome in enumerate(outcomes) if not outcome.fault]
-    sums = {name: sum(getattr(outcomes[n], name) for n in faults) for name in ("caught", "placed", "named")}
+    faults, clean = selftest.faults, selftest.clean
+    sums = {name: sum(getattr(outcome, name) for outcome in faults) for name in ("caught", "placed", "named")}
     summary = ", ".join(f"{number} {name}" for name, number in sums.items())
     console.print(f"{count(len(faults), 'fault')}: {summary}")
-    console.print(f"{count(len(clean), 'clean run')}: {count(len(false_alarms(outcomes)), 'false alarm')}")
-    for name, objections in objections_by_check.items():
-        caught, alarms = (sum(objections[n] for n in numbers) for numbers in (faults, clean))
+    console.print(f"{count(len(clean), 'clean run')}: {count(len(selftest.false_alarms), 'false alarm')}")
+    for name in _other_checks(selftest):
+        caught, alarms = (sum(outcome.objections[name] for outcome in outcomes) for outcomes in (faults, clean))
         console.print(f"{name} on the outputs: {caught} caught, {count(alarms, 'false alarm')}", style="dim")
 
 
-def false_alarms(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the clean runs that are no match."""
-    return [outcome for outcome in outcomes if not outcome.fault and outcome.caught]
+def _other_checks(selftest: Selftest) -> list[str]:
+    return list(selftest.outcomes[0].objections) if selftest.outcomes else []
 
 
 def label(outcome: Outcome) -> str:
@@ -110,23 +127,6 @@ def _complain(outcome: Outcome, console: Console) -> None:
         console.print(f"{label(outcome)}: expected the cause {expected}; named: {named}")
 
 
-class Selftest(NamedTuple):
-    """What came of all runs.
-
-    `objections` holds by other check whether it objects to each outcome. `error` is what ended the self-test early.
-    """
-
-    outcomes: Sequence[Outcome]
-    objections: dict[str, list[bool]]
-    command: str
-    error: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """Return the verdict that stands for the exit status."""
-        return "error" if self.error else VERDICTS[status(self.outcomes)]
-
-
 def makers(selftest: Selftest) -> Makers:
     """Return what makes each format's text."""
     return {
@@ -138,28 +138,25 @@ def makers(selftest: Selftest) -> Makers:
 
 def document(selftest: Selftest) -> dict[str, Any]:
     """Return the report as JSON values: a row for each fault, and one for each clean run."""
-    rows = [_row(number, outcome, selftest.objections) for number, outcome in enumerate(selftest.outcomes)]
     return {
         "schema": SCHEMA,
         "error": selftest.error,
-        "faults": sorted((row for row in rows if "caught" in row), key=lambda row: str(row["fault"])),
-        "clean": [row for row in rows if "caught" not in row],
+        "faults": list(map(_row, selftest.faults)),
+        "clean": list(map(_row, selftest.clean)),
     }
 
 
 def headline(selftest: Selftest) -> str:
     """Return the outcome in one sentence."""
-    faults = [outcome for outcome in selftest.outcomes if outcome.fault]
-    caught, alarms = sum(outcome.caught for outcome in faults), len(false_alarms(selftest.outcomes))
-    clean = len(selftest.outcomes) - len(faults)
-    planted, alarmed = count(len(faults), "planted fault"), count(alarms, "false alarm")
-    return f"{caught} of {planted} {agree(caught, 'was')} caught, with {alarmed} in {count(clean, 'clean run')}."
+    caught = sum(outcome.caught for outcome in selftest.faults)
+    planted = count(len(selftest.faults), "planted fault")
+    alarmed, clean = count(len(selftest.false_alarms), "false alarm"), count(len(selftest.clean), "clean run")
+    return f"{caught} of {planted} {agree(caught, 'was')} caught, with {alarmed} in {clean}."
 
 
-def _row(number: int, outcome: Outcome, objections: dict[str, list[bool]]) -> dict[str, Any]:
+def _row(outcome: Outcome) -> dict[str, Any]:
     """Return the facts about one run."""
-    fault, result = outcome.fault, outcome.result
-    others = {name: said[number] for name, said in objections.items()}
+    fault, result, others = outcome.fault, outcome.result, outcome.objections
     facts = {"case": outcome.case.name, "verdict": result.verdict, "reason": result.reason, "other_checks": others}
     if fault is None:
         return {**facts, "alarm": outcome.caught}
@@ -173,10 +170,8 @@ def _page(selftest: Selftest) -> str:
     banner = page.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
     sections = [
         page.Section("overview", "Overview", page.part("selftest_overview", **facts)),
-        page.Section(
-            "faults", "Planted faults", page.part("selftest_faults", marks=words.MARKS, faults=facts["faults"])
-        ),
-        page.Section("clean", "Clean runs", page.part("selftest_clean", marks=words.MARKS, clean=facts["clean"])),
+        page.Section("faults", "Planted faults", page.part("selftest_faults", faults=facts["faults"])),
+        page.Section("clean", "Clean runs", page.part("selftest_clean", clean=facts["clean"])),
     ]
     return page.render("Parity self-test", banner, sections, facts)
 

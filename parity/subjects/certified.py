@@ -24,13 +24,12 @@ from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime import survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker
-from parity.subjects.subject import note_environment
+from parity.subjects.subject import check_steps, note_environment
 from parity.trace import certificate
 from parity.trace.certificate import Head
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 from parity.trace.summary import LARGE
-from parity.trace.whole import check_steps
 from parity.verdict.traces import difference
 
 # The fields of a pair that say how Keras's half is built and read, beside all whose names begin with "keras".

@@ -144,8 +144,3 @@ class SidePair(Subject):
     def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
         """Refuse to record for a golden trace. Raises UsageError."""
         return self.record(side, folder)
-
-
-def subjects(sides: SidesOfPair) -> list[SidePair]:
-    """Return a subject for each side of a file but its first."""
-    return [SidePair(sides, candidate) for candidate in sides.file.sides[1:]]

@@ -7,14 +7,14 @@ from typing import TypeVar
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.core.errors import BackendError, UsageError
+from parity.core.errors import BackendError, TraceError, UsageError
 from parity.pairs.judge import judged
 from parity.results import CaseResult, Report, failed
 from parity.runtime.job import Answer
 from parity.runtime.plan import Plan
 from parity.runtime.runner import Worker
+from parity.trace import keys
 from parity.trace.manifest import Trace, find
-from parity.trace.whole import check_steps
 from parity.verdict.distributed import across
 from parity.verdict.traces import side_names
 
@@ -111,3 +111,37 @@ def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
     if reference.backend == candidate.backend and reference.case != candidate.case:
         return across(reference, candidate)
     return judged(reference, candidate)
+
+
+def check_steps(trace: Trace) -> None:
+    """Raise TraceError if a replica lacks a step of a run, the state before the first step, or the evaluation.
+
+    A step that both traces lack would silently not be compared.
+    """
+    facts = trace.manifest
+    demanded, listed = list(_stems(trace.case)), facts.files.keys() | facts.same.keys()
+    if not facts.layout.parameters:  # a model without parameters has no state before the first step
+        demanded.remove(keys.INITIAL)
+    for run in (*keys.RUNS[:2], *keys.RUNS[2:] * (keys.RUNS[2] in facts.runs)):
+        for replica, ranks in enumerate(facts.replicas):
+            held = {stem for stem in demanded if listed.intersection(f"{run}/rank-{rank}/{stem}" for rank in ranks)}
+            if replica:  # nn.DataParallel creates the other replicas in every step, so they have no initial state
+                held.add(keys.INITIAL)
+            if lost := [stem for stem in demanded if stem not in held]:
+                raise TraceError(
+                    f"{trace.folder / keys.MANIFEST}: is truncated: its {run} run has no {lost[0]}, which "
+                    f"{trace.case.name} with steps={trace.case.steps} must have; record the trace again"
+                )
+
+
+def _stems(case: Case) -> Iterator[str]:
+    """Yield the stems of the files that `parity.trace.recorder` writes for a case.
+
+    A pair without [train] has a single step and no evaluation.
+    """
+    yield keys.INITIAL
+    trains = case.model.trains
+    last = case.steps if trains else 0
+    for step in range(last + 1):
+        if step in (0, last - 1, last) or step % case.every == 0:
+            yield keys.step_file(step)

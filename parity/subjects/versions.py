@@ -18,7 +18,6 @@ from parity.core.errors import BackendError, MissingError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause, Report, failed
-from parity.runtime.backend import Backend
 from parity.runtime.releases import Releases
 from parity.runtime.runner import Runner
 from parity.subjects.sides import SidesOfPair
@@ -109,4 +108,4 @@ class Versions:
 
     def _running(self, *frameworks: str) -> Runner:
         folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix="running-"))
-        return Runner([Backend(name, "", folder, self._kind, self._patience) for name in frameworks])
+        return Runner.of(dict.fromkeys(frameworks, ""), folder, self._kind, self._patience)

@@ -18,7 +18,7 @@ from parity.core.errors import BackendError, TraceError
 from parity.pairs import file as files
 from parity.pairs.prepare import place
 from parity.results import CaseResult, Report
-from parity.runtime import drive
+from parity.runtime import drive, runner
 from parity.runtime.job import Answer, Job
 from parity.runtime.runner import Runner
 from parity.subjects import pair
@@ -77,7 +77,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
         def backend(name: str, python: str, folder: Path, kind: str, patience: float) -> Numpy:
             return Numpy(name, folder, **sides.get(name, {}))
 
-        monkeypatch.setattr(compare, "Backend", backend)
+        monkeypatch.setattr(runner, "Backend", backend)
         return compare.main([*SMALL, f"--golden={tmp_path / 'golden'}", *flags])
 
     return run

@@ -64,8 +64,9 @@ def doctors() -> str:
 
 
 def selftests() -> str:
-    outcomes = [Outcome(small_case(), None, CaseResult(case=HOSTILE[0], verdict="diverged", reason=HOSTILE[1]), [])]
-    tested = selftest.Selftest(outcomes, {HOSTILE[0]: [True]}, HOSTILE[0], error=HOSTILE[1])
+    result = CaseResult(case=HOSTILE[0], verdict="diverged", reason=HOSTILE[1])
+    outcomes = [Outcome(small_case(), None, result, [], {HOSTILE[0]: True})]
+    tested = selftest.Selftest(outcomes, HOSTILE[0], error=HOSTILE[1])
     return selftest.makers(tested)["html"]()
 
 

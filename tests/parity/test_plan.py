@@ -20,7 +20,7 @@ def planned(folder: Path, *names: str, keep: Path | None = None, **changes: Any)
 
 def tasks(plan: Plan) -> list[Task]:
     """All tasks in the order in which they begin: those of one case after those of another."""
-    needed = {id(task): task for number in range(len(plan.own)) for task in reversed(plan.needs(number))}
+    needed = {id(task): task for name in plan.own for task in reversed(plan.needs(name))}
     return list(needed.values())
 
 
@@ -78,7 +78,7 @@ def test_which_cases_have_a_baseline(name: str, changes: dict[str, Any], reason:
 def test_cases_share_a_training(names: list[str], trainings: int, tmp_path: Path) -> None:
     plan = planned(tmp_path, *names)
     assert len(tasks(plan)) == len({task.folder for task in tasks(plan)}) == trainings
-    assert {id(task) for n in range(len(names)) for task in plan.needs(n)} == {id(task) for task in tasks(plan)}
+    assert {id(task) for name in names for task in plan.needs(name)} == {id(task) for task in tasks(plan)}
 
 
 # What is kept
@@ -91,11 +91,11 @@ def made(task: Task) -> Path:
 
 
 def test_a_training_that_no_case_has_released_is_there(tmp_path: Path) -> None:
-    task = planned(tmp_path, "simple_block/single").own[0]
+    task = planned(tmp_path, "simple_block/single").own["simple_block/single"]
     folder = made(task)
-    task.release(7)
+    task.release("another")
     assert folder.exists()
-    task.release(0)
+    task.release("simple_block/single")
     assert not folder.exists()
 
 

@@ -13,6 +13,7 @@ from parity.selftest import __main__ as command
 from parity.selftest import clean, report
 from parity.selftest.catalogue import ALL
 from parity.selftest.outcome import At, Fault, Outcome, Site, ask_other_checks
+from parity.selftest.report import Selftest
 
 CASE = cases.resolve("simple_block/single")
 FAULT = Fault("relu.slope", "keras", Site(At("simple_block/single"), "activation", "re*"), "relu.slope")
@@ -39,21 +40,22 @@ CLEAN = outcome(None, "match", None, ())
 def test_a_run_that_fails_is_told_and_ends_with_3():
     text, failed = io.StringIO(), outcome(None, "error", None, ())
     failed.result.reason = "torch: out of memory"
-    report.show([outcome(), failed], {}, text)
+    tested = Selftest([outcome(), failed])
+    report.show(tested, text)
     assert "failed: simple_block/single: torch: out of memory" in text.getvalue()
-    assert report.status([outcome(), failed]) == 3
+    assert tested.status == 3
 
 
 def test_a_false_alarm_fails():
     alarm = outcome(None)
-    assert report.status([outcome(), alarm]) == 1
+    assert Selftest([outcome(), alarm]).status == 1
 
 
 def test_the_table(capsys):
     text = io.StringIO()
     missed = outcome(FAULT._replace(name="relu.cap"), "match", None, ())
-    said = {"np.allclose": [True, False, False, True]}
-    report.show([outcome(), missed, CLEAN, outcome(None)], said, text)
+    outcomes = zip([outcome(), missed, CLEAN, outcome(None)], [True, False, False, True], strict=True)
+    report.show(Selftest([each._replace(objections={"np.allclose": said}) for each, said in outcomes]), text)
     lines = text.getvalue().splitlines()
     assert lines[0].split() == ["fault", "caught", "placed", "named", "np.allclose"]
     assert lines[1].split() == ["keras:relu.cap", "no", "no", "no", "no"]
@@ -72,7 +74,8 @@ def test_the_other_checks_are_the_real_ones():
     one = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
     pairs = [[(one, one)], [(one, one + 1e-3)], [(one, one), (one, one + 2e-5)], [(one, one[:2])], []]
     objects = [False, True, True, True, False]
-    assert ask_other_checks(pairs, "") == {"np.allclose": objects, "assert_close": objects, "polygraphy": objects}
+    expected = [dict.fromkeys(("np.allclose", "assert_close", "polygraphy"), each) for each in objects]
+    assert ask_other_checks(pairs, "") == expected
     assert not {"torch", "tensorflow", "keras", "polygraphy"} & sys.modules.keys()  # they ran in another process
 
 

@@ -24,6 +24,7 @@ from torch_impl.record.masks import Masks
 from torch_impl.strategies import single
 
 Function = Callable[..., torch.Tensor]
+_of = partial(loaded, weights)
 
 
 def unused(*parameters: nn.Parameter) -> torch.Tensor:
@@ -95,13 +96,6 @@ def _no_shortcut(model: ResidualBlock, x: torch.Tensor) -> torch.Tensor:
 
 
 # Initial parameters.
-
-
-def _of(ending: str, change: Callable[[Floats], Floats]) -> Patches:
-    """Change the parameters whose names have this ending when they are loaded."""
-    return loaded(
-        weights, lambda name, values: np.ascontiguousarray(change(values)) if name.endswith(ending) else values
-    )
 
 
 def _value_for_key(packed: Floats) -> Floats:

@@ -1,7 +1,5 @@
 """Faults of training: samples, losses, optimizers, gradients combined wrongly, wrong devices, processes that fail."""
 
-import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +13,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, DistributedSampler
 
-from parity.selftest.mutate import Patches, constant, replaced, together, wrapped
+from parity.selftest.mutate import Patches, constant, misbehaving, replaced, together, wrapped
 from torch_impl import losses, optimizers
 from torch_impl.models import block
 from torch_impl.models.perceptrons import SimpleBlock
@@ -151,10 +149,6 @@ def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
     return together(*(wrapped(strategy, "train", trained) for strategy in strategies))
 
 
-def _raise() -> None:
-    raise RuntimeError("planted in rank 1")
-
-
 FAULTS: dict[str, Patches] = {
     "sampler.epoch": replaced(DistributedSampler, "set_epoch", lambda sampler, epoch: None),
     "sampler.shuffle": constant(DistributedSampler, "shuffle", False),
@@ -206,7 +200,5 @@ FAULTS: dict[str, Patches] = {
         wrapped(branch_parallel, "branch", lambda branch, module, device: branch(module, None)),
     ),
     "placement.move": replaced(RoundRobin, "forward", lambda model, *tensors: block.Stage(model.blocks)(*tensors)),
-    "rank.raises": _in_rank_1(_raise),
-    "rank.hangs": _in_rank_1(partial(time.sleep, 1e6)),
-    "rank.exits": _in_rank_1(partial(os._exit, 1)),
+    **misbehaving(_in_rank_1),
 }

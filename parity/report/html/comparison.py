@@ -13,7 +13,7 @@ from parity.core.groups import by_key
 from parity.details import Details
 from parity.report import pairs, words
 from parity.report.html import band, losses, page, rows
-from parity.report.words import extent_line, not_compared, sides_of
+from parity.report.words import extent_line, not_compared
 from parity.results import CaseResult, Check, LayoutCheck, Report
 
 PAIR = "pair/"
@@ -47,13 +47,10 @@ def _overview(report: Report) -> Markup:
         case=case,
         number=report.cases.index(case) + 1 if case else 0,
         cause=next(iter(case.causes), None) if case else None,
-        sides_of=sides_of,
         step=words.next_step(case, report),
         command=(case.command if case else "") or report.command,
         matrix=matrix(report.cases),
         summary=report.summary,
-        marks=words.MARKS,
-        meanings=words.MEANINGS,
     )
 
 
@@ -91,9 +88,6 @@ def _case(case: CaseResult) -> dict[str, Any]:
     numbers = rows.listed(details.tensors)
     return {
         "case": case,
-        "mark": words.MARKS[case.verdict],
-        "marks": words.MARKS,
-        "sides_of": sides_of,
         "findings": words.findings(case),
         "checks": {kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
         "band": band.plot(details, numbers),

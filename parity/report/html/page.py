@@ -75,6 +75,7 @@ def _environment() -> jinja2.Environment:
         "counted": count,
         "agree": agree,
         "meaning": words.meaning,
+        "sides": words.sides_of,
         "when": words.when,
         "tensor": words.tensor,
     }
@@ -86,6 +87,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(filters)
+    environment.globals.update(marks=words.MARKS, meanings=words.MEANINGS)
+    environment.globals["show"] = environment.get_template("macros.html.j2").module
     return environment
 
 

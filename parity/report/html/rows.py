@@ -13,6 +13,7 @@ from parity.core.groups import by_key, grouped
 from parity.core.wording import count, fitted
 from parity.details import Compared, Details
 from parity.report.html import svg
+from parity.trace import keys
 from parity.trace.layout import Layout
 
 AROUND = 2  # tensors before and after one that is no match
@@ -71,19 +72,19 @@ def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
     rows = [*_rows(details, numbers), *(Row("alone", each.torch, each.keras, "", None) for each in alone)]
     if len(rows) <= FEW:
         return [Group("all modules", rows)] if rows else []
-    deepest = max(map(len, map(_path, rows)))
-    depths = (_folded(rows, parts) for parts in range(deepest, 0, -1))
-    found = next((each for each in depths if len(each) <= MOST_GROUPS), _folded(rows, 1))
-    first = next((group for group in found if group.unequal), None)
-    return [group._replace(is_open=group is first) for group in found]
+    depth = _depth(list(map(_path, rows)), MOST_GROUPS)
+    by_module = grouped(rows, lambda row: ".".join(_path(row)[:depth]))
+    folded = [Group(name, each) for name, each in by_module.items()]
+    first = next((group for group in folded if group.unequal), None)
+    return [group._replace(is_open=group is first) for group in folded]
 
 
 def module(tensor: Compared) -> str:
     """Return the path of the module that a tensor belongs to."""
-    name = tensor.name.partition("#")[0].partition("@")[0]
+    name = keys.plain(tensor.name)
     if tensor.kind in ("activation", "input", "sample", "loss"):
         return name
-    weight = name.rpartition(".")[0] if tensor.kind == "optimizer_state" else name
+    weight = keys.parameter(tensor.kind, name)
     return weight.rpartition(".")[0] or weight or name
 
 
@@ -105,10 +106,10 @@ def _plain(tensor: Compared) -> str:
     return tensor.name.partition("@")[0]
 
 
-def _folded(rows: Sequence[Row], parts: int) -> list[Group]:
-    """Return the rows by the first parts of their modules' paths."""
-    by_module = grouped(rows, lambda row: ".".join(_path(row)[:parts]))
-    return [Group(name, each) for name, each in by_module.items()]
+def _depth(paths: Sequence[list[str]], most: int) -> int:
+    """Return by how many of their first parts the paths make at most so many groups; 1 if there are always more."""
+    depths = range(max(map(len, paths), default=1), 0, -1)
+    return next((depth for depth in depths if len({tuple(path[:depth]) for path in paths}) <= most), 1)
 
 
 def _path(row: Row) -> list[str]:
@@ -154,11 +155,9 @@ def size(count: int) -> str:
 
 def folded(names: Sequence[str], most: int) -> list[str]:
     """Return at most `most` lines for the names of modules: those with a common beginning are counted together."""
-    deepest = max((name.count(".") for name in names), default=0)
-    for depth in range(deepest + 1, 0, -1):
-        counts = Counter(".".join(name.split(".")[:depth]) for name in names)
-        if len(counts) <= most:
-            break
+    paths = [name.split(".") for name in names]
+    depth = _depth(paths, most)
+    counts = Counter(".".join(path[:depth]) for path in paths)
     lines = [name if count == 1 else f"{name} ({count})" for name, count in counts.items()]
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more"]
 
