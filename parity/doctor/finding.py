@@ -23,15 +23,23 @@ class Finding(msgspec.Struct, kw_only=True):
     case: str = ""  # the name of the built-in case, if it is one
 
 
-def make_finding(severity: Severity, name: str, where: str, source: str, message: str, fix: str | Code) -> Finding:
-    """Return a finding, with arguments in the order in which a report shows them; `fix` may be the user's own line."""
+def make_finding(
+    severity: Severity, name: str, where: str, source: str, message: str, fix: str | Code, line: Code | None = None
+) -> Finding:
+    """Return a finding, with arguments in the order in which a report shows them.
+
+    `fix` may be the user's own line. `line`, if it is known, is one that should be changed in place of these.
+    """
     text = fix.fix if isinstance(fix, Code) else fix
+    source, text = (line.source or source, line.fix or text) if line else (source, text)
     return Finding(id=name, severity=severity, where=where, source=source, message=message, fix=text)
 
 
-def finding_at(severity: Severity, name: str, place: Place, message: str, fix: str | Code) -> Finding:
+def finding_at(
+    severity: Severity, name: str, place: Place, message: str, fix: str | Code, line: Code | None = None
+) -> Finding:
     """Return a finding about what happened at a place."""
-    return make_finding(severity, name, place.module, place.source, message, fix)
+    return make_finding(severity, name, place.module, place.source, message, fix, line)
 
 
 IDS = {
