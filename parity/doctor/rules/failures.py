@@ -15,6 +15,7 @@ Explanation = Callable[[Evidence, Step, Failure], Finding | None]
 OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "imul": "*", "div": "/", "itruediv": "/"}
 GRAPHS = ("modified by an inplace operation", "through the graph a second time")
 ERROR = "NotPretendedError"  # what a call raises without which the program cannot go on
+DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ tensor|DT_|type float|Float|Double")
 NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad and does not have a grad_fn")
 
 
@@ -29,8 +30,7 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
 
 def raised(_: Evidence, __: Step, failure: Failure) -> Finding:
     """Return the finding that tells the exception itself."""
-    first = next((line for line in failure.message.splitlines() if line.strip()), "")
-    message = f"{failure.exception}: {first}" if first else failure.exception
+    message = f"{failure.exception}: {failure.message}" if failure.message.strip() else failure.exception
     return finding_at("error", "step.raised", failure.place, message, "")
 
 
@@ -169,9 +169,6 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     finding = (sources or [operands.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
     finding.severity = "error"
     return finding
-
-
-DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ tensor|DT_|type float|Float|Double")
 
 
 def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:

@@ -8,6 +8,7 @@ from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
+CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
 EAGER = {
     "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
     "numpy_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.numpy_function",
@@ -80,9 +81,6 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
         )
         fix = value.mended or ("now = tf.timestamp()" if value.clock else "noise = tf.random.normal(tf.shape(x))")
         yield finding_at("warning" if value.clock else "error", "function.frozen", value.place, message, fix)
-
-
-CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
 
 
 def in_eval(evidence: Evidence) -> Iterator[Finding]:

@@ -16,6 +16,8 @@ from parity.doctor.rules import words
 
 # Operations whose tensors may differ in shape between the ranks.
 SHAPELESS = ("barrier", "gather", "scatter", "all_to_all", "all_to_all_single")
+FRAMES = 4  # number of frames that are shown
+FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')
 Logs = Sequence[Sequence[Collective]]
 
 
@@ -149,10 +151,6 @@ def _in_words(call: Collective) -> str:
         peer = f" {'to' if call.operation == 'send' else 'from'} rank {call.peer}"
     what = "" if call.operation in SHAPELESS else f" of {call.dtype}{call.shape}"
     return f"{call.operation}{what}{peer}{' at ' + call.source if call.source else ''}"
-
-
-FRAMES = 4  # number of frames that are shown
-FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')
 
 
 def _ended(rank: int, waiting: Sequence[Waiting]) -> bool:

@@ -9,6 +9,9 @@ from parity.doctor.rules.misplaced import misplaced_weights
 
 STRIDED = 64 * 1024  # bytes from which it matters whether a batch is contiguous
 PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned memory
+WORTH = 0.005  # share of a step's time from which it is mentioned
+# Origins of tensors that are new in each step, or for which there is another rule.
+NOT_CONSTANT = ("input ", "output of ", "loss", "gradient", "parameter ")
 # Why the workers of a data loader return the same, and the fix.
 WHOLE = (
     "each of its workers goes through the whole IterableDataset.",
@@ -79,7 +82,6 @@ def repeated(evidence: Evidence) -> Iterator[Finding]:
             yield finding_at("warning", "input.repeated", batch.place, message, fix)
 
 
-WORTH = 0.005  # share of a step's time from which it is mentioned
 HOW = {
     "cpu": "copied to the host",
     "item": "read as a Python number",
@@ -146,10 +148,6 @@ def _fix(evidence: Evidence, copy: Copy) -> str:
         return f"{words.moved(evidence.side, 'target', copy.source)}  # the loss there, without .cpu()"
     lines = TORCH if evidence.side == "torch" else KERAS
     return lines[copy.what].format(name=name, device=copy.source)
-
-
-# Origins of tensors that are new in each step, or for which there is another rule.
-NOT_CONSTANT = ("input ", "output of ", "loss", "gradient", "parameter ")
 
 
 def constant(evidence: Evidence) -> Iterator[Finding]:
