@@ -154,12 +154,14 @@ def _names(names: dict[str, Any], target: Any) -> Iterator[str]:
                 yield from [f"{key}.{name}" for name, part in attributes.items() if part is target]
 
 
-def call_with(frame: FrameType | None, function: str, argument: str) -> Expression | None:
-    """Return the call of a method with a variable as its only argument, in the function that runs in a frame."""
-    for node in _of_function(frame):
-        called = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == function
-        if called and [getattr(given, "id", "") for given in node.args] == [argument]:
-            return _expression(frame, node)
+def appended(frame: FrameType | None, target: Any) -> Code | None:
+    """Return the line that appends an object to a list, in the function that runs in a frame, with it detached."""
+    variable = name(frame, target)
+    for node in _of_function(frame) if variable else ():
+        called = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "append"
+        if called and [getattr(given, "id", "") for given in node.args] == [variable]:
+            call = _expression(frame, node)
+            return call.with_text(node.args[0], f"{variable}.detach()") if call else None
     return None
 
 
