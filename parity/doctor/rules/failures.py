@@ -30,7 +30,8 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
 
 def raised(_: Evidence, __: Step, failure: Failure) -> Finding:
     """Return the finding that tells the exception itself."""
-    message = f"{failure.exception}: {failure.message}" if failure.message.strip() else failure.exception
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")
+    message = f"{failure.exception}: {first}" if first else failure.exception
     return finding_at("error", "step.raised", failure.place, message, "")
 
 
