@@ -50,17 +50,14 @@ def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
     return finding_at("error", "autograd.in_place", change.place, message, fix)
 
 
-def carried(_: Evidence, step: Step, failure: Failure) -> Finding | None:
-    """Return the finding for a backward pass that goes on into the graph of the step before."""
-    if step.carried is None or not any(text in failure.message for text in GRAPHS):
+def used_up(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """Return the finding for a pass into the graph of the step before, or into that of another optimizer's pass."""
+    if not any(text in failure.message for text in GRAPHS):
         return None
+    if step.carried is None:
+        return next(updates.undetached(evidence), None)
     consequence = f"the backward pass goes on into the step before and fails, at {failure.place.source}"
     return state_kept(step.carried, consequence)
-
-
-def used_up(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
-    """Return the finding for a pass whose graph was used, or overwritten, by the pass for another optimizer."""
-    return next(updates.undetached(evidence), None) if any(text in failure.message for text in GRAPHS) else None
 
 
 def state_kept(state: Carried, consequence: str) -> Finding:
@@ -205,7 +202,6 @@ def not_imitated(_: Evidence, __: Step, failure: Failure) -> Finding | None:
 
 EXPLANATIONS: tuple[Explanation, ...] = (
     not_imitated,
-    carried,
     used_up,
     in_place,
     batch_of_one,

@@ -8,10 +8,7 @@ from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 
 SLACK = 1e-2  # error of probabilities and their sums, which is this large in half precision
-TWICE = {
-    "softmax": "a cross entropy that applies the softmax itself: applied twice, it makes what is learned too flat",
-    "sigmoid": "a loss that applies the sigmoid itself: applied twice, it makes what is learned too flat",
-}
+TWICE = {"softmax": "a cross entropy", "sigmoid": "a loss"}  # what applies an activation itself
 ONE_ORDER = {
     "torch": "order = torch.randperm(len(x)); x, y = x[order], y[order]",
     "keras": "order = tf.random.shuffle(tf.range(len(x))); x, y = tf.gather(x, order), tf.gather(y, order)",
@@ -25,7 +22,10 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
     """
     for call in _by_finding(evidence, lambda call: call.takes == "logits" and _activation(call) in TWICE):
         activation = _activation(call)
-        message = f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
+        message = (
+            f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]} that "
+            f"applies the {activation} itself: applied twice, it makes what is learned too flat."
+        )
         yield _finding(f"loss.{activation}_twice", call, message, f"{call.function}(logits, target)")
 
 
