@@ -7,7 +7,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -71,19 +71,12 @@ class Observer:
             Ops(copies, finite, self.devices, losses, cuts).watched(),
         )
         try:
-            with ExitStack() as watching:
-                for watch in watches:
-                    watching.enter_context(watch)
+            with applied(watches):
                 yield step
         except Exception as error:
             step.failure = self._failure(error, calls)
         training.end()
-        self._take(step, calls, training)
-
-    def _take(self, step: Step, calls: Calls, training: Training) -> None:
-        """Add what is known only when the step is over."""
-        seen_ids = {id(optimizer) for optimizer in self.optimizers}
-        self.optimizers += [optimizer for optimizer in training.stepped if id(optimizer) not in seen_ids]
+        self.optimizers += training.stepped
         if calls.half and not step.half:
             lines = {module.name: module.source for module in self.building.modules(self.model)}
             step.half = lines.get(calls.half, "")

@@ -140,7 +140,11 @@ class Reads:
             return read(*args, **kwargs)
         start = time.perf_counter()
         result = read(*args, **kwargs)
-        self._see(what, args[0], result, time.perf_counter() - start)
+        seconds, home = time.perf_counter() - start, self.origins.device(args[0])
+        if home != HOST:
+            self.copies.note(what, args[0], (home, HOST), look(), seconds)
+        if what == "numpy" and pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop([args[0]]):
+            self._read.append((args[0], result))
         return result
 
     def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
@@ -150,13 +154,6 @@ class Reads:
             return call(function, *args, **kwargs)
         finally:
             self._within_function = was_within
-
-    def _see(self, what: What, tensor: tf.Tensor, result: Any, seconds: float) -> None:
-        home = self.origins.device(tensor)
-        if home != HOST:
-            self.copies.note(what, tensor, (home, HOST), look(), seconds)
-        if what == "numpy" and pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop([tensor]):
-            self._read.append((tensor, result))
 
     def _convert(self, convert: Callable[..., tf.Tensor], value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
         """Convert a value to a tensor; note constants in the user's lines."""

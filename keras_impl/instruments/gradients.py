@@ -68,15 +68,12 @@ class Cuts:
 def _of_scores(frame: FrameType, target: tf.Tensor, scores: str, shape: tf.TensorShape) -> Code | None:
     """Return the line that made the loss, as a cross entropy of the scores."""
     expression = rewrite.assigned(frame, rewrite.name(frame, target))
-    labels = [name for name, value in frame.f_locals.items() if _are_labels(value, shape)]
+    variables = [(name, value) for name, value in frame.f_locals.items() if isinstance(value, tf.Tensor)]
+    labels = [name for name, value in variables if value.dtype.is_integer and value.shape == shape]
     if expression is None or not scores or not labels:
         return None
     function = "tf.nn.sparse_softmax_cross_entropy_with_logits"
     return expression.with_text(expression.node, f"tf.reduce_mean({function}({labels[0]}, {scores}))")
-
-
-def _are_labels(value: Any, shape: tf.TensorShape) -> bool:
-    return isinstance(value, tf.Tensor) and value.dtype.is_integer and value.shape == shape
 
 
 class Finite:

@@ -65,7 +65,10 @@ class Ops:
         self.copies.see(operation, inputs, target, view)
         self._see_elsewhere(operation, inputs, outputs, target, view)
         self._see_shapes(operation, inputs, view)
-        self._see_types(operation, inputs, outputs, view)
+        if view.direct and operation == "Cast" and outputs[0].dtype == tf.float16:
+            self.step.half = self.step.half or view.line
+        if view.direct:
+            self.cuts.see(operation, inputs, outputs, view)
         # A backward op is where the op is whose gradient it computes.
         place = getattr(self._forward, "place", None) or self.calls.place(view)
         self._note_outputs(operation, inputs, outputs, view, place)
@@ -125,14 +128,6 @@ class Ops:
             axes = left.shape.rank, right.shape.rank
             broadcast.squeezed = rewrite.code(source.spot(), lambda op: op.squeezed(*axes, "tf.squeeze({}, -1)"))
             self.step.broadcasts.append(broadcast)
-
-    def _see_types(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
-        """Record casts to float16 in the user's lines, and cuts of gradients."""
-        if not view.direct:
-            return
-        if operation == "Cast" and outputs[0].dtype == tf.float16 and not self.step.half:
-            self.step.half = view.line
-        self.cuts.see(operation, inputs, outputs, view)
 
     def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
         """Note what is known of an op's results from what is known of its inputs."""

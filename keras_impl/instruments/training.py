@@ -142,7 +142,12 @@ class Training:
             held = list(held) if tf.executing_eagerly() else []
             before = root_mean_square(held)
             apply(optimizer, grads, trainable_variables)
-            self._note_growth(optimizer, before, root_mean_square(held))
+            after = root_mean_square(held)
+            most = self._growth.get(id(optimizer), {"before": 1.0, "after": 0.0})
+            # Written so that NaN counts as growth.
+            if before and not after * most["before"] <= most["after"] * before:
+                rate = float(_value(optimizer.learning_rate))
+                self._growth[id(optimizer)] = {"rate": rate, "before": before, "after": after}
         self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
         self._updates += 1
 
@@ -152,13 +157,6 @@ class Training:
         is_unchanged = all(self.origins.of(each).origin == "gradient" for each in dense)
         if self.step.backwards and tf.distribute.in_cross_replica_context() is False and is_unchanged:
             self.step.backwards[-1].summed = True
-
-    def _note_growth(self, optimizer: keras.Optimizer, size_before: float, size_after: float) -> None:
-        most = self._growth.get(id(optimizer), {"before": 1.0, "after": 0.0})
-        # Written so that NaN counts as growth.
-        if size_before and not size_after * most["before"] <= most["after"] * size_before:
-            rate = float(_value(optimizer.learning_rate))
-            self._growth[id(optimizer)] = {"rate": rate, "before": size_before, "after": size_after}
 
     def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> Optimizer:
         _, given = self._stepped.get(id(optimizer), (None, []))

@@ -86,12 +86,7 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     add("--step", default="", metavar="MODULE:FN", help="your training step, called as fn(model, inputs)")
     add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
     add("--devices", metavar="auto|cpu:N|gpu:N", help="default: the GPUs, or else 2 virtual ones (like cpu:2)")
-    add(
-        "--ranks",
-        type=cli.count,
-        default=1,
-        help="processes to start, for a program that uses torchrun or TF_CONFIG",
-    )
+    add("--ranks", type=cli.count, default=1, help="processes to start, for a program that uses torchrun or TF_CONFIG")
     add(
         "--patience",
         type=cli.seconds,

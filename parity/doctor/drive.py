@@ -20,18 +20,19 @@ MODELS = {"torch": "torch.nn.Module", "keras": "keras.Model"}
 OBSERVED, WARM, TIMED = 2, 1, 5
 Step = Callable[[Any, dict[str, Any]], object]  # makes one training step of a model with a batch
 Batches = Callable[[Any], Iterator[dict[str, Any]]]
+Context = AbstractContextManager[Any]
 LineOf = Callable[[TracebackType | None], str]  # returns the line of the user's code that an exception came from
 
 
 class Contexts(NamedTuple):
     """What each kind of step runs in: functions that return its context, the first of them for a batch."""
 
-    observed: Callable[[Any], AbstractContextManager[Any]]
-    plain: Callable[[], AbstractContextManager[Any]]
-    timed: Callable[[], AbstractContextManager[Any]]
-    profiled: Callable[[], AbstractContextManager[Any]]
+    observed: Callable[[Any], Context]
+    plain: Callable[[], Context]
+    timed: Callable[[], Context]
+    profiled: Callable[[], Context]
 
-    def of(self, job: DoctorJob, number: int, batch: Any) -> AbstractContextManager[Any]:
+    def of(self, job: DoctorJob, number: int, batch: Any) -> Context:
         """Return the context of a step: observed, plain, timed or profiled."""
         if number < OBSERVED:
             return self.observed(batch)
@@ -105,18 +106,13 @@ class Drive:
     """
 
     def __init__(
-        self,
-        program: Program,
-        context: Callable[[int, Any], AbstractContextManager[Any]],
-        files: Files,
-        ranks: int,
-        steps: int,
+        self, program: Program, context: Callable[[int, Any], Context], files: Files, ranks: int, steps: int
     ) -> None:
         self.program, self.context, self.files = program, context, files
         self.ranks, self.steps = ranks, steps
         self._batches: list[Any] = []
         self._number = 0
-        self._inside: AbstractContextManager[Any]
+        self._inside: Context
 
     def run(self) -> None:
         """Run all steps. Raises what a step raised, unless the step's context swallows it."""

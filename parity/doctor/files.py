@@ -83,8 +83,7 @@ class Files:
 
     def where(self) -> list[str]:
         """Return the stack that the rank dumped, as lines of Python, the innermost call first."""
-        lines = [line.decode() for line in _lines(self.stack)]
-        return [line.strip() for line in lines if line.startswith("  File")]
+        return [line.decode().strip() for line in _lines(self.stack) if line.startswith(b"  File")]
 
     def _mark(self, rank: int, step: int | str) -> Path:
         return self.folder / f"{rank}.step-{step}"

@@ -20,6 +20,7 @@ from parity.report.html import page
 from parity.report.output import Console, Makers
 
 SCHEMA = 1
+MARKS = {"error": "✗", "warning": "!", "note": "i", "match": "✓"}
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 PIPE_WIDTH = 100  # columns if the output is not a terminal
 PARTS = ("forward", "loss", "backward", "update", "copies")
@@ -114,9 +115,6 @@ def _counts(findings: Sequence[Finding]) -> list[str]:
     return [count(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
 
 
-MARKS = {"error": "✗", "warning": "!", "note": "i", "match": "✓"}
-
-
 class Examination(NamedTuple):
     """What came of all programs; `errors` are the messages of those that could not be run, `command` the command."""
 
@@ -131,7 +129,7 @@ def makers(examination: Examination) -> Makers:
     return {
         "html": lambda: _page(examination),
         "junit": lambda: ci.junit("parity.doctor", _tests(examination)),
-        "sarif": lambda: ci.sarif(_remarks(examination.findings)),
+        "sarif": lambda: ci.sarif(list(map(_remark, examination.findings))),
         "markdown": lambda: _markdown(examination),
     }
 
@@ -182,20 +180,16 @@ def _said(finding: Finding) -> str:
     return f"{finding.severity}: {finding.id} at {_at(finding)}\n{finding.message}{fix}"
 
 
-def _remarks(findings: Sequence[Finding]) -> list[ci.Remark]:
-    return [
-        ci.Remark(each.id, each.severity, f"{each.message}{f' Fix: {each.fix}' if each.fix else ''}", each.source)
-        for each in findings
-    ]
+def _remark(finding: Finding) -> ci.Remark:
+    fix = f" Fix: {finding.fix}" if finding.fix else ""
+    return ci.Remark(finding.id, finding.severity, f"{finding.message}{fix}", finding.source)
 
 
 def _markdown(examination: Examination) -> str:
     headings = ("severity", "finding", "line", "what was seen", "fix")
-    rows = [_cells(finding) for finding in examination.findings]
+    rows = [
+        [f"{MARKS[each.severity]} {each.severity}", *map(ci.escaped, (each.id, each.source, each.message, each.fix))]
+        for each in examination.findings
+    ]
     errors = map(ci.escaped, examination.errors)
     return ci.document(headline(examination), ci.table(headings, rows) if rows else [], errors)
-
-
-def _cells(finding: Finding) -> list[str]:
-    texts = (finding.id, finding.source, finding.message, finding.fix)
-    return [f"{MARKS[finding.severity]} {finding.severity}", *map(ci.escaped, texts)]

@@ -65,11 +65,6 @@ class Expression(NamedTuple):
         """Return the rest of the expression's last line."""
         return _bytes(self.file, self.node.end_lineno)[self.node.end_col_offset :].decode()
 
-    def atom(self, node: Any) -> str:
-        """Return the source of a node, in parentheses if that is needed before a dot."""
-        text = self.text(node)
-        return text if isinstance(node, ATOMS) or not text else f"({text})"
-
     def with_text(self, node: Any, text: str) -> Code | None:
         """Return the line with `text` in place of a node; None if the node spans lines or there is no text."""
         if node is None or not text or node.lineno != node.end_lineno:
@@ -100,7 +95,11 @@ class Expression(NamedTuple):
 
     def wrapped(self, part: Any, template: str, node: Any = None) -> Code | None:
         """Return the line with `template` in place of a node, which is by default the part; {} is the part's source."""
-        return None if part is None else self.with_text(node or part, template.format(self.atom(part)))
+        if part is None:
+            return None
+        text = self.text(part)
+        text = f"({text})" if text and not isinstance(part, ATOMS) else text
+        return self.with_text(node or part, template.format(text))
 
     def unwrapped(self) -> Code | None:
         """Return the line without the call: f(x), x.f() and x.f become x."""
@@ -154,12 +153,14 @@ def _names(names: dict[str, Any], target: Any) -> Iterator[str]:
                 yield from [f"{key}.{name}" for name, part in attributes.items() if part is target]
 
 
-def call_with(frame: FrameType | None, function: str, argument: str) -> Expression | None:
-    """Return the call of a method with a variable as its only argument, in the function that runs in a frame."""
-    for node in _of_function(frame):
-        called = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == function
-        if called and [getattr(given, "id", "") for given in node.args] == [argument]:
-            return _expression(frame, node)
+def appended(frame: FrameType | None, target: Any) -> Code | None:
+    """Return the line that appends an object to a list, in the function that runs in a frame, with it detached."""
+    variable = name(frame, target)
+    for node in _of_function(frame) if variable else ():
+        called = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "append"
+        if called and [getattr(given, "id", "") for given in node.args] == [variable]:
+            call = _expression(frame, node)
+            return call.with_text(node.args[0], f"{variable}.detach()") if call else None
     return None
 
 

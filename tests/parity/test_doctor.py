@@ -127,8 +127,8 @@ def test_json_on_stdout_leaves_it_to_the_report():
 
 
 def test_the_list_of_findings_is_complete():
-    listed = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
-    assert dict(listed) == rules.IDS
+    listed = re.findall(r"^\| `([\w.]+)` \| .+ \|$", (ROOT / "docs" / "doctor.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(rules.IDS)
 
 
 def test_help_lists_what_there_is():

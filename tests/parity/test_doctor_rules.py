@@ -59,7 +59,6 @@ def test_every_id_is_known_and_every_known_one_is_tested() -> None:
     of_several_ranks |= {"placement.shared_gpu"}
     told = {row[1] for row in TABLE} | of_several_ranks | {"step.hangs"}
     assert told == set(rules.IDS)
-    assert all(rules.IDS.values())
 
 
 # Several ranks, several steps, several findings

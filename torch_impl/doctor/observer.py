@@ -60,15 +60,12 @@ class Observer:
                 with self.below, self.ops:
                     yield step
             except Exception as error:
-                self._note_failure(step, error)
+                self.calls.failed(error, "", [], Place(phase=self.calls.phase))
+                step.failure = self.calls.failing[1]
+                step.failure.place.source = source.line_of(error.__traceback__)
         self.training.finish()
         self.below.finish()
         self.calls.failing = None  # it would keep the frames of the step alive
-
-    def _note_failure(self, step: Step, error: Exception) -> None:
-        self.calls.failed(error, "", [], Place(phase=self.calls.phase))
-        step.failure = self.calls.failing[1]
-        step.failure.place.source = source.line_of(error.__traceback__)
 
 
 # As ProcessGroupGloo.cpp and NCCL's kernels name them, and CUPTI the copies between GPUs.

@@ -66,7 +66,7 @@ class Graphs:
         if root.grad_fn is None:
             return
         alive = root.grad_fn.metadata.setdefault(MARK, _Alive())
-        self._new.append((weakref.ref(alive), weakref.ref(root), place, _appended(root)))
+        self._new.append((weakref.ref(alive), weakref.ref(root), place, rewrite.appended(source.frame(), root)))
 
     def finish(self, step: Step) -> None:
         """End the step: graphs of the previous step that are still alive are garbage, or held.
@@ -124,14 +124,6 @@ def _is_parameter(node: Any) -> bool:
 def _detached(sum_: Expression) -> Code | None:
     """Return the line (total += loss, total + loss) with the added loss detached."""
     return sum_.wrapped(getattr(sum_.node, "value", getattr(sum_.node, "right", None)), "{}.detach()")
-
-
-def _appended(root: torch.Tensor) -> Code | None:
-    """Return the line that appends the loss to a list, with the loss detached."""
-    frame = source.frame()
-    name = rewrite.name(frame, root)
-    call = rewrite.call_with(frame, "append", name) if name else None
-    return call.with_text(call.node.args[0], f"{name}.detach()") if call else None
 
 
 class CarriedStates:

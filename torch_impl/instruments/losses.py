@@ -72,13 +72,13 @@ class Losses:
     def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
         """Return the evidence of a call of a loss function with these outputs and target."""
         activation, without = _activation(outputs)
-        softmax = _softmax(outputs)
+        softmax, layer = _softmax(outputs), _behind(outputs, ADDED)
         call = LossCall(
             function=function,
             input=self.origins.describe(outputs),
             target=self.origins.describe(target),
             place=self.calls.place(source.line()),
-            straight=_is_straight(outputs),
+            straight=layer is not None and layer.name().startswith(LINEAR),
             activation=activation,
             takes=TAKES.get(function, ""),
         )
@@ -123,12 +123,6 @@ def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
 def _followed(method: str) -> Code | None:
     """Return the line of the loss with a method applied to its input."""
     return rewrite.code(source.spot(), lambda call: call.wrapped(call.argument("input", 0), f"{{}}.{method}"))
-
-
-def _is_straight(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is a linear layer's output, at most reshaped."""
-    node = _behind(tensor, ADDED)
-    return node is not None and node.name().startswith(LINEAR)
 
 
 def _activation(tensor: torch.Tensor) -> tuple[str, Code | None]:

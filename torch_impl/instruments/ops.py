@@ -113,15 +113,12 @@ def _are_whole(results: Any) -> bool:
 def _of_scores(frame: FrameType, root: torch.Tensor, scores: str, shape: torch.Size) -> Code | None:
     """Return the line that made the loss, as a cross entropy of the scores."""
     expression = rewrite.assigned(frame, rewrite.name(frame, root))
-    labels = [name for name, value in frame.f_locals.items() if _are_labels(value, shape)]
+    variables = [(name, value) for name, value in frame.f_locals.items() if isinstance(value, torch.Tensor)]
+    labels = [name for name, value in variables if value.dtype == torch.int64 and value.shape == shape]
     if expression is None or not scores or not labels:
         return None
     home = expression.called(torch, "torch")
     return expression.with_text(expression.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
-
-
-def _are_labels(value: Any, shape: torch.Size) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == shape
 
 
 class Ops(TorchFunctionMode):

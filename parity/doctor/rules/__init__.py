@@ -24,18 +24,7 @@ from parity.doctor.rules.hanging import Logs, hanging
 
 __all__ = ["IDS", "findings", "hanging"]
 # In this order: of findings with the same id at the same line the first one counts.
-FILES = (
-    failures,
-    misplaced,
-    placement,
-    transfers,
-    functions,
-    operands,
-    learning,
-    updates,
-    training,
-    losses,
-)
+FILES = (failures, misplaced, placement, transfers, functions, operands, learning, updates, training, losses)
 RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule
 RULES = [
     function

@@ -66,11 +66,9 @@ def root_call(step: Step) -> Call | None:
 
 
 def inputs(step: Step) -> Iterator[Tensor]:
-    """Yield the step's inputs, as modules and the op that failed received them."""
-    for call in step.calls:
-        yield from (tensor for tensor in call.inputs if is_input(tensor))
-    if step.failure:
-        yield from (tensor for tensor in step.failure.tensors if is_input(tensor))
+    """Return the step's inputs, as modules and the op that failed received them."""
+    given = [tensor for call in step.calls for tensor in call.inputs]
+    return filter(is_input, [*given, *(step.failure.tensors if step.failure else ())])
 
 
 def is_input(tensor: Tensor) -> bool:

@@ -15,6 +15,7 @@ Explanation = Callable[[Evidence, Step, Failure], Finding | None]
 OUT_OF_PLACE = {"add": "+", "iadd": "+", "sub": "-", "isub": "-", "mul": "*", "imul": "*", "div": "/", "itruediv": "/"}
 GRAPHS = ("modified by an inplace operation", "through the graph a second time")
 ERROR = "NotPretendedError"  # what a call raises without which the program cannot go on
+DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ tensor|DT_|type float|Float|Double")
 NO_GRADIENTS = ("No gradients provided for any variable", "does not require grad and does not have a grad_fn")
 
 
@@ -49,17 +50,14 @@ def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
     return finding_at("error", "autograd.in_place", change.place, message, fix)
 
 
-def carried(_: Evidence, step: Step, failure: Failure) -> Finding | None:
-    """Return the finding for a backward pass that goes on into the graph of the step before."""
-    if step.carried is None or not any(text in failure.message for text in GRAPHS):
+def used_up(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
+    """Return the finding for a pass into the graph of the step before, or into that of another optimizer's pass."""
+    if not any(text in failure.message for text in GRAPHS):
         return None
+    if step.carried is None:
+        return next(updates.undetached(evidence), None)
     consequence = f"the backward pass goes on into the step before and fails, at {failure.place.source}"
     return state_kept(step.carried, consequence)
-
-
-def used_up(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
-    """Return the finding for a pass whose graph was used, or overwritten, by the pass for another optimizer."""
-    return next(updates.undetached(evidence), None) if any(text in failure.message for text in GRAPHS) else None
 
 
 def state_kept(state: Carried, consequence: str) -> Finding:
@@ -104,14 +102,13 @@ def no_gradients(evidence: Evidence, step: Step, failure: Failure) -> Finding | 
     """
     if not any(text in failure.message for text in NO_GRADIENTS):
         return None
-    cuts = sorted(step.cuts, key=lambda cut: cut.what == "integers")  # last: argmax may only compute an accuracy
+    cut = min(step.cuts, key=lambda cut: cut.what == "integers", default=None)  # argmax may only compute an accuracy
     message = f"No gradient reaches any parameter, so that the line {failure.place.source} fails."
     fix = "with tf.GradientTape() as tape: output = model(x, training=True)  # the forward pass within the tape"
     if evidence.side == "torch":
         fix = "loss = criterion(model(x), target)  # of what the model returned, by differentiable ops alone"
-    line = Code(source=cuts[0].place.source if cuts else failure.place.source, fix=fix)
-    line = (cuts[0].mended if cuts else None) or line
-    return make_finding("error", "learning.no_gradient", MODEL, line.source, message, line)
+    place, line = (cut.place, cut.mended) if cut else (failure.place, None)
+    return make_finding("error", "learning.no_gradient", MODEL, place.source, message, fix, line)
 
 
 def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
@@ -120,18 +117,15 @@ def ids_range(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     is_index_error = failure.exception == "IndexError" and "out of range" in failure.message
     if not beyond and not (is_index_error and _embeds(evidence, failure)):
         return None
-    rows = beyond[2] if beyond else _rows(evidence, failure)
+    tables = [tensor.shape[0] for tensor in failure.tensors if len(tensor.shape) == 2 and tensor.dtype in facts.FLOATS]
+    known = facts.module(evidence, failure.place.module).facts.get("rows") or next(iter(tables), "")
+    rows = beyond[2] if beyond else str(known)
     wrong = f"the id {beyond[1]}" if beyond else "an id without a row"
     has = words.count(int(rows), "row") if rows.isdecimal() else "too few rows"
     message = f"{failure.place.module or 'The embedding'} has {has}, numbered from 0, but got {wrong}."
     needed = str(int(beyond[1]) + 1) if beyond and int(beyond[1]) >= 0 else "largest_id + 1"
     fix = f"nn.Embedding({needed}, ...)" if evidence.side == "torch" else f"keras.layers.Embedding({needed}, ...)"
     return finding_at("error", "type.ids_range", failure.place, message, fix)
-
-
-def _rows(evidence: Evidence, failure: Failure) -> str:
-    tables = [tensor.shape[0] for tensor in failure.tensors if len(tensor.shape) == 2 and tensor.dtype in facts.FLOATS]
-    return str(facts.module(evidence, failure.place.module).facts.get("rows") or next(iter(tables), ""))
 
 
 def _embeds(evidence: Evidence, failure: Failure) -> bool:
@@ -165,10 +159,14 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     if integers:
         return _integers(evidence, integers[0], failure)
     doubles = [tensor for tensor in tensors if tensor.dtype == operands.DOUBLE]
-    return _doubles(evidence, doubles, failure) if doubles else None
-
-
-DTYPES = re.compile(r"dtype|scalar type|data type|same type|input type|be a \w+ tensor|DT_|type float|Float|Double")
+    if not doubles:
+        return None
+    given = [tensor for tensor in doubles if facts.is_input(tensor)]
+    # If it is no input itself, then a parameter or an input has made the op's operand float64.
+    sources = [] if given else [*operands.float64_parameter(evidence), *operands.float64_input(evidence)]
+    finding = (sources or [operands.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
+    finding.severity = "error"
+    return finding
 
 
 def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
@@ -183,15 +181,6 @@ def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
     )
     fix = words.cast(evidence.side, words.variable(tensor))
     return finding_at("error", "type.integer_input", place, message, fix)
-
-
-def _doubles(evidence: Evidence, doubles: list[Tensor], failure: Failure) -> Finding:
-    """Return the finding for a float64 tensor: the input itself, or else what made the op's operand float64."""
-    given = [tensor for tensor in doubles if facts.is_input(tensor)]
-    sources = [] if given else [*operands.float64_parameter(evidence), *operands.float64_input(evidence)]
-    finding = (sources or [operands.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
-    finding.severity = "error"
-    return finding
 
 
 def not_pretended(evidence: Evidence) -> Iterator[Finding]:
@@ -213,7 +202,6 @@ def not_imitated(_: Evidence, __: Step, failure: Failure) -> Finding | None:
 
 EXPLANATIONS: tuple[Explanation, ...] = (
     not_imitated,
-    carried,
     used_up,
     in_place,
     batch_of_one,

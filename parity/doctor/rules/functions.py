@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Evidence, Module
-from parity.doctor.finding import Finding, Severity, finding_at, make_finding
+from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
 
+CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
 EAGER = {
     "py_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.py_function",
     "numpy_function": "y = tf.math.square(x)  # TensorFlow's ops in place of tf.numpy_function",
@@ -56,8 +57,7 @@ def compiled(evidence: Evidence) -> Iterator[Finding]:
             f"Compile it once, before the first step.{words.repeated(call.count)}"
         )
         fix = call.mended or "if not model.compiled: model.compile(optimizer, loss)"
-        severity: Severity = "error" if call.resets else "warning"
-        yield make_finding(severity, "function.compiled", "", call.place.source, message, fix)
+        yield finding_at("error" if call.resets else "warning", "function.compiled", call.place, message, fix)
 
 
 def predicted(evidence: Evidence) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def predicted(evidence: Evidence) -> Iterator[Finding]:
             f"same without them, model(x, training=False) as a tensor.{words.repeated(call.count)}"
         )
         fix = call.mended or "y = model(x, training=False)"
-        yield make_finding("warning", "function.predict", "", call.place.source, message, fix)
+        yield finding_at("warning", "function.predict", call.place, message, fix)
 
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
@@ -79,12 +79,8 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
             f"{value.what} runs in Python, in a tf.function: only while TensorFlow traces it. The graph keeps "
             f"{'that time' if value.clock else 'what was drawn then'}, which is the same in all steps."
         )
-        generic = "now = tf.timestamp()" if value.clock else "noise = tf.random.normal(tf.shape(x))"
-        severity: Severity = "warning" if value.clock else "error"
-        yield make_finding(severity, "function.frozen", "", value.place.source, message, value.mended or generic)
-
-
-CARES = re.compile("Dropout|BatchNorm")  # kinds of modules that compute something else in eval mode
+        fix = value.mended or ("now = tf.timestamp()" if value.clock else "noise = tf.random.normal(tf.shape(x))")
+        yield finding_at("warning" if value.clock else "error", "function.frozen", value.place, message, fix)
 
 
 def in_eval(evidence: Evidence) -> Iterator[Finding]:
@@ -95,10 +91,9 @@ def in_eval(evidence: Evidence) -> Iterator[Finding]:
     in_eval_mode = [m for m in sensitive if not m.training and not m.facts.get("frozen")]
     whole = not facts.module(evidence, MODEL).training
     if whole and (sensitive or evidence.side == "torch"):
-        severity: Severity = "warning" if sensitive else "note"
         message = f"The whole model is in eval mode while a backward pass runs: {_effect(sensitive)}."
         fix = "model.train()" if evidence.side == "torch" else "output = model(x, training=True)"
-        yield make_finding(severity, "mode.eval", MODEL, _called(evidence), message, fix)
+        yield make_finding("warning" if sensitive else "note", "mode.eval", MODEL, _called(evidence), message, fix)
     elif in_eval_mode:
         names = [m.name for m in in_eval_mode]
         message = f"{words.subject(names, 'is', 'are')} in eval mode while the rest trains: {_effect(in_eval_mode)}."

@@ -16,6 +16,8 @@ from parity.doctor.rules import words
 
 # Operations whose tensors may differ in shape between the ranks.
 SHAPELESS = ("barrier", "gather", "scatter", "all_to_all", "all_to_all_single")
+FRAMES = 4  # number of frames that are shown
+FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')
 Logs = Sequence[Sequence[Collective]]
 
 
@@ -144,15 +146,9 @@ def _instead(rank: int, logs: Logs, waiting: Sequence[Waiting]) -> str:
 
 def _in_words(call: Collective) -> str:
     """Return a call in words: "all_reduce of float32[8] at train.py:12"."""
-    peer = ""
-    if call.peer is not None:
-        peer = f" {'to' if call.operation == 'send' else 'from'} rank {call.peer}"
+    peer = "" if call.peer is None else f" {'to' if call.operation == 'send' else 'from'} rank {call.peer}"
     what = "" if call.operation in SHAPELESS else f" of {call.dtype}{call.shape}"
     return f"{call.operation}{what}{peer}{' at ' + call.source if call.source else ''}"
-
-
-FRAMES = 4  # number of frames that are shown
-FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)')
 
 
 def _ended(rank: int, waiting: Sequence[Waiting]) -> bool:
@@ -162,17 +158,16 @@ def _ended(rank: int, waiting: Sequence[Waiting]) -> bool:
 
 def _stack(rank_state: Waiting) -> list[str]:
     """Return the user's frames as "file:line in function", the innermost first; all frames if none is the user's."""
-    frames = _user_frames(rank_state) or ([] if rank_state.ended else _frames(rank_state))
+    frames = _user_frames(rank_state)
+    if not frames and not rank_state.ended:
+        frames = list(filter(None, map(FRAME.match, rank_state.stack)))
     return [f"{shown(frame['file'], int(frame['line']))} in {frame['function']}" for frame in frames[:FRAMES]]
-
-
-def _frames(rank_state: Waiting) -> list[re.Match[str]]:
-    return [frame for frame in map(FRAME.match, rank_state.stack) if frame]
 
 
 def _user_frames(rank_state: Waiting) -> list[re.Match[str]]:
     homes = rank_state.homes or ownership.here()  # its process may run another interpreter, with other paths
-    return [frame for frame in _frames(rank_state) if homes.owner(frame["file"]) == "user"]
+    frames = map(FRAME.match, rank_state.stack)
+    return [frame for frame in frames if frame and homes.owner(frame["file"]) == "user"]
 
 
 def _innermost(rank: int, waiting: Sequence[Waiting]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Code, Cut, Evidence, below
+from parity.doctor.evidence import Cut, Evidence, below
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
 from parity.trace.keys import MODEL
@@ -59,16 +59,14 @@ def _without_gradient(evidence: Evidence, parts: list[facts.ModuleParameters], c
         message += words.repeated(_times(evidence, cut))
     else:
         message += "." if called is not None or not first.whole else ": it is not called in the step."
-    source = (cut.mended or cut.place).source if cut else called or facts.source_of(evidence, first.module)
+    source, line = (cut.place.source, cut.mended) if cut else (called or facts.source_of(evidence, first.module), None)
     severity: Severity = "error" if first.whole else "warning"
-    return make_finding(severity, "learning.no_gradient", first.module, source, message, _reached(evidence, first, cut))
+    fix = _reached(evidence, words.code(first.module), cut)
+    return make_finding(severity, "learning.no_gradient", first.module, source, message, fix, line)
 
 
-def _reached(evidence: Evidence, part: facts.ModuleParameters, cut: Cut | None) -> str | Code:
-    """Return the code with which a gradient reaches the parameters."""
-    layer = words.code(part.module)
-    if cut and cut.mended:
-        return cut.mended
+def _reached(evidence: Evidence, layer: str, cut: Cut | None) -> str:
+    """Return the code with which a gradient reaches the parameters of a layer."""
     if cut and cut.what == "integers":
         return "loss = F.cross_entropy(scores, labels)" if evidence.side == "torch" else SCORES
     if cut and cut.what in ("detach", "numpy"):

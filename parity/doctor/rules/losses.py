@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from parity.doctor.evidence import Code, Evidence, LossCall, NotFinite
+from parity.doctor.evidence import Evidence, LossCall
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, words
 
 SLACK = 1e-2  # error of probabilities and their sums, which is this large in half precision
-TWICE = {
-    "softmax": "a cross entropy that applies the softmax itself: applied twice, it makes what is learned too flat",
-    "sigmoid": "a loss that applies the sigmoid itself: applied twice, it makes what is learned too flat",
-}
+TWICE = {"softmax": "a cross entropy", "sigmoid": "a loss"}  # what applies an activation itself
 ONE_ORDER = {
     "torch": "order = torch.randperm(len(x)); x, y = x[order], y[order]",
     "keras": "order = tf.random.shuffle(tf.range(len(x))); x, y = tf.gather(x, order), tf.gather(y, order)",
@@ -25,7 +22,10 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
     """
     for call in _by_finding(evidence, lambda call: call.takes == "logits" and _activation(call) in TWICE):
         activation = _activation(call)
-        message = f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]}."
+        message = (
+            f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]} that "
+            f"applies the {activation} itself: applied twice, it makes what is learned too flat."
+        )
         yield _finding(f"loss.{activation}_twice", call, message, f"{call.function}(logits, target)")
 
 
@@ -35,23 +35,23 @@ def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
     It is known by its axis, or because its probabilities sum to 1 over the samples, and not over the classes.
     """
     for call in (call for step in evidence.steps for call in step.losses):
-        if call.over_samples is not None:
+        source, line = call.place.source, call.over_samples
+        if line is not None:
             message = (
                 f"{call.function} gets {words.typed(call.input)} from a softmax over axis 0, which is the batch: "
                 "the probabilities of a class sum to 1 over the samples, and each sample depends on the others."
             )
-            source = call.over_samples.source or call.place.source
-            line = Code(source=source, fix=call.over_samples.fix or "softmax(logits, -1)")
+            fix = "softmax(logits, -1)"
         elif _sum_to_one(call, call.columns) and not _sum_to_one(call, call.sums):
             message = (
                 f"{call.function} gets probabilities {words.typed(call.input)} that sum to 1 over the batch, not "
                 "over the classes: a softmax has the wrong axis, and each sample depends on the others."
             )
-            source = call.input.made or call.place.source
-            line = call.by_class or Code(source=source, fix="probabilities = softmax(logits, -1)")
+            source, line = call.input.made or source, call.by_class
+            fix = "probabilities = softmax(logits, -1)"
         else:
             continue
-        yield make_finding("error", "loss.softmax_axis", call.place.module, line.source, message, line)
+        yield make_finding("error", "loss.softmax_axis", call.place.module, source, message, fix, line)
 
 
 def _activation(call: LossCall) -> str:
@@ -94,9 +94,8 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
                 f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
                 f"the model was given: samples and targets were shuffled apart.{words.repeated(count)}"
             )
-            line = call.reordered or Code()
-            source, fix = line.source or call.place.source, line.fix or ONE_ORDER[evidence.side]
-            yield make_finding("error", "loss.shuffled_apart", call.place.module, source, message, fix)
+            fix = ONE_ORDER[evidence.side]
+            yield finding_at("error", "loss.shuffled_apart", call.place, message, fix, call.reordered)
 
 
 def replica_mean(evidence: Evidence) -> Iterator[Finding]:
@@ -110,8 +109,8 @@ def replica_mean(evidence: Evidence) -> Iterator[Finding]:
                     f"{backward.replicas} replicas: they are {larger} those of the mean over the whole batch, as with "
                     f"a learning rate {larger} as large."
                 )
-                fix = backward.average.fix or "loss = tf.nn.compute_average_loss(losses)  # losses of the samples"
-                yield make_finding("warning", "loss.replica_mean", "", backward.average.source, message, fix)
+                fix = "loss = tf.nn.compute_average_loss(losses)  # losses of the samples"
+                yield make_finding("warning", "loss.replica_mean", "", "", message, fix, backward.average)
 
 
 def _sum_to_one(call: LossCall, sums: tuple[float, float] | None) -> bool:
@@ -137,8 +136,7 @@ def _by_finding(evidence: Evidence, is_wrong: Callable[[LossCall], bool]) -> Ite
 
 def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
     """Return the finding about calls that are mended at the same line."""
-    line, message = call.mended or Code(source=call.place.source, fix=generic), message + words.repeated(call.count)
-    return make_finding("error", name, call.place.module, line.source, message, line)
+    return finding_at("error", name, call.place, message + words.repeated(call.count), generic, call.mended)
 
 
 class Reason(NamedTuple):
@@ -200,11 +198,10 @@ OTHER = Reason(
 
 def not_finite(evidence: Evidence) -> Iterator[Finding]:
     """Report the first op that made a NaN or an infinity, in the forward or in the backward pass."""
-    first = next((step.not_finite for step in evidence.steps if step.not_finite), None)
-    yield from [_first(evidence, first)] if first else _gradients(evidence)
-
-
-def _first(evidence: Evidence, bad: NotFinite) -> Finding:
+    bad = next((step.not_finite for step in evidence.steps if step.not_finite), None)
+    if bad is None:
+        yield from _gradients(evidence)
+        return
     operation = bad.operation.lower().lstrip("_").removeprefix("linalg_").removeprefix("vector_")
     reason = next((reason for reason in REASONS if operation.startswith(reason.op)), OTHER)
     range_of_inputs = [f"{value:z.6g}" for value in (bad.smallest, bad.largest) if value is not None]
@@ -215,8 +212,7 @@ def _first(evidence: Evidence, bad: NotFinite) -> Finding:
     message = f"{bad.operation} made the first {value}{between}{phase}: {reason.why}."
     code = reason.torch if evidence.side == "torch" else reason.keras
     fix = f"x = {code}" if reason.op else code
-    name = "finite.backward" if backward else "finite.forward"
-    return finding_at("error", name, bad.place, message, fix)
+    yield finding_at("error", "finite.backward" if backward else "finite.forward", bad.place, message, fix)
 
 
 def _gradients(evidence: Evidence) -> Iterator[Finding]:

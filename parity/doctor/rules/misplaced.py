@@ -90,9 +90,11 @@ def hidden(evidence: Evidence) -> Iterator[Finding]:
             outermost.append(module.name)
     learning = [name for name in outermost if not facts.is_twin(evidence, name)]
     for names in facts.grouped(learning, lambda name: name.partition("[")[0]):
-        path = names[0].partition("[")[0]
-        fix = _registered(evidence.side, path, names[0])
-        yield _not_registered(names, facts.source_of(evidence, names[0]), fix)
+        path, _, key = names[0].partition("[")
+        registered = attribute = words.leaf(path)
+        if evidence.side == "torch" and key:
+            registered = f"nn.{'ModuleList' if key[0].isdigit() else 'ModuleDict'}({attribute})"
+        yield _not_registered(names, facts.source_of(evidence, names[0]), f"self.{attribute} = {registered}")
 
 
 def _not_registered(names: list[str], source: str, fix: str) -> Finding:
@@ -116,15 +118,6 @@ def made_in_call(evidence: Evidence) -> Iterator[Finding]:
         yield finding_at("error", "learning.made_in_call", made.place, message, fix)
 
 
-def _registered(side: str, path: str, name: str) -> str:
-    """Return the code that registers a module."""
-    attribute = words.leaf(path)
-    if side == "torch" and name != path:
-        kind = "ModuleList" if name[len(path) + 1 : len(path) + 2].isdigit() else "ModuleDict"
-        return f"self.{attribute} = nn.{kind}({attribute})"
-    return f"self.{attribute} = {attribute}"
-
-
 def devices(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     """Return the most likely cause: a hidden module, a misplaced weight, an input, or else an activation."""
     tensors = failure.tensors
@@ -137,12 +130,10 @@ def devices(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     if not facts.home(evidence) and facts.parameters(evidence):
         return _model_on_host(evidence, tensors)
     expected = _device_of_op(evidence, failure)
-    elsewhere = sorted(
-        (t for t in tensors if t.device != expected), key=lambda tensor: not facts.is_host(tensor.device)
-    )
-    if inputs := [tensor for tensor in tensors if facts.is_input(tensor) and tensor.device != expected]:
+    elsewhere = [tensor for tensor in tensors if tensor.device != expected]
+    if inputs := list(filter(facts.is_input, elsewhere)):
         return _input(evidence, step, failure, inputs[0], expected)
-    return _activation(evidence, failure, elsewhere[0], expected)
+    return _activation(evidence, failure, max(elsewhere, key=lambda tensor: facts.is_host(tensor.device)), expected)
 
 
 def _hidden(failure: Failure) -> Finding:

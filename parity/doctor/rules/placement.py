@@ -1,8 +1,8 @@
 """Rules about where the weights are: all on one device, unevenly distributed, or on none of the GPUs."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from parity.core.groups import by_key
 from parity.doctor.evidence import Evidence, Weight
 from parity.doctor.finding import Finding, Severity, finding_at, make_finding
 from parity.doctor.rules import facts, words
@@ -135,9 +135,7 @@ def soft(evidence: Evidence) -> Iterator[Finding]:
             yield finding_at("warning", "placement.soft", op.place, message, fix)
 
 
-def bytes_on(weights: list[Weight]) -> Counter[str]:
+def bytes_on(weights: list[Weight]) -> dict[str, int]:
     """Return the number of bytes that each device holds."""
-    bytes_by_device: Counter[str] = Counter()
-    for weight in weights:
-        bytes_by_device[weight.tensor.device] += weight.tensor.bytes
-    return bytes_by_device
+    sizes = by_key((weight.tensor.device, weight.tensor.bytes) for weight in weights)
+    return {device: sum(held) for device, held in sizes.items()}

@@ -111,10 +111,7 @@ WHY = {
         "this line makes another update on each rank, though the gradients are the same.",
         "for p in {}: dist.broadcast(p.data, src=owner)  # after this line",
     ),
-    "": (
-        "no optimizer has changed them so.",
-        "for p in {}: dist.broadcast(p.data, src=0)  # after the change",
-    ),
+    "": ("no optimizer has changed them so.", "for p in {}: dist.broadcast(p.data, src=0)  # after the change"),
 }
 DDP = (
     "DistributedDataParallel has not averaged the gradients that this line applies. It does so only if it is called "

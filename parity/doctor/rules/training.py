@@ -4,8 +4,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from parity.doctor.evidence import Code, Event, Evidence, Held, Optimizer, Step
-from parity.doctor.finding import Finding, make_finding
+from parity.doctor.evidence import Event, Evidence, Optimizer, Step
+from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, failures, words
 
 GROWN = 100.0  # growth of the parameters in one update above which it counts as exploding
@@ -50,7 +50,7 @@ def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:
                 f"The gradients are clipped {why}: that changes nothing. It belongs right before the update{to}."
                 f"{words.repeated(max(map(facts.number, clips)))}"
             )
-            fix = _moved(clip, "before", update)
+            fix = _moved(clip, "before", update.source if update else None)
             yield make_finding("error", "learning.clipped_in_vain", "", clip.source, message, fix)
             return
 
@@ -67,7 +67,7 @@ def clipped_scaled(evidence: Evidence) -> Iterator[Finding]:
                 "times too large: the scaler then divides what was clipped, and next to nothing is learned."
             )
             fix = f"{clip.unscale or 'scaler.unscale_(optimizer)'}  # before this line"
-            fix = _moved(clip, "after", unscale) if unscale else fix
+            fix = _moved(clip, "after", unscale.source) if unscale else fix
             yield make_finding("error", "learning.clipped_scaled", "", clip.source, message, fix)
 
 
@@ -79,8 +79,7 @@ def cleared_early(evidence: Evidence) -> Iterator[Finding]:
                 f"The gradients are cleared after the backward pass and before the update, at {lost.update}, which "
                 "finds none: nothing is learned from them."
             )
-            update = Event(what="update", source=lost.update)
-            fix = _moved(lost.clear, "after", update)
+            fix = _moved(lost.clear, "after", lost.update)
             yield make_finding("error", "learning.cleared_early", "", lost.clear.source, message, fix)
 
 
@@ -91,10 +90,10 @@ def still(evidence: Evidence) -> Iterator[Finding]:
     for optimizer in evidence.still:
         why = "its scheduler is never stepped" if optimizer.scheduler else "it was made so"
         message = f"The learning rate of {optimizer.kind} is 0 in all steps, since {why}: its updates change nothing."
-        line = optimizer.faster or Code(source=optimizer.source, fix="lr=1e-3")
+        fix, line = "lr=1e-3", optimizer.faster
         if optimizer.scheduler:
-            line = Code(source=optimizer.source, fix=f"{optimizer.scheduler}.step()  # after this line")
-        yield make_finding("error", "learning.rate_zero", "", line.source, message, line)
+            fix, line = f"{optimizer.scheduler}.step()  # after this line", None
+        yield make_finding("error", "learning.rate_zero", "", optimizer.source, message, fix, line)
 
 
 def scheduled_first(evidence: Evidence) -> Iterator[Finding]:
@@ -107,22 +106,29 @@ def scheduled_first(evidence: Evidence) -> Iterator[Finding]:
             f"The scheduler steps before the first update, at {update.source}: the first learning rate of the schedule "
             "is never used."
         )
-        fix = _moved(schedule, "after", update)
+        fix = _moved(schedule, "after", update.source)
         yield make_finding("warning", "learning.scheduled_first", "", schedule.source, message, fix)
 
 
-def _moved(event: Event, where: str, update: Event | None) -> str:
-    line = f" line {update.source.rpartition(':')[2]}" if update else " the update"
-    return f"{event.statement or event.what}  # moved {where}{line}"
+def _moved(event: Event, where: str, source: str | None) -> str:
+    """Return an event's statement as moved before or after another line, or the update if that is not known."""
+    line = "the update" if source is None else f"line {source.rpartition(':')[2]}"
+    return f"{event.statement or event.what}  # moved {where} {line}"
 
 
 def exploding(evidence: Evidence) -> Iterator[Finding]:
     """Report an update that makes the parameters many times as large as before, or not finite."""
-    for step in evidence.steps:
-        for optimizer in step.optimizers:
-            if _explodes(optimizer, step):
-                yield _too_large(evidence, optimizer)
-                return
+    optimizers = ((optimizer, step) for step in evidence.steps for optimizer in step.optimizers)
+    optimizer = next((optimizer for optimizer, step in optimizers if _explodes(optimizer, step)), None)
+    if optimizer is None:
+        return
+    rate = f" with a learning rate of {optimizer.rate:g}" if optimizer.rate is not None else ""
+    message = (
+        f"One update of {optimizer.kind}{rate} takes the parameters from a root mean square of {optimizer.before:.3g} "
+        f"to {optimizer.after:.3g}, which overwrites what they were before."
+    )
+    fix = "lr=1e-3" if evidence.side == "torch" else "learning_rate=1e-3"
+    yield make_finding("error", "learning.exploding", "", optimizer.source, message, fix, optimizer.slower)
 
 
 def _explodes(optimizer: Optimizer, step: Step) -> bool:
@@ -135,43 +141,26 @@ def _explodes(optimizer: Optimizer, step: Step) -> bool:
     return not after <= GROWN * max(before, SMALL)  # written so that NaN counts as exploding
 
 
-def _too_large(evidence: Evidence, optimizer: Optimizer) -> Finding:
-    rate = f" with a learning rate of {optimizer.rate:g}" if optimizer.rate is not None else ""
-    message = (
-        f"One update of {optimizer.kind}{rate} takes the parameters from a root mean square of {optimizer.before:.3g} "
-        f"to {optimizer.after:.3g}, which overwrites what they were before."
-    )
-    generic = "lr=1e-3" if evidence.side == "torch" else "learning_rate=1e-3"
-    line = optimizer.slower or Code(source=optimizer.source, fix=generic)
-    return make_finding("error", "learning.exploding", "", line.source, message, line)
-
-
 def features_kept(evidence: Evidence) -> Iterator[Finding]:
     """Report tensors that are kept from all steps with their graphs, where each step had a backward pass."""
     explained = any(step.held or step.failure or not step.backwards for step in evidence.steps)
-    if evidence.kept and not explained:
+    if (held := evidence.kept) and not explained:
         message = (
             "What this line computes is kept in every step with the graph behind it, which is still in memory when all "
             "steps are over: memory grows with every step."
         )
-        yield _kept(evidence.kept, message, "bank.append(features.detach())")
-
-
-def _kept(held: Held, message: str, generic: str) -> Finding:
-    line = held.mended or Code(source=held.place.source, fix=generic)
-    return make_finding("warning", "memory.graph_kept", held.place.module, line.source, message, line)
+        fix = "bank.append(features.detach())"
+        yield finding_at("warning", "memory.graph_kept", held.place, message, fix, held.mended)
 
 
 def graph_kept(evidence: Evidence) -> Iterator[Finding]:
     """Report a loss whose graph is still in memory when the step after it is over."""
-    for step in evidence.steps:
-        if step.held and step.carried:
-            yield failures.state_kept(step.carried, "memory grows with every step")
-            return
-        if step.held:
-            message = (
-                "The loss is kept with the graph that computed it, which is still in memory when the next step "
-                "is over: memory grows with every step."
-            )
-            yield _kept(step.held, message, "total += loss.detach()")
-            return
+    step = next((step for step in evidence.steps if step.held), Step())
+    if step.held and step.carried:
+        yield failures.state_kept(step.carried, "memory grows with every step")
+    elif held := step.held:
+        message = (
+            "The loss is kept with the graph that computed it, which is still in memory when the next step is over: "
+            "memory grows with every step."
+        )
+        yield finding_at("warning", "memory.graph_kept", held.place, message, "total += loss.detach()", held.mended)

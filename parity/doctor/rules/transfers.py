@@ -1,6 +1,6 @@
 """Rules about what moves between devices: the batch, constants, parameters, and where the host waits for it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from parity.doctor.evidence import Copy, Evidence, Tensor
 from parity.doctor.finding import Finding, finding_at, make_finding
@@ -9,6 +9,9 @@ from parity.doctor.rules.misplaced import misplaced_weights
 
 STRIDED = 64 * 1024  # bytes from which it matters whether a batch is contiguous
 PAGEABLE = 1024 * 1024  # bytes from which it matters whether it is in pinned memory
+WORTH = 0.005  # share of a step's time from which it is mentioned
+# Origins of tensors that are new in each step, or for which there is another rule.
+NOT_CONSTANT = ("input ", "output of ", "loss", "gradient", "parameter ")
 # Why the workers of a data loader return the same, and the fix.
 WHOLE = (
     "each of its workers goes through the whole IterableDataset.",
@@ -76,10 +79,9 @@ def repeated(evidence: Evidence) -> Iterator[Finding]:
         for batch in facts.lines(step.repeated):
             why, fix = WHOLE if batch.whole else COPIED
             message = f"Batch {batch.batch} of the data loader is batch {batch.first} again: {why}"
-            yield make_finding("warning", "input.repeated", "", batch.place.source, message, fix)
+            yield finding_at("warning", "input.repeated", batch.place, message, fix)
 
 
-WORTH = 0.005  # share of a step's time from which it is mentioned
 HOW = {
     "cpu": "copied to the host",
     "item": "read as a Python number",
@@ -148,10 +150,6 @@ def _fix(evidence: Evidence, copy: Copy) -> str:
     return lines[copy.what].format(name=name, device=copy.source)
 
 
-# Origins of tensors that are new in each step, or for which there is another rule.
-NOT_CONSTANT = ("input ", "output of ", "loss", "gradient", "parameter ")
-
-
 def constant(evidence: Evidence) -> Iterator[Finding]:
     """Report values that do not change and are sent from the host in each step."""
     misplaced = {weight.name for weight, _ in misplaced_weights(evidence)}
@@ -196,7 +194,8 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
         return
     misplaced = {weight.name for weight, _ in misplaced_weights(evidence)}
     moved = [c for c in facts.last(evidence).copies if c.what == "to" and c.tensor.origin.startswith("parameter ")]
-    for copies in _by_source(copy for copy in moved if _name(copy.tensor) not in misplaced):
+    moved = [copy for copy in moved if _name(copy.tensor) not in misplaced]
+    for copies in facts.grouped(moved, lambda copy: copy.place.source):
         first, by_parameter = copies[0], facts.grouped(copies, lambda copy: copy.tensor.origin)
         names = words.subject([_name(group[0].tensor) for group in by_parameter], "goes", "go")
         message = (
@@ -206,10 +205,6 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
         owner = words.owner(first.tensor)
         fix = words.placed(evidence.side, words.code(owner), first.target)
         yield make_finding("warning", "copy.parameter", first.place.module or owner, first.place.source, message, fix)
-
-
-def _by_source(copies: Iterable[Copy]) -> list[list[Copy]]:
-    return facts.grouped(copies, lambda copy: copy.place.source)
 
 
 def implicit(evidence: Evidence) -> Iterator[Finding]:
@@ -256,4 +251,4 @@ def _between_gpus(evidence: Evidence, phases: tuple[str, ...]) -> list[list[Copy
         is_between = copy.source != copy.target and not (facts.is_host(copy.source) or facts.is_host(copy.target))
         if copy.what == "implicit" and is_between and copy.tensor.shape and copy.place.phase in phases:
             unintended += [] if is_intended else [copy]
-    return _by_source(unintended)
+    return facts.grouped(unintended, lambda copy: copy.place.source)

@@ -6,7 +6,7 @@ And about passes for one optimizer that reach the parameters of another one, as 
 from collections.abc import Iterator, Sequence
 
 from parity.core.groups import by_key
-from parity.doctor.evidence import Backward, Call, Code, Evidence, Step
+from parity.doctor.evidence import Backward, Call, Evidence, Step
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
 from parity.doctor.rules.replicas import held_elsewhere
@@ -126,10 +126,9 @@ def _of_another(step: Step, number: int, a: str, b: str) -> Finding:
         f"The loss at {backward.source} is there to update {words.listed(held)}, but its backward pass goes on to "
         f"{words.listed(makers)}, which made the input: {effect}."
     )
-    line = call.detached if call else None
-    line = line or Code(source=backward.source, fix="loss = criterion(critic(made.detach()), target)")
+    fix, line = "loss = criterion(critic(made.detach()), target)", call.detached if call else None
     severity: Severity = "error" if kept or step.failure else "warning"
-    return make_finding(severity, "learning.undetached", "", line.source, message, line)
+    return make_finding(severity, "learning.undetached", "", backward.source, message, fix, line)
 
 
 def _enters(step: Step, call: Call, a: str) -> bool:

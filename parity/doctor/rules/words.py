@@ -25,14 +25,9 @@ def times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
-def often(number: int) -> str:
-    """Return how often something happens in a step: "once a step", "3 times a step"."""
-    return f"{times(number)} a step"
-
-
 def repeated(number: int) -> str:
     """Return the sentence that says how often a step does something, to be appended; "" if it does it once."""
-    return f" This happens {often(number)}." if number > 1 else ""
+    return f" This happens {times(number)} a step." if number > 1 else ""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -66,7 +61,7 @@ def size_of(copies: Sequence[Copy]) -> str:
 
 def amount(copies: Sequence[Copy]) -> str:
     """Return how often something is copied in a step, and its bytes: "twice a step (96 bytes)"."""
-    return f"{often(sum(copy.count for copy in copies))} ({size_of(copies)})"
+    return f"{times(sum(copy.count for copy in copies))} a step ({size_of(copies)})"
 
 
 def typed(value: Tensor) -> str:
