@@ -74,8 +74,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
     Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
-    the script has not gone back to training mode; and the names of what its loss takes beside the model's outputs, in
-    the order in which it uses that, "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
+    the script has not gone back to training mode; the inputs that are `states`, zero in each step, which Keras's model
+    is not given; and the names of what its loss takes beside the model's outputs, in the order in which it uses that,
+    "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
     or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, ""
     for a single one; of Keras's only where it is that of a graph, or the model has no `call`
     (keras_impl/instruments/uncalled.py).
@@ -87,6 +88,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     inputs: list[str]
     asked: int = 0
     in_evaluation: list[int] = []
+    states: list[str] = []
     of_loss: list[str] = []
     callbacks: list[str] = []
     is_loop: bool = False

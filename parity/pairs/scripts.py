@@ -4,7 +4,7 @@ Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. Py
 the pair, in the order of axes in which the Keras script's own data is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,7 +132,9 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
-    of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith((BATCH, GIVEN))}
+    states = _states(torch, keras) if keras else []
+    left_out = (BATCH, GIVEN, *(f"{name}@" for name in states))
+    of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {})
     first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
@@ -141,7 +143,8 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         shapes = [trained.outputs, keras.trained.outputs]
         is_alike = all(each.keys() == {""} for each in shapes)
         outputs = outputs or (outputs_by_shape(*shapes) if shapes[1] and not is_alike else {})
-    known = msgspec.structs.replace(trained, of_loss=of_loss, fetched=None, keras_early=keras and keras.trained.early)
+    early = keras and keras.trained.early
+    known = msgspec.structs.replace(trained, of_loss=of_loss, states=states, fetched=None, keras_early=early)
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, outputs, arrays, is_loop=bool(keras and keras.trained.is_loop))
 
@@ -167,6 +170,17 @@ def _names_of_calls(arrays: Mapping[str, Array]) -> list[str]:
     """Return the names of what a model of PyTorch's is given where it is called."""
     first = (key.removesuffix("@0") for key in arrays if key.endswith("@0"))
     return [name for name in first if not name.startswith((BATCH, GIVEN, OF_LOSS, TARGET))]
+
+
+def _states(torch: _Ran, keras: _Ran) -> list[str]:
+    """Return the initial states that PyTorch's model is given, if Keras's has that many inputs fewer: zeros."""
+    names = _names_of_calls(torch.arrays)
+    states = [name for name in names if not any(each.any() for each in _of_steps(torch.arrays, name))]
+    return states if len(names) - len(states) == len(keras.trained.inputs) > 0 else []
+
+
+def _of_steps(arrays: Mapping[str, Array], name: str) -> Iterator[Array]:
+    return (array for key, array in arrays.items() if key.partition("@")[0] == name)
 
 
 def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran, folder: Path) -> PairFile:

@@ -1,15 +1,16 @@
 """How a training script calls its model and its optimizer: with samples and options, and with a closure."""
 
+import functools
 import gc
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
@@ -64,6 +65,32 @@ def tensors_of_call(
                 f"{script}: calls its model with {name}={value!r} by position or within others, expected tensors there"
             )
     return flat
+
+
+def with_states(
+    model: nn.Module, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """Return the forward of a model with the options of a call, and with zeros for the states that are left out.
+
+    `names`: those of the states among its tensors; `args`, `kwargs`: of the call.
+    """
+    forward = functools.partial(model.forward, **options(kwargs))
+    signature = inspect.signature(model.forward)
+    given = signature.bind_partial(*args, **kwargs).arguments
+    states = {name: value for name, value in given.items() if name in {each.partition(".")[0] for each in names}}
+    samples = next((len(each) for each in tree_leaves(args) if isinstance(each, torch.Tensor)), 0)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        number = next((len(each) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)), samples)
+        dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
+
+        def zeros(state: torch.Tensor) -> torch.Tensor:
+            return state.new_zeros([number if size == samples else size for size in state.shape], dtype=dtype)
+
+        left_out = states.keys() - signature.bind_partial(*args, **kwargs).arguments.keys()
+        return forward(*args, **kwargs, **{name: tree_map(zeros, states[name]) for name in left_out})
+
+    return called if states else forward
 
 
 def copies(model: nn.Module) -> list[nn.Module]:

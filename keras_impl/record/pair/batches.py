@@ -1,6 +1,8 @@
 """What the user's Keras script trains on: the first batch that `fit` would give to its model."""
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -32,8 +34,8 @@ def batches(job: BatchesJob) -> None:
             let_call(model, None)
             with precision.eagerly():
                 outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
-        elif isinstance(model, Functional) and len(model.outputs) == 1:
-            outputs = {"": [size or 1 for size in model.outputs[0].shape]}
+        elif not build.__self__.is_loop:
+            outputs = _of_single(model, fit.x)
         run, of_step = build.__self__, None
         if is_overridden(model, "train_step") and not run.is_loop:
             with precision.eagerly():
@@ -53,3 +55,14 @@ def batches(job: BatchesJob) -> None:
     )
     run.close()
     write(Path(job.folder), trained, arrays)
+
+
+def _of_single(model: Any, inputs: Any) -> dict[str | int, list[int]]:
+    """Return the shape of what a model returns if that is one tensor."""
+    if isinstance(model, Functional):
+        shapes = [each.shape for each in model.outputs]
+    else:
+        shapes = []
+        with contextlib.suppress(Exception), precision.eagerly():
+            shapes = [each.shape for each in keras.tree.flatten(model(inputs))]
+    return {"": [size or 1 for size in shapes[0]]} if len(shapes) == 1 else {}

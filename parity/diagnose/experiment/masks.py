@@ -69,8 +69,13 @@ def of_value(
 def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:
     """Return a mask with as many axes as a shape, of its lengths or of 1; None if it has others.
 
-    Its axes stand, in order, for axes of the same length, or else for those along which the shape repeats one.
+    Its axes stand, in order, for axes of the same length, or else for those along which the shape repeats one. Of a
+    mask that is made for the longest sequences, and cut to each, the beginning is taken.
     """
+    if mask.ndim > 1 < len(shape) and all(
+        many > few > 1 for many, few in zip(mask.shape[-2:], shape[-2:], strict=True)
+    ):
+        mask = mask[..., : shape[-2], : shape[-1]]
     long = [size for size in mask.shape if size > 1]
     ways = [
         [long[places.index(axis)] if axis in places else 1 for axis in range(len(shape))]

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from parity.core.arrays import Array, reproduced
+from parity.core.arrays import Array
 from parity.diagnose.experiment import ops
-from parity.diagnose.experiment.first_difference import Difference, Graph, Parting, places
+from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
 
@@ -102,7 +102,8 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
 def _ordered(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
     orders = []
     for mine in torch.shared:
-        partners = [theirs.array for theirs in keras.shared if theirs.size == mine.size and ops.equal(mine, theirs)]
+        same_size = [theirs for theirs in keras.shared if theirs.size == mine.size]
+        partners = [theirs.array for theirs in same_size if ops.equal(mine, theirs, FLOAT32)]
         if partners and not _is_part(mine.array, weights):
             orders.append(min((_order(mine.array, theirs) for theirs in partners), key=lambda order: order is not None))
     if len(unlike := [order for order in orders if order]) != 1 or not (order := unlike[0]).torch.size:
@@ -194,7 +195,7 @@ class _Order(NamedTuple):
 def _order(mine: Array, theirs: Array) -> _Order | None:
     """Return how slices are ordered, empty if no axis tells it; None if only the order of axes is another."""
     forms = list(_forms(mine, theirs))
-    if any(itertools.starmap(reproduced, forms)):
+    if any(itertools.starmap(_are_alike, forms)):
         return None
     for pair in forms:
         for axis in range(pair[0].ndim):
@@ -209,10 +210,17 @@ def _numbered(array: Array, slices: list[Array]) -> list[int]:
     """Return for each slice which of a list it is; those that are new are added to it."""
     numbers = []
     for each in array:
-        number = next((number for number, known in enumerate(slices) if reproduced(known, each)), len(slices))
+        number = next((number for number, known in enumerate(slices) if _are_alike(known, each)), len(slices))
         slices += [each] if number == len(slices) else []
         numbers.append(number)
     return numbers
+
+
+def _are_alike(mine: Array, theirs: Array) -> bool:
+    """Return whether two tensors are equal, one of which may be held in float32, as a table is."""
+    return mine.shape == theirs.shape and bool(
+        np.allclose(mine, theirs, rtol=0.0, atol=FLOAT32 * np.abs(mine).max(initial=0.0))
+    )
 
 
 def _forms(mine: Array, theirs: Array) -> Iterator[tuple[Array, Array]]:

@@ -61,13 +61,13 @@ def _check(call: Call) -> None:
     require(call.inputs[0].shape == call.output.shape, "an output of the input's shape")
 
 
-def _relu(call: Call, dropped: bool, function: str, slope: float, cap: float) -> dict[str, Array]:
+def _relu(call: Call, dropped: bool, function: str, slope: float, cap: float, constants: str) -> dict[str, Array]:
     x = call.inputs[0]
     if dropped:
         return {"output": x}
     if function != "relu":
         return {"output": FUNCTIONS[function](x)}
-    return {"output": np.minimum(np.where(x > 0, x, slope * x), cap)}
+    return {"output": np.minimum(np.where(x > 0, x, constant(slope, constants) * x), cap)}
 
 
 def _slopes(call: Call, settings: Settings) -> Iterator[float]:
@@ -140,6 +140,7 @@ RELU = Formula(
         Trait("function", "activation.kind", choices(*list(FUNCTIONS)[1:])),  # the identity is a ReLU that is dropped
         Trait("slope", "relu.slope", _slopes),
         Trait("cap", "relu.cap", _caps),
+        Trait("constants", "constant.precision", choices(*PRECISIONS)),
     ),
     _check,
 )

@@ -14,7 +14,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from parity.core.wording import count
 from parity.pairs.script_records import Early, known
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.float32_draws import float32_draws
-from torch_impl.instruments.script_calls import announce, copies, options, tensors_of_call
+from torch_impl.instruments.script_calls import announce, copies, tensors_of_call, with_states
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
@@ -61,7 +60,7 @@ class Script(script.Script):
         self._data_kind = KeptData if before and (before.keeps_data or before.fetched) else StepData
         self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
-        self._early = before.early if before else None
+        self._early, self._states = (before.early, before.states) if before else (None, [])
         self._trained_calls = self._ahead = 0  # calls of modules that are trained; and before the second step's own
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self._copies: list[nn.Module] = []  # modules beside the trained one that begin as copies of it
@@ -235,7 +234,7 @@ class Script(script.Script):
         if not self._fetched and (self._backwards or is_first):
             if self._model is None:
                 self._model = own
-                own.forward = partial(own.forward, **options(kwargs))
+                own.forward = with_states(own, self._states, args, kwargs)
             self._suspend()
         if not is_training:
             self._ahead += not self._passes
