@@ -19,7 +19,7 @@ from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_di
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Values, agrees, exchanged, nearest
+from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Trials, Values, exchanged, nearest
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
@@ -36,7 +36,7 @@ def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -
     What cannot be decided stays as proposed, or takes the choice that won at a layer whose path differs only in
     numbers. `run` may overwrite what it returned once it is called again.
     """
-    return _Resolution(proposal, torch, torch_values, run).resolved()
+    return _Resolution(proposal, Trials(torch, torch_values, run)).resolved()
 
 
 class _Resolution:
@@ -45,10 +45,10 @@ class _Resolution:
     `chosen` holds the choice for each ambiguity, in the order of execution, `ran` the choices of the last run.
     """
 
-    def __init__(self, proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> None:
-        self.mapping, self.torch, self.torch_values, self.run = proposal.mapping, torch, torch_values, run
-        self.seen = [seen for seen in torch.outputs if seen.key in torch_values]
-        self.tensors = [tensor(torch_values[seen.key]) for seen in self.seen]
+    def __init__(self, proposal: Proposal, trials: Trials) -> None:
+        self.mapping, self.trials = proposal.mapping, trials
+        self.seen = [seen for seen in trials.torch.outputs if seen.key in trials.torch_values]
+        self.tensors = [tensor(trials.torch_values[seen.key]) for seen in self.seen]
         self.ambiguities = sorted(proposal.ambiguities, key=lambda ambiguity: self._start(ambiguity.place))
         self.chosen: Chosen = (0,) * len(self.ambiguities)
         self.decided: set[int] = set()
@@ -56,7 +56,6 @@ class _Resolution:
         self.hopeless: set[str] = set()  # path patterns of modules where running told nothing
         self.distances_by_choice: dict[tuple[Chosen, int], list[float]] = {}
         self.agreed: dict[Chosen, bool] = {}  # whether the models agree with these choices
-        self.runs = 0
         self.ran: Chosen | None = None
         self._run_if_changed()
 
@@ -70,22 +69,19 @@ class _Resolution:
         self._resolve_all_if_equal()
         undecided = [each for number, each in enumerate(self.ambiguities) if number not in self.decided]
         places = list(dict.fromkeys(ambiguity.place or MODEL for ambiguity in undecided))
-        return Resolved(self._mapping(), self.survey, self.values, places, self.runs, self.ambiguities, self.chosen)
+        return Resolved(self._mapping(), self.survey, self.values, places, self.ambiguities, self.chosen)
 
     def _resolve_all_if_equal(self) -> None:
         """Count all ambiguities as decided if the models return the same."""
-        if self._agree():
+        if self.trials.agree(self.values):
             self.decided.update(range(len(self.ambiguities)))
-
-    def _agree(self) -> bool:
-        return agrees(self.torch, self.torch_values, self.values)
 
     def _run_if_changed(self) -> None:
         """Run Keras's model with the current choices, unless the last run was with these."""
         if self.ran == self.chosen:
             return
-        self.survey, self.values = self.run(self._mapping())
-        self.ran, self.runs = self.chosen, self.runs + 1
+        self.survey, self.values = self.trials.run(self._mapping())
+        self.ran = self.chosen
         self.reproduced = Reproduced(self.values)
 
     def _mapping(self) -> Mapping:
@@ -126,7 +122,7 @@ class _Resolution:
             or last - first >= LOOK_AHEAD
             or relative(self.ambiguities[group[0]].place) in self.hopeless
         )
-        return not too_much_together and self.runs + count < MOST_RUNS
+        return not too_much_together and self.trials.runs + count < MOST_RUNS
 
     def _best(self, group: range, choices: list[Chosen]) -> list[Chosen]:
         """Return the choices of which the evidence is best, in their order: a single one if it tells."""
@@ -170,7 +166,7 @@ class _Resolution:
         self.chosen = (*self.chosen[: group.start], *chosen, *self.chosen[group.stop :])
         if (self.chosen, start) not in self.distances_by_choice:
             self._run_if_changed()
-            self.agreed[self.chosen] = self._agree()
+            self.agreed[self.chosen] = self.trials.agree(self.values)
             window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
             self.distances_by_choice[self.chosen, start] = [self._distance(position) for position in window]
         return self.distances_by_choice[self.chosen, start]
