@@ -59,7 +59,6 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
     What begins as a copy of trained weights on both sides is no constant, but begins with those of torch on both.
     """
     constants = [entry for entry in mapping.entries if _is_constant(entry, sides) and built.has(entry)]
-    constants = [entry for entry in constants if not _is_copy(entry, sides)]
     unlike = [(entry, how) for entry in constants if (how := built.unlike(entry))]
     if not unlike:
         return Found([], [])
@@ -91,14 +90,11 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
 
 
 def _is_constant(entry: Entry, sides: Sides) -> bool:
-    """Return whether an entry maps tensors that neither side trains, statistics aside."""
+    """Return whether an entry maps tensors that neither side trains, statistics and copies of trained weights aside."""
     ours, theirs = sides.weights(entry)
-    return entry.by != "rule" and not any(one.trainable or one.statistic for one in (*ours, *theirs))
-
-
-def _is_copy(entry: Entry, sides: Sides) -> bool:
-    """Return whether all tensors of an entry begin as copies of trained weights, on both sides."""
-    return {*entry.torch} <= {*sides.torch.copies} and {*entry.keras} <= {*sides.keras.copies}
+    is_copy = {*entry.torch} <= {*sides.torch.copies} and {*entry.keras} <= {*sides.keras.copies}
+    is_trained = any(one.trainable or one.statistic for one in (*ours, *theirs))
+    return entry.by != "rule" and not is_trained and not is_copy
 
 
 def _disputed_table(table: RandomTable, built: Built, tables: int) -> list[Disputed]:

@@ -6,7 +6,6 @@ harmless. If names tell layers apart and the models differ, their exchange is tr
 equal, the port has exchanged these layers.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from parity.core.groups import grouped
 from parity.core.wording import agree
 from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.names import without_numbers
 from parity.pairs.weights.runs import Resolved, Run, Trials, Values, exchanged
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
@@ -40,13 +40,14 @@ class _EqualAmbiguities(NamedTuple):
     @property
     def others(self) -> list[int]:
         """Return the numbers of the choices that pair the weights differently, not only move them differently."""
-        choices = enumerate(self.ambiguities[0].choices)
-        return [number for number, choice in choices if _pairs(choice) != _pairs(self.choice)]
+        pairs = self.ambiguities[0].pairs
+        return [number for number, others in enumerate(pairs) if others != pairs[self.chosen]]
 
     @property
     def is_first(self) -> bool:
         """Return whether the weights are paired as first proposed."""
-        return _pairs(self.choice) == _pairs(self.ambiguities[0].choices[0])
+        pairs = self.ambiguities[0].pairs
+        return pairs[self.chosen] == pairs[0]
 
     def exchanged(self, mapping: Mapping, other: int) -> Mapping:
         """Return the mapping with another choice in all of the layers."""
@@ -106,12 +107,8 @@ def _exchanges(mapping: Mapping, named: Sequence[Ambiguity]) -> Iterator[tuple[d
 
 def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:
     """Group equal choices at ambiguities whose paths differ only in numbers."""
-    groups = grouped(chosen, lambda each: (re.sub(r"\d+", "#", each[0].place), len(each[0].choices), each[1]))
+    groups = grouped(chosen, lambda each: (without_numbers(each[0].place), len(each[0].choices), each[1]))
     return [_EqualAmbiguities([ambiguity for ambiguity, _ in group], key[-1]) for key, group in groups.items()]
-
-
-def _pairs(choice: Choice) -> set[tuple[str, ...]]:
-    return {(*entry.torch, "", *entry.keras) for entry in choice}
 
 
 def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:

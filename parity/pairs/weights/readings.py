@@ -86,8 +86,8 @@ def towers(links: Sequence[Link]) -> Iterator[Towers]:
     for paths in grouped(single, structure).values():
         if 1 < len(paths) <= FEW:
             members = [within[path] for path in paths]
-            parent = paths[0].rpartition(".")[0]
-            yield Towers(re.sub(r"\d+", "#", parent), paths, members, _are_named(paths, members))
+            name = names.without_numbers(names.parent(paths[0]))
+            yield Towers(name, paths, members, _are_named(paths, members))
 
 
 def in_order(name: str, order: Sequence[int]) -> Callable[[list[Link]], list[Link]]:

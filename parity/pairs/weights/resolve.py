@@ -9,7 +9,6 @@ like it, and a layer that is reproduced already is not tried at all.
 
 import heapq
 import itertools
-import re
 
 import msgspec
 
@@ -18,6 +17,7 @@ from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances, tensor
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.names import without_numbers
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Trials, Values, exchanged, nearest
 from parity.runtime.survey import Survey
@@ -157,8 +157,8 @@ class _Resolution:
         """Remember of which module the tensor is that decided, for layers of the same kind."""
         for position, distance in enumerate(distances[winner]):
             if distance <= limit and any(other[position] > SAME for other in distances.values()):
-                place = pattern(self.ambiguities[group[0]].place)
-                self.evidence[place] = pattern(self.seen[start + position].module)
+                place = without_numbers(self.ambiguities[group[0]].place)
+                self.evidence[place] = without_numbers(self.seen[start + position].module)
                 return
 
     def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
@@ -216,21 +216,18 @@ class _Resolution:
         """
         ambiguity = self.ambiguities[number]
         start = self._start(ambiguity.place)
-        decisive = self.evidence.get(pattern(ambiguity.place))
-        following = range(start, len(self.tensors))
-        decisive_position = [position for position in following if pattern(self.seen[position].module) == decisive][:1]
+        decisive = self.evidence.get(without_numbers(ambiguity.place))
         around = self._around(ambiguity)
+        following = range(start, len(self.tensors))
+        of_decisive = (i for i in following if without_numbers(self.seen[i].module) == decisive)
+        of_around = (i for i in following if self.seen[i].module == around)
         confirmed = any(
-            positions and all(self._shows_equality(position) for position in positions)
-            for positions in (decisive_position, [i for i in following if self.seen[i].module == around])
+            positions and all(self.reproduced.has(self.tensors[position]) for position in positions)
+            for positions in (list(of_decisive)[:1], list(of_around))
         )
         if confirmed:
             self.decided.add(number)
         return confirmed
-
-    def _shows_equality(self, position: int) -> bool:
-        tensor = self.tensors[position]
-        return not tensor.is_constant and self.reproduced.has(tensor)
 
     def _around(self, ambiguity: Ambiguity) -> str | None:
         """Return the nearest module that contains all ambiguous weights and returned something."""
@@ -256,17 +253,11 @@ def _exchangeable(ambiguity: Ambiguity) -> set[str]:
     Those only moved otherwise are left out, but for those of whose outputs an image is made: Keras's order is another.
     """
     entries = [entry for choice in ambiguity.choices for entry in choice]
-    pairs = [{(*entry.torch, "", *entry.keras) for entry in choice} for choice in ambiguity.choices]
-    if all(other == pairs[0] for other in pairs):
+    if all(pairs == ambiguity.pairs[0] for pairs in ambiguity.pairs):
         entries = [entry for entry in entries if entry.rearrange.startswith(MADE)]
     return {name.rpartition(".")[0] for entry in entries for name in entry.torch}
 
 
 def relative(path: str) -> str:
     """Return the last two names of a path without numbers: equal layers of two towers become equal."""
-    return ".".join(pattern(path).split(".")[-2:])
-
-
-def pattern(path: str) -> str:
-    """Replace the numbers in a path, so that corresponding modules of equal layers become equal."""
-    return re.sub(r"\d+", "#", path)
+    return ".".join(without_numbers(path).split(".")[-2:])

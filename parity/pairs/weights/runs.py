@@ -52,14 +52,13 @@ class Reproduced:
         self.by_size = grouped(map(Tensor, values.values()), lambda tensor: tensor.size)
 
     def has(self, torch: Tensor) -> bool:
-        """Return whether some layer returned the same tensor."""
+        """Return whether some layer returned the same tensor; one number everywhere is no evidence."""
         fits = (fit(torch, keras) for keras in self.by_size.get(torch.size, []) if could_be_same(torch, keras))
-        return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
+        return not torch.is_constant and any(fitted is not None and fitted.distance <= SAME for fitted in fits)
 
     def count(self, survey: Survey, values: Values) -> int:
-        """Return how many of torch's tensors were reproduced; one number everywhere is no evidence."""
-        tensors = [tensor(values[seen.key]) for seen in survey.outputs if seen.key in values]
-        return sum(not tensor.is_constant and self.has(tensor) for tensor in tensors)
+        """Return how many of torch's tensors were reproduced."""
+        return sum(self.has(tensor(values[seen.key])) for seen in survey.outputs if seen.key in values)
 
 
 def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:

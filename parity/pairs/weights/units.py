@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from parity.core.groups import grouped
+from parity.pairs.weights.names import parent
 from parity.pairs.weights.patterns import Shape
 from parity.runtime.survey import Module, Survey, Weight
 
@@ -106,12 +107,12 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     numbers = positions(survey, order)
     paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
     with_images, idle = _images(survey), set(survey.unused)
-
-    def is_unused(unit: Unit) -> bool:
-        return all(weight.name in idle for weight in unit.weights.values())
-
     return [
-        replace(with_images(unit), defined=defined.get(unit.module, 0), unused=is_unused(unit))
+        replace(
+            with_images(unit),
+            defined=defined.get(unit.module, 0),
+            unused=all(weight.name in idle for weight in unit.weights.values()),
+        )
         for path in paths
         for unit in _units(survey, modules, path, by_module[path])
     ]
@@ -170,7 +171,7 @@ def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, in
     for number, module in enumerate(survey.modules):
         around = module.path
         while around and around not in first:
-            around = re.split(r"[./][^./]*$", around)[0] if re.search(r"[./]", around) else ""
+            around = parent(around)
         found[module.path] = (first.get(around, 0), number)
     return found
 
