@@ -108,7 +108,10 @@ class _Recording:
         follows, self._reshaped = is_reshaped and self._reshaped == run, ""
         if variation.name not in (GIVEN, SECOND_CALL, ANOTHER) and not follows:
             instance.reset()
-        observer = self._observer(variation)
+        observer = Observer()
+        for name, array in variation.inputs.items():
+            if is_mask(self.pair.inputs[name], array):
+                observer.mask(f"inputs.{name}", array)
         try:
             if is_reshaped and not follows:  # what a model keeps of other shapes shows
                 instance.call(given, variation.training, Observer())
@@ -145,13 +148,6 @@ class _Recording:
             )
             manifest.write(folder / str(number), facts)
         (folder / FACTS).write_bytes(msgspec.json.encode(self.facts))
-
-    def _observer(self, variation: Variation) -> Observer:
-        observer = Observer()
-        for name, array in variation.inputs.items():
-            if is_mask(self.pair.inputs[name], array):
-                observer.mask(f"inputs.{name}", array)
-        return observer
 
     def _write(self, run: str, variation: Variation, outputs: Outputs) -> None:
         """Write the outputs of one call as a trace of a single step."""
