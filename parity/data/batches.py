@@ -1,7 +1,6 @@
 """The batches that both backends train on, and the order of the samples in them."""
 
 import copy
-import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 from parity.config import devices, schema
 from parity.config.devices import Indices
 from parity.core import random
-from parity.core.arrays import Array
+from parity.core.arrays import Array, digest
 from parity.core.errors import UsageError
 from parity.data import sources
 
@@ -48,12 +47,7 @@ class Dataset:
     @property
     def digest(self) -> str:
         """SHA-256 of the dtypes, shapes and bytes of all arrays."""
-        sha = hashlib.sha256()
-        for array in (*self.inputs, self.target):
-            if array is not None:
-                sha.update(f"{array.dtype}{array.shape}".encode())
-                sha.update(np.ascontiguousarray(array).data)
-        return sha.hexdigest()
+        return digest(("", array) for array in (*self.inputs, self.target) if array is not None)
 
     def reversed(self) -> "Dataset":
         """Return a dataset of the same batches, with the samples of each batch in reverse order."""

@@ -1,6 +1,5 @@
 """The inputs of a pair's models: drawn by name from the seeded source, or read from an .npz file."""
 
-import hashlib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from parity.config.pair import FLOATS, SAMPLE_WEIGHT, TARGET, Pair, PairInput
 from parity.config.schema import Case
 from parity.core import random
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array, Floats, digest
 from parity.core.errors import UsageError, nearest
 
 
@@ -67,13 +66,8 @@ class PairData:
     @property
     def digest(self) -> str:
         """SHA-256 of the names, dtypes, shapes and bytes of all steps' inputs."""
-        sha = hashlib.sha256()
-        for number in range(self.case.steps):
-            for name in self.pair.inputs:
-                array = self.values(name, number)
-                sha.update(f"{name}{array.dtype}{array.shape}".encode())
-                sha.update(np.ascontiguousarray(array).data)
-        return sha.hexdigest()
+        steps, names = range(self.case.steps), self.pair.inputs
+        return digest((name, self.values(name, number)) for number in steps for name in names)
 
     def reversed(self) -> "PairData":
         """Return the inputs of the witness run, with floats moved by one ulp.

@@ -1,7 +1,7 @@
 """Read from a pair's traces how far apart an unequal tensor is, and whether it was a match in an earlier step."""
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from parity.config.pair import Pair
@@ -44,7 +44,7 @@ class Evidence:
         self._unequal = set(unequal)
         self._rule = Rule(reference.case.precision)
         self._sizes: dict[Unequal, Size | None] = {}
-        self._steps: dict[str, Step] = {}
+        self._step = cache(self._opened)
 
     @property
     def needed(self) -> int:
@@ -143,9 +143,7 @@ class Evidence:
     def _key(self, tensor: Unequal) -> str:
         return keys.stored(tensor.kind, tensor.name)
 
-    def _step(self, stem: str) -> Step:
-        if stem not in self._steps:
-            reference, candidate = self._traces
-            high, low = ((reference.open(run, stem), candidate.open(run, stem)) for run in ("high", "low"))
-            self._steps[stem] = Step(*high, *low, None)
-        return self._steps[stem]
+    def _opened(self, stem: str) -> Step:
+        reference, candidate = self._traces
+        high, low = ((reference.open(run, stem), candidate.open(run, stem)) for run in ("high", "low"))
+        return Step(*high, *low, None)

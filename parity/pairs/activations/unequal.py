@@ -11,6 +11,7 @@ same with their weights.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from parity.core.groups import by_key
 from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.layouts import order_by_channels
 from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Order, Shape
@@ -165,19 +166,16 @@ def _accept(state: Counterparts, candidate: Correspondence) -> bool:
 def _clear(state: Counterparts, group_of: Callable[[ModuleOutput], str]) -> list[Correspondence]:
     """Return the unambiguous pairs between each two anchors, among tensors of one group."""
     torch_gaps, keras_gaps = state.gaps()
-    groups: dict[tuple[int, str, int, str], tuple[list[ModuleOutput], list[ModuleOutput]]] = {}
-    for side, (outputs, gaps) in enumerate(((state.torch, torch_gaps), (state.keras, keras_gaps))):
-        taken = state.taken if side else state.matched
-        for output in outputs:
-            if output.number not in taken and group_of(output):
-                key = gaps[output.number], group_of(output), output.tensor.size, output.tensor.family
-                groups.setdefault(key, ([], []))[side].append(output)
-    return [
-        candidate
-        for torch_outputs, keras_outputs in groups.values()
-        if torch_outputs and keras_outputs
-        for candidate in _unique(state, torch_outputs, keras_outputs)
-    ]
+    sides = (state.torch, torch_gaps, state.matched), (state.keras, keras_gaps, state.taken)
+    ours, theirs = (
+        by_key(
+            ((gaps[output.number], group, output.tensor.size, output.tensor.family), output)
+            for output in outputs
+            if output.number not in taken and (group := group_of(output))
+        )
+        for outputs, gaps, taken in sides
+    )
+    return [candidate for key in ours if key in theirs for candidate in _unique(state, ours[key], theirs[key])]
 
 
 def _unique(

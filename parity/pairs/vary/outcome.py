@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from parity.core.arrays import Array
+from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
 from parity.pairs.vary.variations import (
@@ -20,7 +20,6 @@ from parity.pairs.vary.variations import (
     SECOND_CALL,
     TRAINING,
     Variation,
-    digest,
     is_float,
     is_padded,
     padded,
@@ -72,7 +71,8 @@ def later_batch(result: CaseResult, file: PairFile) -> Variation | None:
         return None
     data = PairData(file.case, file.search)
     batch = data.step(first.step)
-    return None if digest(batch) == digest(data.step(0)) else Variation(f"the batch of step {first.step}", batch)
+    is_first = digest(batch.items()) == digest(data.step(0).items())
+    return None if is_first else Variation(f"the batch of step {first.step}", batch)
 
 
 def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:

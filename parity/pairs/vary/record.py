@@ -14,7 +14,7 @@ import msgspec
 from parity.config.pair import Pair
 from parity.config.weights import Nudged
 from parity.core import precision
-from parity.core.arrays import Array, Floats, reproduced
+from parity.core.arrays import Array, Floats, digest, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.vary.coverage import Draw, Observer, Seen
 from parity.pairs.vary.variations import (
@@ -24,7 +24,6 @@ from parity.pairs.vary.variations import (
     SECOND_CALL,
     Inputs,
     Variation,
-    digest,
     is_mask,
     variations,
 )  # fmt: skip
@@ -134,7 +133,7 @@ class _Recording:
         folder = Path(self.job.folder)
         for number, files in self.files.items():
             variation = self.chosen[number]
-            data = {"source": variation.name, "sha256": digest(variation.inputs)}
+            data = {"source": variation.name, "sha256": digest(variation.inputs.items())}
             facts = manifest.Manifest(
                 case=self.job.case,
                 backend=backend,

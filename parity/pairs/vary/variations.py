@@ -3,7 +3,6 @@
 Both backends make the same list independently, since it depends only on the case and the files that it names.
 """
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import FLOATS, Pair, PairInput
 from parity.config.schema import Case
-from parity.core.arrays import Array
+from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 
 GIVEN = "inputs given"
@@ -61,9 +60,9 @@ def variations(case: Case, search: Sequence[str], few: bool = False) -> list[Var
     source = _Source(case, case.model, search, few)
     given = source.given
     kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
-    digests = {digest(given)}
+    digests = {digest(given.items())}
     for variation in source.others():
-        if (own := digest(variation.inputs)) not in digests:
+        if (own := digest(variation.inputs.items())) not in digests:
             digests.add(own)
             kept.append(variation)
     return [*kept, Variation(TRAINING, given, training=True)]
@@ -74,15 +73,6 @@ def is_mask(given: PairInput, array: Array) -> bool:
     if given.dtype == "bool" or given.dtype in FLOATS:
         return given.dtype == "bool"
     return bool(np.isin(array, (0, 1)).all()) if given.npz else (given.range or (0, 2)) == (0, 2)
-
-
-def digest(inputs: Inputs) -> str:
-    """Return the SHA-256 over names, dtypes, shapes and bytes of the inputs."""
-    sha = hashlib.sha256()
-    for name, array in inputs.items():
-        sha.update(f"{name}{array.dtype}{array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).data)
-    return sha.hexdigest()
 
 
 @dataclass
