@@ -83,7 +83,7 @@ def align_buffers(
     linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
     for floating in (True, False):
         ours, theirs = (
-            [unit for unit in units if _is_float(unit) == floating and id(unit) not in linked]
+            [unit for unit in units if ("float" in unit.weights["weight"].dtype) == floating and id(unit) not in linked]
             for units in (given, wanted)
         )
         aligned += align(ours, theirs)
@@ -116,10 +116,6 @@ def _unused(units: Iterable[Unit], used: set[str]) -> list[tuple[Unit, Unit]]:
         for single in single_weight_units(unit)
         if single.weights["weight"].name not in used
     ]
-
-
-def _is_float(unit: Unit) -> bool:
-    return "float" in unit.weights["weight"].dtype
 
 
 class _Traits(NamedTuple):

@@ -62,19 +62,16 @@ class _Resolution:
     def resolved(self) -> Resolved:
         """Decide the ambiguities one after the other, until the models agree, and return the result."""
         for number in range(len(self.ambiguities)):
-            self._resolve_all_if_equal()
+            if self.trials.agree(self.values):
+                break
             if number not in self.decided and not self._is_confirmed(number):
                 self._decide(number)
                 self._run_if_changed()
-        self._resolve_all_if_equal()
+        if self.trials.agree(self.values):
+            self.decided.update(range(len(self.ambiguities)))
         undecided = [each for number, each in enumerate(self.ambiguities) if number not in self.decided]
         places = list(dict.fromkeys(ambiguity.place or MODEL for ambiguity in undecided))
         return Resolved(self._mapping(), self.survey, self.values, places, self.ambiguities, self.chosen)
-
-    def _resolve_all_if_equal(self) -> None:
-        """Count all ambiguities as decided if the models return the same."""
-        if self.trials.agree(self.values):
-            self.decided.update(range(len(self.ambiguities)))
 
     def _run_if_changed(self) -> None:
         """Run Keras's model with the current choices, unless the last run was with these."""
