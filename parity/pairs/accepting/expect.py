@@ -29,19 +29,15 @@ NOISE = "precision.noise"
 class Accepted:
     """Which of a case's causes and tensors are accepted.
 
-    `causes` pairs each cause with the expectation that accepts it, or None. `consequences` tells what follows from
-    the causes that are accepted by name.
+    `causes` pairs each cause with the expectation that accepts it, or None; `has_all_causes` says that each has one.
+    `consequences` tells what follows from the causes that are accepted by name.
     """
 
     def __init__(self, examined: Examined, expected: list[Expect], evidence: Evidence) -> None:
         self.examined, self.expected, self.evidence = examined, expected, evidence
         self.causes = [(cause, self._accepting(cause)) for cause in examined.result.causes]
+        self.has_all_causes = all(by for _, by in self.causes)
         self.consequences = Consequences(examined, self.causes, evidence)
-
-    @property
-    def has_all_causes(self) -> bool:
-        """Return whether every cause is accepted."""
-        return all(by for _, by in self.causes)
 
     @property
     def remaining(self) -> list[Unequal]:

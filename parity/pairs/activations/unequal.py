@@ -69,16 +69,13 @@ def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOu
     If several modules of one side together own what a single module of the other side does, the last of them returns
     the same.
     """
-    groups: dict[frozenset[int], tuple[list[ModuleOutput], list[ModuleOutput]]] = {}
-    for side, outputs in enumerate((state.torch, state.keras)):
-        for output in outputs:
-            if output.owns:
-                groups.setdefault(output.owns, ([], []))[side].append(output)
-    for owns, group in groups.items():
-        for outputs, own, other in ((state.keras, *group), (state.torch, *group[::-1])):
+    ours, theirs = (by_key((each.owns, each) for each in side if each.owns) for side in (state.torch, state.keras))
+    groups = [(owns, ours.get(owns, []), theirs.get(owns, [])) for owns in ours | theirs]
+    for owns, torch, keras in groups:
+        for outputs, own, other in ((state.keras, torch, keras), (state.torch, keras, torch)):
             if own and not other and len(owns) > 1 and all(output.leaf for output in own):
                 other += _last_part(outputs, owns)
-    return [group for group in groups.values() if all(group)]
+    return [(torch, keras) for _, torch, keras in groups if torch and keras]
 
 
 def _last_part(outputs: Sequence[ModuleOutput], owns: frozenset[int]) -> list[ModuleOutput]:

@@ -132,7 +132,9 @@ class _Deciding:
             disputed = [each for each in self.disputed if each not in free]
             wrong = self._decisive(loaded.mapping, disputed)
             harmless = [each for each in disputed if each not in wrong]
-            return loaded._replace(mapping=_differing(_kept(_told(loaded.mapping, free, FREE), harmless), wrong))
+            own, unfilled = _by_kind(wrong)
+            mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
+            return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(own)), unfilled, unfilled))
         kept = self.solve(_without(self.proposal, self.disputed))
         if self.trials.agree(kept.values):
             return kept._replace(mapping=_kept(kept.mapping, self.disputed))
@@ -156,12 +158,6 @@ class _Deciding:
     def _agree(self, mapping: Mapping, removed: Sequence[Disputed]) -> bool | None:
         """Return whether both models return the same without these entries."""
         return self.trials.agree_with(_removed(mapping, removed))
-
-
-def _differing(mapping: Mapping, wrong: Sequence[Disputed]) -> Mapping:
-    """Return the mapping where these decide whether the models are equal: what Keras computes stays its own."""
-    own, unfilled = _by_kind(wrong)
-    return replace(_loaded(_removed(mapping, own), unfilled, unfilled), unlike=_by_name(own))
 
 
 def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Disputed]]:
