@@ -11,7 +11,7 @@ import pytest
 from parity.core.errors import UsageError
 from parity.pairs import file
 from parity.pairs.compare import compared
-from parity.pairs.vary.training import NAME
+from parity.pairs.vary.outcome import OTHER_BATCHES
 from parity.report.output import write_json
 from parity.results import Against, Report, failed
 
@@ -46,7 +46,7 @@ def test_reports_fit_the_schema(written):
     VALIDATOR.check_schema(SCHEMA)
     VALIDATOR.validate(written)
     assert [case["verdict"] for case in written["cases"]] == ["match", "diverged", "error"]
-    assert NAME in [each["name"] for each in written["cases"][0]["variations"]]
+    assert OTHER_BATCHES in [each["name"] for each in written["cases"][0]["variations"]]
     assert written["cases"][1]["first_divergence"]
 
 

@@ -13,7 +13,7 @@ from slow import sampled
 
 from parity.pairs import file
 from parity.pairs.compare import compared
-from parity.pairs.vary.training import NAME
+from parity.pairs.vary.outcome import OTHER_BATCHES
 from parity.report.pairs import coverage_lines
 from parity.results import CaseResult
 
@@ -60,14 +60,14 @@ PORTS = [
     Port(
         "centred",
         SMALL + TRAIN,
-        NAME,
+        OTHER_BATCHES,
         cause="centred.samples",
         where="1",
     ),
     Port(
         "rows",
         IDS + TRAIN,
-        NAME,
+        OTHER_BATCHES,
         cause="embedding.padding_idx",
         where="rows.weight",
     ),

@@ -1,5 +1,7 @@
-"""Type aliases for numpy arrays, and whether two results of one computation are the same."""
+"""Type aliases for numpy arrays, whether two results of one computation are the same, and what tells arrays apart."""
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,3 +22,12 @@ def reproduced(first: Array, second: Array) -> bool:
     scale = np.abs(first, where=both, out=np.zeros(first.shape)).max(initial=0.0)
     apart = np.subtract(first, second, where=both, out=np.zeros(first.shape))
     return bool(np.abs(apart).max(initial=0.0) <= REPRODUCED * scale)
+
+
+def digest(arrays: Iterable[tuple[str, Array]]) -> str:
+    """Return the SHA-256 over names, dtypes, shapes and bytes of arrays."""
+    sha = hashlib.sha256()
+    for name, array in arrays:
+        sha.update(f"{name}{array.dtype}{array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()

@@ -9,10 +9,9 @@ import numpy as np
 from parity.config import devices, schema
 from parity.config.devices import Indices
 from parity.core import random
-from parity.core.arrays import Array
+from parity.core.arrays import Array, digest
 from parity.core.errors import UsageError
 from parity.data import sources
-from parity.data.pairs import digest
 
 
 class Batch(NamedTuple):

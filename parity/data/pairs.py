@@ -1,6 +1,5 @@
 """The inputs of a pair's models: drawn by name from the seeded source, or read from an .npz file."""
 
-import hashlib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from parity.config.pair import FLOATS, SAMPLE_WEIGHT, TARGET, Pair, PairInput
 from parity.config.schema import Case
 from parity.core import random
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array, Floats, digest
 from parity.core.errors import UsageError, nearest
 
 
@@ -174,15 +173,6 @@ class _Part(PairData):
             )
         size = array.shape[0] // self._of
         return np.asarray(array[self._index * size : (self._index + 1) * size])
-
-
-def digest(arrays: Iterable[tuple[str, Array]]) -> str:
-    """Return the SHA-256 of the names, dtypes, shapes and bytes of some arrays."""
-    sha = hashlib.sha256()
-    for name, array in arrays:
-        sha.update(f"{name}{array.dtype}{array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).data)
-    return sha.hexdigest()
 
 
 def file_of(name: str, given: PairInput, search: Sequence[str]) -> Path:

@@ -28,8 +28,7 @@ from parity.pairs.prepare import Prepared, place, prepare
 from parity.pairs.recording import are_done, recorded_both
 from parity.pairs.scripts import completed, tell
 from parity.pairs.vary.compare import PASSED, vary
-from parity.pairs.vary.outcome import conclude, later_batch, pair_on, take_causes
-from parity.pairs.vary.training import NAME, on_other_batches
+from parity.pairs.vary.outcome import OTHER_BATCHES, conclude, later_batch, on_other_batches, pair_on, take_causes
 from parity.pairs.vary.variations import Variation
 from parity.results import CaseResult, error_kind, failed
 from parity.results import Variation as VariationResult
@@ -160,14 +159,14 @@ def _train_on_other_batches(result: CaseResult, file: PairFile, backends: Sequen
         again = compared(other, backends, folder, varied=False, evaluates=True)
     except UsageError as error:  # a model may take the batches given alone
         again = failed(file.case.name, error)
-    judged = VariationResult(name=NAME, verdict=again.verdict, reason=again.reason)
+    judged = VariationResult(name=OTHER_BATCHES, verdict=again.verdict, reason=again.reason)
     if again.verdict == "error":
-        judged = VariationResult(name=NAME, verdict="skipped", skipped=again.reason.splitlines()[0])
+        judged = VariationResult(name=OTHER_BATCHES, verdict="skipped", skipped=again.reason.splitlines()[0])
     result.variations.append(judged)
     if again.verdict == "diverged":
         judged.first_divergence = again.first_divergence
         conclude(result, [])
-        take_causes(result, again, Variation(NAME, {}))
+        take_causes(result, again, Variation(OTHER_BATCHES, {}))
 
 
 def _recorded(

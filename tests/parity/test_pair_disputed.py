@@ -149,7 +149,7 @@ class Runs:
         return survey("keras"), {"(model)": np.arange(4.0) + (loaded != self.needed)}
 
     def solve(self, proposal: Proposal) -> Resolved:
-        return Resolved(proposal.mapping, *self.run(proposal.mapping), undecided=[], runs=1)
+        return Resolved(proposal.mapping, *self.run(proposal.mapping), undecided=[])
 
     def resolved(self, *unfilled: bool) -> Mapping:
         entries = [Entry(torch=[f"t{number}"], keras=[f"k{number}"]) for number in range(len(unfilled))]

@@ -62,7 +62,7 @@ class Models:
 
     def resolve(self, asked: Proposal) -> Resolved:
         resolved = resolve(asked, self.torch.survey(), self.torch.values, self.run)
-        assert resolved.runs == len(self.runs) <= MOST_RUNS
+        assert len(self.runs) <= MOST_RUNS
         last, found = self.runs[-1].entries, resolved.mapping.entries  # what is handed back was run last
         assert [(one.torch, one.keras, one.rearrange) for one in last] == [
             (one.torch, one.keras, one.rearrange) for one in found

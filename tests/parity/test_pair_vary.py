@@ -7,11 +7,11 @@ import pytest
 
 from parity import asserts
 from parity import compare as command
-from parity.core.arrays import Array, reproduced
+from parity.core.arrays import Array, digest, reproduced
 from parity.pairs import file
 from parity.pairs.file import PairFile
 from parity.pairs.vary.coverage import Observer, Seen, covered, in_torch_names
-from parity.pairs.vary.variations import GIVEN, Variation, digest, variations
+from parity.pairs.vary.variations import GIVEN, Variation, variations
 from parity.report.pairs import coverage_lines
 from parity.results import Branch, CaseResult, Coverage
 from parity.results import Variation as VariationResult
@@ -115,7 +115,7 @@ def test_what_is_equal_to_the_inputs_given_is_not_run_again(tmp_path: Path) -> N
     found = varied(tmp_path, "[inputs.x]\nshape = [1, 6]")
     assert "batch size 1" not in found and "batch size 3" in found
     alike = ("model(x)", "second call", "training mode")
-    digests = [digest(one.inputs) for name, one in found.items() if name not in alike]
+    digests = [digest(one.inputs.items()) for name, one in found.items() if name not in alike]
     assert len(digests) == len(set(digests))
 
 

@@ -172,9 +172,7 @@ def diagnosis_key(tensor: Unequal) -> str:
     if tensor.kind == "buffer":
         return keys.key("activation", tensor.name.rpartition(".")[0])
     if tensor.kind in STORED:
-        return keys.key(
-            keys.UPDATE, tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
-        )
+        return keys.key(keys.UPDATE, keys.parameter(tensor.kind, tensor.name))
     return keys.key(tensor.kind, plain(tensor.name))
 
 
@@ -239,8 +237,8 @@ class Proportion:
                 before = [*self._in_forward(tensor), *(each for each in clipped if _step(each) == step)]
                 self._forward[time] = self._largest(before) or self._largest(losses)
             return self._forward[time]
-        name = tensor.name.rpartition(".")[0] if tensor.kind == "optimizer_state" else tensor.name
-        return self._largest(gradient for gradient in self._gradients.get(name, ()) if _step(gradient) <= step)
+        gradients = self._gradients.get(keys.parameter(tensor.kind, tensor.name), ())
+        return self._largest(gradient for gradient in gradients if _step(gradient) <= step)
 
     def _in_forward(self, gradient: Unequal) -> Iterable[Unequal]:
         """Yield what differs in the forward pass before a gradient, and the parameters that differed before it.

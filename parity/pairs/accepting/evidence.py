@@ -1,8 +1,8 @@
 """Read from a pair's traces how far apart an unequal tensor is, and whether it was a match in an earlier step."""
 
 from collections.abc import Iterator
-from functools import cached_property
-from typing import NamedTuple
+from functools import cache, cached_property
+from typing import Literal, NamedTuple
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
@@ -10,7 +10,6 @@ from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
-from parity.trace.mapping import Matching
 from parity.verdict import kernel
 from parity.verdict.rule import Rule
 from parity.verdict.steps import Step, is_whole
@@ -45,7 +44,7 @@ class Evidence:
         self._unequal = set(unequal)
         self._rule = Rule(reference.case.precision)
         self._sizes: dict[Unequal, Size | None] = {}
-        self._steps: dict[str, Step] = {}
+        self._step = cache(self._opened)
 
     @property
     def needed(self) -> int:
@@ -71,22 +70,33 @@ class Evidence:
         That is in an earlier step of training; or, for the evaluation after the training, in inference with the
         initial weights.
         """
-        matching = self._traces[1].manifest.matching
         if self._is_evaluation(tensor):
-            return matching is not None and _was_among(matching.equal, tensor, matching)
+            return self._was_among("equal", tensor)
         return any(True for _ in self._earlier_matches(tensor))
 
     def was_hidden(self, tensor: Unequal) -> bool:
         """Return whether float32 has not seen, in the same mode before, what both sides compute differently there."""
-        matching = self._traces[1].manifest.matching
         if self._is_evaluation(tensor):
-            return matching is not None and _was_among(matching.hidden, tensor, matching)
+            return self._was_among("hidden", tensor)
         return self.matched_before(tensor._replace(verdict="diverged"))
+
+    def _was_among(self, field: Literal["equal", "hidden"], tensor: Unequal) -> bool:
+        """Return whether the matching has a tensor among those of a field: in inference with the initial weights.
+
+        What goes into a module is known by what the module returns, or, where that has no counterpart, by what the
+        models return.
+        """
+        if (matching := self._traces[1].manifest.matching) is None:
+            return False
+        names, matched = set(getattr(matching, field)), [match.torch for match in matching.matches]
+        if tensor.kind == "input" and tensor.name not in matched:
+            outputs = set(filter(is_output, matched))
+            return bool(outputs) and outputs <= names
+        return tensor.name in names
 
     def _is_evaluation(self, tensor: Unequal) -> bool:
         """Return whether a tensor is of the pass in inference mode that follows a training."""
-        case = self._traces[0].case
-        return isinstance(case.model, Pair) and case.model.train is not None and tensor.step == case.steps
+        return self.trains and tensor.step == self._traces[0].case.steps
 
     @property
     def trains(self) -> bool:
@@ -133,22 +143,7 @@ class Evidence:
     def _key(self, tensor: Unequal) -> str:
         return keys.stored(tensor.kind, tensor.name)
 
-    def _step(self, stem: str) -> Step:
-        if stem not in self._steps:
-            reference, candidate = self._traces
-            high, low = ((reference.open(run, stem), candidate.open(run, stem)) for run in ("high", "low"))
-            self._steps[stem] = Step(*high, *low, None)
-        return self._steps[stem]
-
-
-def _was_among(names: list[str], tensor: Unequal, matching: Matching) -> bool:
-    """Return whether a tensor was among those of these names in inference with the initial weights.
-
-    What goes into a module is known by what the module returns, or, where that has no counterpart, by what the models
-    return.
-    """
-    matched = [match.torch for match in matching.matches]
-    if tensor.kind == "input" and tensor.name not in matched:
-        outputs = [name for name in matched if is_output(name)]
-        return bool(outputs) and set(outputs) <= set(names)
-    return tensor.name in names
+    def _opened(self, stem: str) -> Step:
+        reference, candidate = self._traces
+        high, low = ((reference.open(run, stem), candidate.open(run, stem)) for run in ("high", "low"))
+        return Step(*high, *low, None)

@@ -29,14 +29,20 @@ NOISE = "precision.noise"
 class Accepted:
     """Which of a case's causes and tensors are accepted.
 
-    `causes` pairs each cause with the expectation that accepts it, or None. `consequences` tells what follows from
-    the causes that are accepted by name.
+    `causes` pairs each cause with the expectation that accepts it, or None; `has_all_causes` says that each has one.
+    `consequences` tells what follows from the causes that are accepted by name.
     """
 
     def __init__(self, examined: Examined, expected: list[Expect], evidence: Evidence) -> None:
         self.examined, self.expected, self.evidence = examined, expected, evidence
         self.causes = [(cause, self._accepting(cause)) for cause in examined.result.causes]
+        self.has_all_causes = all(by for _, by in self.causes)
         self.consequences = Consequences(examined, self.causes, evidence)
+
+    @property
+    def remaining(self) -> list[Unequal]:
+        """Return the tensors that are not accepted, each with the verdict on what it has of its own."""
+        return [self._left(tensor) for tensor in self.examined.unequal if not self.holds(tensor)]
 
     def occurs(self, expected: Expect) -> bool:
         """Return whether the case has a difference that an expectation names, however large."""
@@ -52,7 +58,7 @@ class Accepted:
         """
         if self.examined.result.verdict != "diverged" or not expected.names_cause or self._meant(expected):
             return False
-        is_other = not all(by for _, by in self.causes)
+        is_other = not self.has_all_causes
         at_the_place = (tensor for tensor in self.examined.unequal if is_other or tensor.verdict == "subprecision")
         places = {place for tensor in at_the_place for place in cause_places(self.examined, tensor)}
         return any(fnmatchcase(place, expected.where) for place in places)
@@ -74,7 +80,7 @@ class Accepted:
         """Return whether an unequal tensor is accepted: by its size, or as a consequence of an accepted cause."""
         return self._is_within(tensor) or (bool(self.consequences.places) and self.consequences.follow(tensor))
 
-    def left(self, tensor: Unequal) -> Unequal:
+    def _left(self, tensor: Unequal) -> Unequal:
         """Return a tensor that is not accepted, with the verdict on what it has of its own.
 
         What float32 did not see of a forward pass before a difference that is accepted, it does not see behind it.
@@ -201,9 +207,9 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
         return
     result.expected += [replace(cause, reason=by.reason) for cause, by in accepted.causes if by]
     result.expected += accepted.sizes()
-    if result.verdict not in ("diverged", "subprecision") or not all(by for _, by in accepted.causes):
+    if result.verdict not in ("diverged", "subprecision") or not accepted.has_all_causes:
         return
-    if unaccepted := [accepted.left(tensor) for tensor in examined.unequal if not accepted.holds(tensor)]:
+    if unaccepted := accepted.remaining:
         _report_unaccepted(result, unaccepted)
         return
     if undecidable := [tensor for tensor in examined.unequal if not accepted.is_decidable(tensor)]:
@@ -227,9 +233,9 @@ def left_over(examined: Examined, expected: list[Expect], evidence: Evidence) ->
     if not expected or examined.result.verdict != "diverged":
         return None
     accepted = Accepted(examined, expected, evidence)
-    if not all(by for _, by in accepted.causes):
+    if not accepted.has_all_causes:
         return None
-    left = [accepted.left(tensor) for tensor in examined.unequal if not accepted.holds(tensor)]
+    left = accepted.remaining
     verdict = worst([tensor.verdict for tensor in left])
     if verdict == "match" or (verdict == "subprecision" and not all(map(accepted.is_decidable, examined.unequal))):
         return None

@@ -29,6 +29,7 @@ from parity.trace.mapping import Mapping
 WITHIN = (
     "Keras's optimizer has its epsilon within the root, torch's beside it, and neither has an argument for the other"
 )
+MEND = "change the port if it can be set to do what torch does, or accept the difference"
 MOST_SECTIONS = 3  # in which an inherent difference is accepted place by place
 # Differences that remain in a faithful port, since no argument of the framework takes them away.
 INHERENT = {
@@ -94,7 +95,7 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
     if result.verdict == "match":
         return []
     return [
-        Suggestion(why=_why(alike[0]), toml=_section(alike[0], where))
+        Suggestion(why=INHERENT.get(alike[0].id) or f"{_sides(alike[0])}: {MEND}", toml=_section(alike[0], where))
         for alike in grouped(named, lambda cause: (cause.id, _sides(cause))).values()
         for where in _places(alike, modules)
     ]
@@ -108,12 +109,6 @@ def loading(result: CaseResult, mapping: Mapping) -> list[Suggestion]:
     rules = [entry for number, entry in enumerate(entries) if entry not in entries[:number]]
     why = "where the port is given torch's values later, as from a checkpoint, rather than its builder's"
     return [Suggestion(why=why, toml=as_toml(Mapping(entries=rules)))]
-
-
-def _why(cause: Cause) -> str:
-    """Return the reason to accept a cause, or say that the port can perhaps be mended."""
-    mend = "change the port if it can be set to do what torch does, or accept the difference"
-    return INHERENT.get(cause.id) or f"{_sides(cause)}: {mend}"
 
 
 def _section(cause: Cause, where: str) -> str:

@@ -73,12 +73,18 @@ def is_random(kind: str) -> bool:
 
 
 class Correspondence(NamedTuple):
-    """Two tensors that correspond."""
+    """Two tensors that correspond, or may do so."""
 
     torch: ModuleOutput
     keras: ModuleOutput
     fit: Fit
     by: By
+
+    @property
+    def rank(self) -> tuple[float, bool, bool, int]:
+        """Return the sort key of candidates: near ones first, then those of equal kinds, then in order of execution."""
+        alike = self.torch.kind == self.keras.kind, self.torch.leaf == self.keras.leaf
+        return float(f"{self.fit.distance:.2e}"), not alike[0], not alike[1], self.torch.number + self.keras.number
 
 
 @dataclass
@@ -97,13 +103,13 @@ class Counterparts:
     fits: dict[tuple[bytes, Shape, bytes, Shape], Fit | None] = field(default_factory=dict)
     _orders: dict[tuple[int, int], list[tuple[int, Order]]] = field(default_factory=dict)
 
-    def add(self, torch: ModuleOutput, keras: ModuleOutput, fit: Fit, by: By) -> None:
+    def add(self, pair: Correspondence) -> None:
         """Record that two tensors correspond; neither can get another counterpart."""
-        self.matched[torch.number] = Correspondence(torch, keras, fit, by)
-        self.taken.add(keras.number)
-        if fit.distance <= SAME:  # the order of other tensors is itself only likely
-            ranks = len(keras.tensor.shape), len(torch.tensor.shape)
-            insort(self._orders.setdefault(ranks, []), (keras.number, fit.order))
+        self.matched[pair.torch.number] = pair
+        self.taken.add(pair.keras.number)
+        if pair.fit.distance <= SAME:  # the order of other tensors is itself only likely
+            ranks = len(pair.keras.tensor.shape), len(pair.torch.tensor.shape)
+            insort(self._orders.setdefault(ranks, []), (pair.keras.number, pair.fit.order))
 
     def is_free(self, torch: ModuleOutput, keras: ModuleOutput) -> bool:
         """Return whether neither tensor has a counterpart yet."""

@@ -27,13 +27,10 @@ def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
     """
     dropping = _containers(torch) | reordered(matching, torch, keras), _containers(keras)
 
-    def stays(match: Match) -> bool:
-        return module(match.torch) not in dropping[0] and module(match.keras) not in dropping[1]
-
-    unmatched = [match for match in matching.matches if not stays(match)]
+    unmatched = [match for match in matching.matches if not _is_outside(match, dropping)]
     return replace(
         matching,
-        matches=[match for match in matching.matches if stays(match)],
+        matches=[match for match in matching.matches if _is_outside(match, dropping)],
         torch_alone=[*matching.torch_alone, *(match.torch for match in unmatched)],
         keras_alone=[*matching.keras_alone, *(match.keras for match in unmatched)],
         fed=[each for each in matching.fed if each.torch not in dropping[0] and each.keras not in dropping[1]],
@@ -65,11 +62,7 @@ def reordered(matching: Matching, torch: Survey, keras: Survey) -> set[str]:
     varying = _varying(torch), _varying(keras)
     if not any(varying):
         return set()
-    steady = [
-        match
-        for match in matching.matches
-        if module(match.torch) not in varying[0] and module(match.keras) not in varying[1]
-    ]
+    steady = [match for match in matching.matches if _is_outside(match, varying)]
     times = (
         _times(torch, {match.torch for match in steady if match.keras in keras.rehearsal.drawn}),
         _times(keras, {match.keras for match in steady if match.torch in torch.rehearsal.drawn}),
@@ -80,6 +73,11 @@ def reordered(matching: Matching, torch: Survey, keras: Survey) -> set[str]:
         for ours, theirs in modules
         if (ours in varying[0] or theirs in varying[1]) and times[0].get(ours) != times[1].get(theirs)
     }
+
+
+def _is_outside(match: Match, modules: tuple[set[str], set[str]]) -> bool:
+    """Return whether a match is of none of these modules of torch's and of Keras's."""
+    return module(match.torch) not in modules[0] and module(match.keras) not in modules[1]
 
 
 def module(key: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from parity.core.groups import by_key, grouped
-from parity.pairs.activations.counterparts import By, Counterparts, ModuleOutput, masks_may_agree
+from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
 from parity.pairs.alignment import Block, align
 
@@ -44,7 +44,7 @@ def match_equal(state: Counterparts) -> None:
         for family in group:
             for torch, keras in _aligned(family, edges, gaps):
                 by: By = "weights" if _owns_alike(torch, keras) else "value"
-                state.add(torch, keras, edges[torch.number][keras.number], by)
+                state.add(Correspondence(torch, keras, edges[torch.number][keras.number], by))
 
 
 def _edges(state: Counterparts) -> Edges:

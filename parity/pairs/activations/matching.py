@@ -80,14 +80,10 @@ def match(
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
         fed=list(fed(state, torch.arguments, keras.arguments, told)),
-        equal=_within(distances, EQUAL),
-        hidden=_within(distances, HIDDEN),
+        equal=[key for key, distance in distances.items() if distance <= EQUAL],
+        hidden=[key for key, distance in distances.items() if distance <= HIDDEN],
         not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
     )
-
-
-def _within(distances: dict[str, float], limit: float) -> list[str]:
-    return [key for key, distance in distances.items() if distance <= limit]
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:

@@ -1,7 +1,8 @@
 """Tell which modules own which weights, by the entries of the weight mapping, so that both sides can be compared."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 
 from parity.runtime.survey import Survey
 from parity.trace.mapping import Mapping
@@ -22,7 +23,11 @@ def owned(survey: Survey, mapping: Mapping) -> Owned:
     partly: set[str] = set()
     for number, entry in enumerate(mapping.entries):
         names = entry.torch if survey.side == "torch" else entry.keras
-        for path, count in _counted(names, holders, separator).items():
+        within = (
+            {path for module in holders.get(name, ()) for path in (module, *ancestors(module, separator))}
+            for name in names
+        )
+        for path, count in Counter(chain.from_iterable(within)).items():
             whole.setdefault(path, set()).add(number)
             if count < len(names):
                 partly.add(path)
@@ -55,12 +60,3 @@ def _holders(survey: Survey, separator: str) -> dict[str, set[str]]:
     for alias, name in survey.tied.items():
         holders[alias] = holders[name]
     return holders
-
-
-def _counted(names: Sequence[str], holders: dict[str, set[str]], separator: str) -> Counter[str]:
-    """Count how many of some weights each module has within it."""
-    counts: Counter[str] = Counter()
-    for name in names:
-        modules = holders.get(name, set())
-        counts.update({path for module in modules for path in (module, *ancestors(module, separator))})
-    return counts

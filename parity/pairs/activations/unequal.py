@@ -10,30 +10,17 @@ same with their weights.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from parity.pairs.activations.counterparts import By, Counterparts, ModuleOutput, masks_may_agree
+from parity.core.groups import by_key
+from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.layouts import order_by_channels
-from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Fit, Order, Shape
+from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Order, Shape
 from parity.trace.mapping import Fed
 
 RELATED = 0.75  # up to this distance, a module of another kind at the same place is a fault rather than another step
 SORTS = {"pool": ("pool",), "activation": ("activation", "elu", "silu", "swish", "sigmoid", "tanh", "softplus")}
 LINEAR = "linear"
 Arguments = Mapping[str, Sequence[Shape]]
-
-
-class _Candidate(NamedTuple):
-    torch: ModuleOutput
-    keras: ModuleOutput
-    fit: Fit
-    by: By
-
-    @property
-    def rank(self) -> tuple[float, bool, bool, int]:
-        """Return the sort key of candidates: near ones first, then those of equal kinds, then in order of execution."""
-        alike = self.torch.kind == self.keras.kind, self.torch.leaf == self.keras.leaf
-        return float(f"{self.fit.distance:.2e}"), not alike[0], not alike[1], self.torch.number + self.keras.number
 
 
 def match_owners(state: Counterparts) -> None:
@@ -67,9 +54,8 @@ def match_in_gaps(state: Counterparts) -> None:
 def _sort(output: ModuleOutput) -> str:
     """Return the sort of a module without weights ("pool", "activation" or ""), which a wrong activation has too."""
     kind = output.kind.lower()
-    return (
-        "" if output.owns else next((sort for sort, parts in SORTS.items() if any(part in kind for part in parts)), "")
-    )
+    fitting = (sort for sort, parts in SORTS.items() if any(part in kind for part in parts))
+    return "" if output.owns else next(fitting, "")
 
 
 def _computing(output: ModuleOutput) -> str:
@@ -83,16 +69,13 @@ def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOu
     If several modules of one side together own what a single module of the other side does, the last of them returns
     the same.
     """
-    groups: dict[frozenset[int], tuple[list[ModuleOutput], list[ModuleOutput]]] = {}
-    for side, outputs in enumerate((state.torch, state.keras)):
-        for output in outputs:
-            if output.owns:
-                groups.setdefault(output.owns, ([], []))[side].append(output)
-    for owns, group in groups.items():
-        for outputs, own, other in ((state.keras, *group), (state.torch, *group[::-1])):
+    ours, theirs = (by_key((each.owns, each) for each in side if each.owns) for side in (state.torch, state.keras))
+    groups = [(owns, ours.get(owns, []), theirs.get(owns, [])) for owns in ours | theirs]
+    for owns, torch, keras in groups:
+        for outputs, own, other in ((state.keras, torch, keras), (state.torch, keras, torch)):
             if own and not other and len(owns) > 1 and all(output.leaf for output in own):
                 other += _last_part(outputs, owns)
-    return [group for group in groups.values() if all(group)]
+    return [(torch, keras) for _, torch, keras in groups if torch and keras]
 
 
 def _last_part(outputs: Sequence[ModuleOutput], owns: frozenset[int]) -> list[ModuleOutput]:
@@ -103,7 +86,7 @@ def _last_part(outputs: Sequence[ModuleOutput], owns: frozenset[int]) -> list[Mo
 
 def _candidates(
     state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]
-) -> Iterator[_Candidate]:
+) -> Iterator[Correspondence]:
     """Yield the pairs of a group; if only one side's layer may have its activation built in, also those after it."""
     for torch in torch_outputs:
         for keras in keras_outputs:
@@ -115,7 +98,7 @@ def _candidates(
                 yield from _after(state, torch, keras)
 
 
-def _after(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput) -> Iterator[_Candidate]:
+def _after(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput) -> Iterator[Correspondence]:
     """Yield pairs with the layer without weights that is called next, which may be the activation."""
     if not (torch.leaf and keras.leaf):
         return
@@ -132,10 +115,10 @@ def _activation(outputs: Sequence[ModuleOutput], output: ModuleOutput) -> Module
     return next((each for each in computing if each.tensor.size == output.tensor.size), None)
 
 
-def _candidate(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput, by: By) -> Iterator[_Candidate]:
+def _candidate(state: Counterparts, torch: ModuleOutput, keras: ModuleOutput, by: By) -> Iterator[Correspondence]:
     """Yield the pair if neither tensor is matched, masks do not speak against it, and an order of axes fits."""
     if state.is_free(torch, keras) and masks_may_agree(torch, keras) and (fit := state.fit(torch, keras)):
-        yield _Candidate(torch, keras, fit, by)
+        yield Correspondence(torch, keras, fit, by)
 
 
 def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]) -> None:
@@ -168,36 +151,33 @@ def _calls(outputs: Sequence[ModuleOutput], module: str) -> int:
     return shapes.count(shapes[0])
 
 
-def _accept(state: Counterparts, candidate: _Candidate) -> bool:
+def _accept(state: Counterparts, candidate: Correspondence) -> bool:
     """Match two tensors, unless one has a counterpart already, or their difference is not seen after them."""
     apart = candidate.fit.distance
     if not state.is_free(candidate.torch, candidate.keras) or (apart > SAME and state.died_out(candidate.torch, apart)):
         return False
-    state.add(candidate.torch, candidate.keras, candidate.fit, candidate.by)
+    state.add(candidate)
     return True
 
 
-def _clear(state: Counterparts, group_of: Callable[[ModuleOutput], str]) -> list[_Candidate]:
+def _clear(state: Counterparts, group_of: Callable[[ModuleOutput], str]) -> list[Correspondence]:
     """Return the unambiguous pairs between each two anchors, among tensors of one group."""
     torch_gaps, keras_gaps = state.gaps()
-    groups: dict[tuple[int, str, int, str], tuple[list[ModuleOutput], list[ModuleOutput]]] = {}
-    for side, (outputs, gaps) in enumerate(((state.torch, torch_gaps), (state.keras, keras_gaps))):
-        taken = state.taken if side else state.matched
-        for output in outputs:
-            if output.number not in taken and group_of(output):
-                key = gaps[output.number], group_of(output), output.tensor.size, output.tensor.family
-                groups.setdefault(key, ([], []))[side].append(output)
-    return [
-        candidate
-        for torch_outputs, keras_outputs in groups.values()
-        if torch_outputs and keras_outputs
-        for candidate in _unique(state, torch_outputs, keras_outputs)
-    ]
+    sides = (state.torch, torch_gaps, state.matched), (state.keras, keras_gaps, state.taken)
+    ours, theirs = (
+        by_key(
+            ((gaps[output.number], group, output.tensor.size, output.tensor.family), output)
+            for output in outputs
+            if output.number not in taken and (group := group_of(output))
+        )
+        for outputs, gaps, taken in sides
+    )
+    return [candidate for key in ours if key in theirs for candidate in _unique(state, ours[key], theirs[key])]
 
 
 def _unique(
     state: Counterparts, torch_outputs: list[ModuleOutput], keras_outputs: list[ModuleOutput]
-) -> Iterator[_Candidate]:
+) -> Iterator[Correspondence]:
     """Yield the candidates without a serious rival; those of one module on each side that returns several, in order."""
     modules = {output.module for output in torch_outputs}, {output.module for output in keras_outputs}
     if len(torch_outputs) == len(keras_outputs) > 1 and (len(modules[0]), len(modules[1])) == (1, 1):

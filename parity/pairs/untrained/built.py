@@ -113,7 +113,7 @@ def _differing(torch: Floats, rounded: Floats, keras: Floats) -> Array:
     """Return which elements differ by more than elements of their size, or smaller, lose at the run precision."""
     order = np.argsort(np.abs(torch), kind="stable")
     lost, noise = _distance(torch, rounded), np.zeros_like(torch)
-    if np.isfinite(lost).all() and _largest(lost) <= DRAWN * _largest(np.abs(torch)):
+    if np.isfinite(lost).all() and lost.max(initial=0.0) <= DRAWN * np.abs(torch).max(initial=0.0):
         noise[order] = np.maximum.accumulate(lost[order])
     return _distance(torch, keras) > RELATIVE * np.abs(np.nan_to_num(torch)) + ROUNDINGS * noise
 
@@ -124,10 +124,6 @@ def _distance(one: Floats, other: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         apart = np.abs(one - other)
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-
-
-def _largest(values: Floats) -> float:
-    return float(values.max(initial=0.0))
 
 
 def _summary(values: Floats, place: int) -> str:

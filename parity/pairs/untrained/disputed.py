@@ -7,7 +7,6 @@ docs/pairs.md.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from parity.pairs.untrained.built import Built
 from parity.pairs.untrained.random_tables import DISTRIBUTION, LARGEST, USED, Draw, Judge, RandomTable, Sides
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Resolved, Run, Values, agrees
+from parity.pairs.weights.runs import Resolved, Run, Trials, Values, agrees
 from parity.trace.mapping import Entry, Mapping, Partial, Unlike
 
 MOST_RUNS = 6  # disputed entries that are tried one by one
@@ -25,7 +24,6 @@ FEW = 2  # further seeds that show what is random at all
 LOADED = "torch's values were loaded"
 FREE = f"the scale makes no difference, and {LOADED}"
 Solve = Callable[[Proposal], Resolved]  # decides the ambiguities of a proposal by running
-Agrees = Callable[[Values, Values], bool]  # whether two runs of models returned the same
 KEPT = "each side kept its own; to load torch's, say so in [[weights]]"
 
 
@@ -61,7 +59,6 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
     What begins as a copy of trained weights on both sides is no constant, but begins with those of torch on both.
     """
     constants = [entry for entry in mapping.entries if _is_constant(entry, sides) and built.has(entry)]
-    constants = [entry for entry in constants if not _is_copy(entry, sides)]
     unlike = [(entry, how) for entry in constants if (how := built.unlike(entry))]
     if not unlike:
         return Found([], [])
@@ -93,14 +90,11 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
 
 
 def _is_constant(entry: Entry, sides: Sides) -> bool:
-    """Return whether an entry maps tensors that neither side trains, statistics aside."""
+    """Return whether an entry maps tensors that neither side trains, statistics and copies of trained weights aside."""
     ours, theirs = sides.weights(entry)
-    return entry.by != "rule" and not any(one.trainable or one.statistic for one in (*ours, *theirs))
-
-
-def _is_copy(entry: Entry, sides: Sides) -> bool:
-    """Return whether all tensors of an entry begin as copies of trained weights, on both sides."""
-    return {*entry.torch} <= {*sides.torch.copies} and {*entry.keras} <= {*sides.keras.copies}
+    is_copy = {*entry.torch} <= {*sides.torch.copies} and {*entry.keras} <= {*sides.keras.copies}
+    is_trained = any(one.trainable or one.statistic for one in (*ours, *theirs))
+    return entry.by != "rule" and not is_trained and not is_copy
 
 
 def _disputed_table(table: RandomTable, built: Built, tables: int) -> list[Disputed]:
@@ -116,8 +110,8 @@ def resolved(proposal: Proposal, look: Look, sides: Sides, torch_values: Values,
     loaded = solve(proposal)
     found = look(loaded.mapping)
     if found.disputed:
-        same = partial(agrees, sides.torch)
-        loaded = _Deciding(proposal, found.disputed, solve, run, torch_values, same).decided(loaded)
+        trials = Trials(sides.torch, torch_values, run)
+        loaded = _Deciding(proposal, found.disputed, solve, trials).decided(loaded)
     told = [*loaded.mapping.assumptions, *found.assumptions]
     unfilled = loaded.mapping.unfilled | found.begun
     return loaded._replace(mapping=replace(loaded.mapping, assumptions=told, unfilled=unfilled))
@@ -126,22 +120,23 @@ def resolved(proposal: Proposal, look: Look, sides: Sides, torch_values: Values,
 class _Deciding:
     """Runs Keras's model with torch's values, and with its own, in what is disputed."""
 
-    def __init__(
-        self, proposal: Proposal, disputed: list[Disputed], solve: Solve, run: Run, torch: Values, same: Agrees
-    ) -> None:
-        self.proposal, self.disputed = proposal, disputed
-        self.solve, self.run, self.torch, self.same = solve, run, torch, same
+    def __init__(self, proposal: Proposal, disputed: list[Disputed], solve: Solve, trials: Trials) -> None:
+        self.proposal, self.disputed, self.solve, self.trials = proposal, disputed, solve, trials
 
     def decided(self, loaded: Resolved) -> Resolved:
         """Return the resolved mapping, given the one with torch's values in all that is disputed (`loaded`)."""
-        if self.same(self.torch, loaded.values):
-            free = [each for each in self.disputed if each.scaled and self._is_free_of_scale(loaded.mapping, each)]
+        if self.trials.agree(loaded.values):
+            scaled = [each for each in self.disputed if each.scaled]
+            # Those of which Keras's model returns the same with torch's random values at Keras's scale.
+            free = [each for each in scaled if self._agree(loaded.mapping, [each._replace(partial=each.scaled)])]
             disputed = [each for each in self.disputed if each not in free]
             wrong = self._decisive(loaded.mapping, disputed)
             harmless = [each for each in disputed if each not in wrong]
-            return loaded._replace(mapping=_differing(_kept(_told(loaded.mapping, free, FREE), harmless), wrong))
+            own, unfilled = _by_kind(wrong)
+            mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
+            return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(own)), unfilled, unfilled))
         kept = self.solve(_without(self.proposal, self.disputed))
-        if self.same(self.torch, kept.values):
+        if self.trials.agree(kept.values):
             return kept._replace(mapping=_kept(kept.mapping, self.disputed))
         own, unfilled = _by_kind(self.disputed)
         matter = [each for each in unfilled if self._matters(each, loaded)]
@@ -151,26 +146,18 @@ class _Deciding:
 
     def _matters(self, disputed: Disputed, loaded: Resolved) -> bool:
         """Return whether Keras's model returns something else with its own values than with torch's."""
-        return not self.same(loaded.values, self.run(_removed(loaded.mapping, [disputed]))[1])
-
-    def _is_free_of_scale(self, mapping: Mapping, disputed: Disputed) -> bool:
-        """Return whether Keras's model returns the same with torch's random values at Keras's scale."""
-        return self._agrees_without(mapping, [disputed._replace(partial=disputed.scaled)])
+        values = self.trials.run(_removed(loaded.mapping, [disputed]))[1]
+        return not agrees(self.trials.torch, loaded.values, values)
 
     def _decisive(self, mapping: Mapping, disputed: list[Disputed]) -> list[Disputed]:
         """Return those without which Keras's model returns something else."""
         if len(disputed) > MOST_RUNS:
-            return [] if self._agrees_without(mapping, disputed) else disputed
-        return [each for each in disputed if not self._agrees_without(mapping, [each])]
+            return [] if self._agree(mapping, disputed) else disputed
+        return [each for each in disputed if not self._agree(mapping, [each])]
 
-    def _agrees_without(self, mapping: Mapping, disputed: Sequence[Disputed]) -> bool:
-        return self.same(self.torch, self.run(_removed(mapping, disputed))[1])
-
-
-def _differing(mapping: Mapping, wrong: Sequence[Disputed]) -> Mapping:
-    """Return the mapping where these decide whether the models are equal: what Keras computes stays its own."""
-    own, unfilled = _by_kind(wrong)
-    return replace(_loaded(_removed(mapping, own), unfilled, unfilled), unlike=_by_name(own))
+    def _agree(self, mapping: Mapping, removed: Sequence[Disputed]) -> bool | None:
+        """Return whether both models return the same without these entries."""
+        return self.trials.agree_with(_removed(mapping, removed))
 
 
 def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Disputed]]:

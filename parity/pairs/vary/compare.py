@@ -29,7 +29,7 @@ from parity.pairs.vary.coverage import (
     updates,
 )
 from parity.pairs.vary.outcome import can_be_given, conclude
-from parity.pairs.vary.record import Facts, read
+from parity.pairs.vary.record import read
 from parity.pairs.vary.variations import ALWAYS, CALLED, GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Cause
 from parity.results import Variation as VariationResult
@@ -110,7 +110,7 @@ class _Comparisons:
     def __init__(self, folder: Path, chosen: list[Variation], torch: Survey, accepted: set[str]) -> None:
         self.folder, self.chosen, self.torch, self.accepted = folder, chosen, torch, accepted
         self.unshared: list[VariationResult] = []
-        self.facts = [read(folder / side) for side in SIDES]
+        self.facts = {side: read(folder / side) for side in SIDES}
 
     def judged(self) -> Iterator[VariationResult]:
         """Yield the verdict on every variation, if the outputs on the inputs given pass."""
@@ -147,7 +147,7 @@ class _Comparisons:
         return Cause(id=SEED, where=MODEL, **values, evidence=evidence)
 
     def _seeded(self, name: str) -> list[str]:
-        return [side for side, facts in self._sides() if name in facts.seeded]
+        return [side for side, facts in self.facts.items() if name in facts.seeded]
 
     def _is_inference(self, side: str) -> bool:
         """Return whether a side's plain call returns what its call in inference mode does."""
@@ -158,9 +158,9 @@ class _Comparisons:
     def _judged(self, number: int) -> VariationResult:
         """Compare what both sides returned for one variation."""
         name = self.chosen[number].name
-        failed = {side: facts.failed[name] for side, facts in self._sides() if name in facts.failed}
-        excluded = {side: facts.excluded[name] for side, facts in self._sides() if name in facts.excluded}
-        if why_not := unshared_masks(excluded, self.torch, self.facts[1].draws.get(name, [])):
+        failed = {side: facts.failed[name] for side, facts in self.facts.items() if name in facts.failed}
+        excluded = {side: facts.excluded[name] for side, facts in self.facts.items() if name in facts.excluded}
+        if why_not := unshared_masks(excluded, self.torch, self.facts["keras"].draws.get(name, [])):
             return self._left(name, why_not)
         if failed:
             return self._failed(self.chosen[number], failed)
@@ -179,7 +179,7 @@ class _Comparisons:
 
     def _draws(self, name: str) -> VariationResult | None:
         """Return a result if the sides do not draw the same dropout masks in the same order, else None."""
-        torch, keras = (facts.draws.get(name, []) for facts in self.facts)
+        torch, keras = (facts.draws.get(name, []) for facts in self.facts.values())
         # Masks are numbered among tensors of the same size, so that only their order within a size counts.
         ordered = [sorted(draws, key=lambda draw: draw.size) for draws in (torch, keras)]
         if ordered[0] == ordered[1]:
@@ -208,9 +208,6 @@ class _Comparisons:
             return VariationResult(name=variation.name, verdict="skipped", skipped=skipped, failed=failed)
         reason = f"{accepting} takes them, {failing} fails: {message}"
         return VariationResult(name=variation.name, verdict="diverged", reason=reason, failed=failed)
-
-    def _sides(self) -> Iterator[tuple[str, Facts]]:
-        return zip(SIDES, self.facts, strict=True)
 
 
 def _not_judged(torch: Trace, keras: Trace) -> str:
@@ -253,7 +250,7 @@ def _branches(
     compared = {comparison.name for comparison in judged if comparison.verdict in (*PASSED, "diverged")}
     for variation in comparisons.chosen:
         by = INPUTS if variation.name == GIVEN or (variation.name == TRAINING and trains) else variation.name
-        seen = [facts.branches.get(variation.name, []) for facts in comparisons.facts]
+        seen = [facts.branches.get(variation.name, []) for facts in comparisons.facts.values()]
         modes = [list(by_mode(model, bool(variation.training))) for model in surveys]
         matched = [*in_torch_names([*seen[1], *modes[1]], context.matching)]
         own = [*seen[0], *modes[0], *matched]

@@ -50,8 +50,7 @@ class Observer:
     def __init__(self) -> None:
         self.draws: list[Draw] = []
         self.states: set[Hashable] = set()
-        self._reached: dict[Key, bool] = {}
-        self._seen: dict[Key, str] = {}
+        self._noted: dict[Key, Seen] = {}
 
     def kinks(self, function: str, where: str, x: Array, lower: float | None, upper: float | None = None) -> None:
         """Note on which sides of a function's kinks its argument `x` lies; None where it has no kink at that end."""
@@ -77,15 +76,13 @@ class Observer:
 
     def branches(self) -> list[Seen]:
         """Return all that was noted since the last call of this method, and forget it."""
-        branches = [Seen(*key, reached, self._seen.get(key, "")) for key, reached in self._reached.items()]
-        self._reached, self._seen = {}, {}
+        branches, self._noted = list(self._noted.values()), {}
         return branches
 
     def _note(self, branch: str, where: str, reached: bool, seen: str = "") -> None:
         key = branch, where or MODEL
-        self._reached[key] = self._reached.get(key, False) or reached
-        if seen:
-            self._seen.setdefault(key, seen)
+        before = self._noted.get(key, Seen(*key, reached, seen))
+        self._noted[key] = Seen(*key, before.reached or reached, before.seen or seen)
 
 
 def covered(branches: Iterable[tuple[str, Iterable[Seen]]]) -> Coverage:
@@ -96,9 +93,8 @@ def covered(branches: Iterable[tuple[str, Iterable[Seen]]]) -> Coverage:
     branches_by_key: dict[Key, Branch] = {}
     for by, seen in branches:
         for sighting in seen:
-            branch = branches_by_key.setdefault(
-                (sighting.branch, sighting.where), Branch(branch=sighting.branch, where=sighting.where)
-            )
+            key = sighting.branch, sighting.where
+            branch = branches_by_key.setdefault(key, Branch(branch=sighting.branch, where=sighting.where))
             branch.seen = branch.seen or sighting.seen
             if sighting.reached and not branch.reached:
                 branch.reached, branch.by = True, by
@@ -158,8 +154,10 @@ def unshared_masks(excluded: dict[str, str], torch: Survey, drawn: Sequence[Draw
     if "keras" in excluded:
         return Unshared(f"{reason}; torch draws nothing of that kind", alike=False)
     rates, shared = _rates(torch), {round(draw.rate, 6) for draw in drawn}
-    dropping = [module.kind.lower() for module in torch.modules if drops(module)]
-    alike = bool(shared) and rates <= shared and not any(map(_is_other_kind, dropping))
+    kinds = [module.kind.lower() for module in torch.modules if drops(module)]
+    # Other kinds than plain and channel dropout (dropout2d), as AlphaDropout.
+    others = [kind for kind in kinds if kind.rstrip("123d").endswith(DROPOUT) and not kind.startswith(DROPOUT)]
+    alike = bool(shared) and rates <= shared and not others
     return Unshared(reason if alike else f"{reason}; keras drops at the rates {rates_in_words(drawn)}", alike)
 
 
@@ -173,8 +171,3 @@ def _rates(survey: Survey) -> set[float]:
     rates = [module.facts.get("rate") for module in survey.modules if drops(module)]
     rates += [module.facts.get("dropout") for module in survey.modules]
     return {round(rate, 6) for rate in rates if rate}
-
-
-def _is_other_kind(kind: str) -> bool:
-    """Return whether a dropout is of another kind than plain or channel dropout (dropout2d), as AlphaDropout is."""
-    return kind.rstrip("123d").endswith(DROPOUT) and not kind.startswith(DROPOUT)

@@ -1,7 +1,9 @@
 """Say what variations of the inputs mean for a pair: its verdict, and why it diverges on other inputs than the first.
 
 For the latter it is compared once more, with those inputs as the ones given. They are a variation of the inputs, or the
-batch of a later step of training.
+batch of a later step of training. A pair that trains is also compared on batches that nobody gave: of another size,
+with large values and with ids of 0. What depends on the size of the batch in training alone, or differs only in a
+gradient beyond a limit or at a padding id, shows there.
 """
 
 from pathlib import Path
@@ -9,14 +11,27 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
-from parity.pairs.vary.variations import CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, digest
+from parity.pairs.vary.variations import (
+    CALLED,
+    GIVEN,
+    SECOND_CALL,
+    TRAINING,
+    Variation,
+    is_float,
+    is_padded,
+    padded,
+)
 from parity.results import ELSEWHERE, CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
 from parity.trace.keys import MODEL
 
 NPZ = "varied.npz"
+OTHER_BATCHES = "training on other batches, with evaluations between"
+OTHER_PADDING = 1  # id of padding in some vocabularies; the first of the last sample
+LARGER = 8  # times as large: the last sample, which may get beyond a limit that the others keep
 # How the reason begins where a difference shows on the inputs given.
 OF_THE_GIVEN = {
     GIVEN: "in inference, on", CALLED: "called without further arguments, as", SECOND_CALL: "at a", TRAINING: "in",
@@ -56,20 +71,65 @@ def later_batch(result: CaseResult, file: PairFile) -> Variation | None:
         return None
     data = PairData(file.case, file.search)
     batch = data.step(first.step)
-    return None if digest(batch) == digest(data.step(0)) else Variation(f"the batch of step {first.step}", batch)
+    is_first = digest(batch.items()) == digest(data.step(0).items())
+    return None if is_first else Variation(f"the batch of step {first.step}", batch)
 
 
 def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
     """Return the pair with a variation's inputs, which are written into `folder`, and without training."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = (folder / NPZ).absolute()
-    np.savez(path, **variation.inputs)  # type: ignore[arg-type]  # numpy's stubs take its own option for an array
+    path = _saved(variation.inputs, folder)
     inputs = {
-        name: msgspec.structs.replace(given, npz=str(path), shape=list(variation.inputs[name].shape))
+        name: msgspec.structs.replace(given, npz=path, shape=list(variation.inputs[name].shape))
         for name, given in file.pair.inputs.items()
         if name not in file.pair.loss_inputs
     }
     return file.without_training(inputs=inputs)
+
+
+def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
+    """Return the pair with other batches, which are written into `folder`.
+
+    None if it is not trained on inputs of the file's, or accepts differences by their size on those inputs.
+    """
+    pair = file.pair
+    if pair.train is None or file.has_scripts or any(each.has_size for each in pair.expect):
+        return None
+    data = PairData(file.case, file.search)
+    batches = [{name: data.values(name, number) for name in pair.inputs} for number in range(file.case.steps)]
+    first = {array.shape[0] for array in batches[0].values() if array.ndim}
+    size = first.pop() if len(first) == 1 else None
+    arrays: dict[str, Array] = {}
+    for number, batch in enumerate(batches):
+        for name, given in pair.inputs.items():
+            array = _resized(batch[name], size)
+            if name not in pair.loss_inputs and array.ndim and is_float(given, array):
+                array[-1:] *= LARGER
+            elif name not in pair.loss_inputs and array.ndim > 1 and is_padded(given, array):
+                array[-1:] = padded(array[-1:])
+                array[-1, 0] = min(OTHER_PADDING, array.max())
+            arrays[f"{name}@{number}"] = array
+    path, last = _saved(arrays, folder), file.case.steps - 1
+    inputs = {
+        name: msgspec.structs.replace(given, npz=path, shape=list(arrays[f"{name}@{last}"].shape), range=None)
+        for name, given in pair.inputs.items()
+    }
+    case = msgspec.structs.replace(file.case, model=msgspec.structs.replace(pair, inputs=inputs))
+    return file._replace(case=case)
+
+
+def _resized(array: Array, size: int | None) -> Array:
+    """Return an array of one sample less; of one more if there are no more than two."""
+    if not array.ndim or size is None:
+        return array.copy()
+    return np.resize(array, (size - 1 if size > 2 else size + 1, *array.shape[1:]))
+
+
+def _saved(arrays: dict[str, Array], folder: Path) -> str:
+    """Write arrays into the folder, and return the path of their file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = (folder / NPZ).absolute()
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # numpy's stubs take its own option for an array
+    return str(path)
 
 
 def take_causes(result: CaseResult, again: CaseResult, variation: Variation) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from parity.config.pair import Pair
 from parity.config.weights import Nudged
 from parity.core import precision
-from parity.core.arrays import Array, Floats, reproduced
+from parity.core.arrays import Array, Floats, digest, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.vary.coverage import Draw, Observer, Seen
 from parity.pairs.vary.variations import (
@@ -24,7 +24,6 @@ from parity.pairs.vary.variations import (
     SECOND_CALL,
     Inputs,
     Variation,
-    digest,
     is_mask,
     variations,
 )  # fmt: skip
@@ -108,7 +107,10 @@ class _Recording:
         follows, self._reshaped = is_reshaped and self._reshaped == run, ""
         if variation.name not in (GIVEN, SECOND_CALL, ANOTHER) and not follows:
             instance.reset()
-        observer = self._observer(variation)
+        observer = Observer()
+        for name, array in variation.inputs.items():
+            if is_mask(self.pair.inputs[name], array):
+                observer.mask(f"inputs.{name}", array)
         try:
             if is_reshaped and not follows:  # what a model keeps of other shapes shows
                 instance.call(given, variation.training, Observer())
@@ -131,7 +133,7 @@ class _Recording:
         folder = Path(self.job.folder)
         for number, files in self.files.items():
             variation = self.chosen[number]
-            data = {"source": variation.name, "sha256": digest(variation.inputs)}
+            data = {"source": variation.name, "sha256": digest(variation.inputs.items())}
             facts = manifest.Manifest(
                 case=self.job.case,
                 backend=backend,
@@ -145,13 +147,6 @@ class _Recording:
             )
             manifest.write(folder / str(number), facts)
         (folder / FACTS).write_bytes(msgspec.json.encode(self.facts))
-
-    def _observer(self, variation: Variation) -> Observer:
-        observer = Observer()
-        for name, array in variation.inputs.items():
-            if is_mask(self.pair.inputs[name], array):
-                observer.mask(f"inputs.{name}", array)
-        return observer
 
     def _write(self, run: str, variation: Variation, outputs: Outputs) -> None:
         """Write the outputs of one call as a trace of a single step."""

@@ -3,7 +3,6 @@
 Both backends make the same list independently, since it depends only on the case and the files that it names.
 """
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import FLOATS, Pair, PairInput
 from parity.config.schema import Case
-from parity.core.arrays import Array
+from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 
 GIVEN = "inputs given"
@@ -61,9 +60,9 @@ def variations(case: Case, search: Sequence[str], few: bool = False) -> list[Var
     source = _Source(case, case.model, search, few)
     given = source.given
     kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
-    digests = {digest(given)}
+    digests = {digest(given.items())}
     for variation in source.others():
-        if (own := digest(variation.inputs)) not in digests:
+        if (own := digest(variation.inputs.items())) not in digests:
             digests.add(own)
             kept.append(variation)
     return [*kept, Variation(TRAINING, given, training=True)]
@@ -74,15 +73,6 @@ def is_mask(given: PairInput, array: Array) -> bool:
     if given.dtype == "bool" or given.dtype in FLOATS:
         return given.dtype == "bool"
     return bool(np.isin(array, (0, 1)).all()) if given.npz else (given.range or (0, 2)) == (0, 2)
-
-
-def digest(inputs: Inputs) -> str:
-    """Return the SHA-256 over names, dtypes, shapes and bytes of the inputs."""
-    sha = hashlib.sha256()
-    for name, array in inputs.items():
-        sha.update(f"{name}{array.dtype}{array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).data)
-    return sha.hexdigest()
 
 
 @dataclass
@@ -128,7 +118,8 @@ class _Source:
         for scale in SCALES:
             yield changed(f"scale {scale:g}", is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
         yield changed("zeros", is_float, lambda _, array: np.zeros_like(array))
-        yield changed("the other sign", _is_float_of_file, lambda _, array: np.negative(array))
+        # Floats that are drawn have both signs.
+        yield changed("the other sign", lambda of, _: of.dtype in FLOATS and bool(of.npz), lambda _, array: -array)
         # Nobody sends a row of nothing but padding, which leaves softmax nothing to attend to. So the first position of
         # each row counts in a mask, and has another id where all others have the first one, which often is padding.
         yield changed("integers at their first", _is_ranged, lambda of, array: _filled(array, *_ends(of)))
@@ -218,25 +209,16 @@ def is_float(given: PairInput, array: Array) -> bool:
     return given.dtype in FLOATS
 
 
-def _is_float_of_file(given: PairInput, array: Array) -> bool:
-    """Return whether an input's floats come from a file; those that are drawn have both signs."""
-    return is_float(given, array) and bool(given.npz)
-
-
 def _is_ranged(given: PairInput, array: Array) -> bool:
     """Return whether the file gives an integer input a range that is not a mask's."""
     return given.range is not None and not is_mask(given, array) and not given.npz
 
 
 def is_padded(given: PairInput, array: Array) -> bool:
-    return _is_ranged(given, array) and _range(given)[0] >= 0
-
-
-def _range(given: PairInput) -> tuple[int, int]:
-    return given.range or (0, 2)
+    return _is_ranged(given, array) and _ends(given)[0] >= 0
 
 
 def _ends(given: PairInput) -> tuple[int, int]:
     """Return the first and the last integer of an input's range."""
-    first, beyond = _range(given)
+    first, beyond = given.range or (0, 2)
     return first, beyond - 1

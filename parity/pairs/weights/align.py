@@ -6,6 +6,7 @@ of all, names. But modules whose names exclude each other (within `text` and wit
 nothing else is left. Single weights that are left over, and buffers, are aligned in the same way.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,7 +83,7 @@ def align_buffers(
     linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
     for floating in (True, False):
         ours, theirs = (
-            [unit for unit in units if _is_float(unit) == floating and id(unit) not in linked]
+            [unit for unit in units if ("float" in unit.weights["weight"].dtype) == floating and id(unit) not in linked]
             for units in (given, wanted)
         )
         aligned += align(ours, theirs)
@@ -115,10 +116,6 @@ def _unused(units: Iterable[Unit], used: set[str]) -> list[tuple[Unit, Unit]]:
         for single in single_weight_units(unit)
         if single.weights["weight"].name not in used
     ]
-
-
-def _is_float(unit: Unit) -> bool:
-    return "float" in unit.weights["weight"].dtype
 
 
 class _Traits(NamedTuple):
@@ -164,13 +161,11 @@ class _Links:
         ]
         self.sizes = [[_size(unit) for unit in side] for side in (torch, keras)]
         self.missing: dict[tuple[Positions, Positions], float] = {}
-        traits: dict[_Traits, int] = {}
-        self.traits = [[traits.setdefault(_Traits.of(unit), len(traits)) for unit in side] for side in (torch, keras)]
-        self.distinct_traits = list(traits)
-        self.vocabulary = names.Vocabulary(*((unit.chosen for unit in side) for side in (torch, keras)))
-        self.excluded: dict[tuple[int, int], bool] = {}
+        self.traits = [[_Traits.of(unit) for unit in side] for side in (torch, keras)]
+        vocabulary = names.Vocabulary(*((unit.chosen for unit in side) for side in (torch, keras)))
+        self.excludes = functools.cache(vocabulary.excludes)
+        self.evidence = functools.cache(_Traits.against)
         self.first = [[names.numbers(unit.label)[:1] for unit in side] for side in (torch, keras)]
-        self.evidence: dict[tuple[int, int], float] = {}
 
     def link(self, ours: Positions, theirs: Positions) -> Link | None:
         """Return the link of some units; None if they cannot be linked."""
@@ -202,23 +197,18 @@ class _Links:
         return float(given - sum(len(entry.torch) + len(entry.keras) for entry in link.entries))
 
     def _is_excluded(self, ours: Positions, theirs: Positions) -> bool:
-        """Return whether the names of some units exclude each other; it is computed once for equal traits."""
-        pairs = {(self.traits[0][torch], self.traits[1][keras]) for torch in ours for keras in theirs}
-        for pair in pairs - self.excluded.keys():
-            torch, keras = (self.distinct_traits[number].telling for number in pair)
-            self.excluded[pair] = self.vocabulary.excludes(torch, keras)
-        return any(self.excluded[pair] for pair in pairs)
+        """Return whether the names of some units exclude each other."""
+        telling = {(self.traits[0][torch].telling, self.traits[1][keras].telling) for torch in ours for keras in theirs}
+        return any(self.excludes(*pair) for pair in telling)
 
     def _evidence(self, torch: int, keras: int) -> float:
         """Return how much kinds and names speak for two units being counterparts.
 
         It is computed once for all units whose names differ only in numbers; the first number is compared each time.
         """
-        key = self.traits[0][torch], self.traits[1][keras]
-        if key not in self.evidence:
-            self.evidence[key] = self.distinct_traits[key[0]].against(self.distinct_traits[key[1]])
         first = self.first[0][torch]
-        return self.evidence[key] + (NUMBER if first and first == self.first[1][keras] else 0.0)
+        number = NUMBER if first and first == self.first[1][keras] else 0.0
+        return self.evidence(self.traits[0][torch], self.traits[1][keras]) + number
 
 
 def _size(unit: Unit) -> int:

@@ -6,16 +6,16 @@ harmless. If names tell layers apart and the models differ, their exchange is tr
 equal, the port has exchanged these layers.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from parity.core.groups import grouped
 from parity.core.wording import agree
 from parity.pairs.weights.links import Ambiguity
-from parity.pairs.weights.runs import Resolved, Run, Values, agrees, exchanged
+from parity.pairs.weights.names import without_numbers
+from parity.pairs.weights.runs import Resolved, Run, Trials, Values, exchanged
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Entry, Mapping
@@ -40,13 +40,20 @@ class _EqualAmbiguities(NamedTuple):
     @property
     def others(self) -> list[int]:
         """Return the numbers of the choices that pair the weights differently, not only move them differently."""
-        choices = enumerate(self.ambiguities[0].choices)
-        return [number for number, choice in choices if _pairs(choice) != _pairs(self.choice)]
+        pairs = self.ambiguities[0].pairs
+        return [number for number, others in enumerate(pairs) if others != pairs[self.chosen]]
 
     @property
     def is_first(self) -> bool:
         """Return whether the weights are paired as first proposed."""
-        return _pairs(self.choice) == _pairs(self.ambiguities[0].choices[0])
+        pairs = self.ambiguities[0].pairs
+        return pairs[self.chosen] == pairs[0]
+
+    def exchanged(self, mapping: Mapping, other: int) -> Mapping:
+        """Return the mapping with another choice in all of the layers."""
+        for ambiguity in self.ambiguities:
+            mapping = exchanged(mapping, ambiguity.choices[other])
+        return mapping
 
 
 def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_values: Values, run: Run) -> Resolved:
@@ -55,12 +62,16 @@ def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_
     `named` are the ambiguities that names decide. Weights that remained undecided are left out. If Keras's model had
     to run for this, it runs once more with the final mapping, and the returned survey and values are of that run.
     """
-    trials = _Trials(resolved, torch, torch_values, run)
-    if trials.agree:
-        return trials.ended(trials.assumed())
-    found = resolved.mapping.exchanged or trials.exchanged(named)
-    mapping = msgspec.structs.replace(trials.assumed(), exchanged=found)
-    return trials.ended(mapping)
+    trials = Trials(torch, torch_values, run, MOST_RUNS)
+    is_equal = trials.agree(resolved.values)
+    mapping = _assumed(resolved, trials, is_equal)
+    if not is_equal:
+        found = mapping.exchanged or trials.first(_exchanges(mapping, named)) or {}
+        mapping = replace(mapping, exchanged=found)
+    if trials.runs:
+        survey, values = trials.run(mapping)
+        resolved = resolved._replace(survey=survey, values=values)
+    return resolved._replace(mapping=mapping)
 
 
 def unresolved(ambiguities: Sequence[Ambiguity]) -> list[str]:
@@ -68,77 +79,36 @@ def unresolved(ambiguities: Sequence[Ambiguity]) -> list[str]:
     return [_open(group, "running would tell") for group in _together((each, 0) for each in ambiguities)]
 
 
-class _Trials:
-    """Runs of Keras's model with other choices.
+def _assumed(resolved: Resolved, trials: Trials, is_equal: bool) -> Mapping:
+    """Return the mapping with its assumptions, and those among them that the order of creation contradicts.
 
-    `agree` says whether both models return the same with the mapping as it is, `runs` how often Keras's model has
-    run.
+    `is_equal` says that both models return the same with it; only then can an exchange be harmless.
     """
+    sentences, contradicted = list(resolved.mapping.assumptions), []
+    for group in _together(zip(resolved.ambiguities, resolved.chosen, strict=True)):
+        if any((ambiguity.place or MODEL) in resolved.undecided for ambiguity in group.ambiguities):
+            sentences.append(_open(group))
+            continue
+        is_tried = is_equal and group.others
+        harmless = trials.agree_with(group.exchanged(resolved.mapping, group.others[0])) if is_tried else None
+        sentences.append(_sentence(group, harmless))
+        if harmless is False and group.ambiguities[0].counted and not group.is_first:
+            contradicted.append(sentences[-1])
+    return replace(resolved.mapping, assumptions=sentences, contradicted=contradicted)
 
-    def __init__(self, resolved: Resolved, torch: Survey, torch_values: Values, run: Run) -> None:
-        self.resolved, self.torch, self.torch_values, self.run = resolved, torch, torch_values, run
-        self.agree = self._agrees(resolved.values)
-        self.runs = 0
 
-    def assumed(self) -> Mapping:
-        """Return the mapping with its assumptions, and those among them that the order of creation contradicts."""
-        sentences, contradicted = list(self.resolved.mapping.assumptions), []
-        decided = zip(self.resolved.ambiguities, self.resolved.chosen, strict=True)
-        undecided = self.resolved.undecided
-        for group in _together(decided):
-            if any((ambiguity.place or MODEL) in undecided for ambiguity in group.ambiguities):
-                sentences.append(_open(group))
-                continue
-            harmless = self._is_harmless(group, group.others[0]) if self.agree and group.others else None
-            sentences.append(_sentence(group, harmless))
-            if harmless is False and group.ambiguities[0].counted and not group.is_first:
-                contradicted.append(sentences[-1])
-        return msgspec.structs.replace(self.resolved.mapping, assumptions=sentences, contradicted=contradicted)
-
-    def exchanged(self, named: Sequence[Ambiguity]) -> dict[str, str]:
-        """Return the layers that the port has exchanged although names tell them apart, or {}.
-
-        An exchange counts if both models agree once it is undone. The key is torch's module, the value a sentence.
-        """
-        for group in _together((ambiguity, 0) for ambiguity in named):
-            for other in group.others:
-                if self._is_harmless(group, other):
-                    return {group.ambiguities[0].place: _taken(group.ambiguities[0].choices[other])}
-        return {}
-
-    def ended(self, mapping: Mapping) -> Resolved:
-        """Return the result with a mapping, after a last run if the last one was a trial."""
-        resolved = self.resolved._replace(mapping=mapping)
-        if not self.runs:
-            return resolved
-        survey, values = self.run(mapping)
-        return resolved._replace(survey=survey, values=values, runs=resolved.runs + self.runs + 1)
-
-    def _is_harmless(self, group: _EqualAmbiguities, other: int) -> bool | None:
-        """Return whether both models agree with another choice in all layers of a group.
-
-        Return None without trying after too many runs.
-        """
-        if self.runs >= MOST_RUNS:
-            return None
-        self.runs += 1
-        mapping = self.resolved.mapping
-        for ambiguity in group.ambiguities:
-            mapping = exchanged(mapping, ambiguity.choices[other])
-        return self._agrees(self.run(mapping)[1])
-
-    def _agrees(self, values: Values) -> bool:
-        return agrees(self.torch, self.torch_values, values)
+def _exchanges(mapping: Mapping, named: Sequence[Ambiguity]) -> Iterator[tuple[dict[str, str], Mapping]]:
+    """Yield the mapping with layers exchanged that names tell apart, and a sentence on these by torch's module."""
+    for group in _together((ambiguity, 0) for ambiguity in named):
+        for other in group.others:
+            first = group.ambiguities[0]
+            yield {first.place: _taken(first.choices[other])}, group.exchanged(mapping, other)
 
 
 def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:
     """Group equal choices at ambiguities whose paths differ only in numbers."""
-    groups = grouped(chosen, lambda each: (re.sub(r"\d+", "#", each[0].place), len(each[0].choices), each[1]))
+    groups = grouped(chosen, lambda each: (without_numbers(each[0].place), len(each[0].choices), each[1]))
     return [_EqualAmbiguities([ambiguity for ambiguity, _ in group], key[-1]) for key, group in groups.items()]
-
-
-def _pairs(choice: Choice) -> set[tuple[str, ...]]:
-    return {(*entry.torch, "", *entry.keras) for entry in choice}
 
 
 def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:

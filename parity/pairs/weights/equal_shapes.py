@@ -73,7 +73,7 @@ def _of_holders(links: list[Link]) -> Iterator[Link]:
 def _by_parts(links: list[Link]) -> Iterator[Link]:
     """Yield new links of siblings whose names mean parts of known meaning (query, gate, left, ...)."""
     single = [link for link in links if link.is_single]
-    for group in grouped(single, lambda link: (_parent(link.torch[0]), signature(link))).values():
+    for group in grouped(single, lambda link: (names.parent(link.torch[0].label), signature(link))).values():
         order = _order_by_parts(group) if 1 < len(group) <= FEW else None
         if order and order != tuple(range(len(group))):
             yield from reordered(group, order)
@@ -162,7 +162,7 @@ def _adjacent(links: list[Link]) -> Iterator[Group]:
 
     def kind(number: int) -> object:
         link = links[number]
-        return (_parent(link.torch[0]), signature(link)) if link.is_single else number
+        return (names.parent(link.torch[0].label), signature(link)) if link.is_single else number
 
     for _, run in itertools.groupby(range(len(links)), key=kind):
         group = [links[number] for number in run]
@@ -259,11 +259,6 @@ def signature(link: Link) -> Hashable:
 def _labels(group: Group) -> tuple[list[str], list[str]]:
     """Return the labels of torch's units in a group, and those of Keras's."""
     return [link.torch[0].label for link in group], [link.keras[0].label for link in group]
-
-
-def _parent(unit: Unit) -> str:
-    """Return the label of the module around a unit."""
-    return re.sub(r"[./]?[^./]*$", "", unit.label)
 
 
 def _block(label: str) -> str:

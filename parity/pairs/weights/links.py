@@ -67,6 +67,11 @@ class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
     choices: Choices
     counted: bool = False
 
+    @property
+    def pairs(self) -> list[set[tuple[str, ...]]]:
+        """Return which weights each choice puts together, however they move."""
+        return [{(*entry.torch, "", *entry.keras) for entry in choice} for choice in self.choices]
+
 
 def make_link(torch: Sequence[Unit], keras: Sequence[Unit]) -> Link | None:
     """Return the link by which Keras's units hold the weights of torch's, or None if shapes and kinds allow none."""
@@ -97,6 +102,13 @@ def _fitting(torch: Sequence[Weight], keras: Sequence[Weight], moves: Iterable[M
     return [candidate for candidate in candidates if fits(candidate, *shapes)]
 
 
+def _of_role(torch: Unit, keras: Unit, role: str, sources: Sequence[str], moves: Iterable[Move]) -> list[Entry]:
+    """Return the entry of Keras's weight of a role, made of those of torch's, by the first of the moves that fits."""
+    if role not in keras.weights or not torch.weights.keys() >= set(sources):
+        return []
+    return _fitting([torch.weights[source] for source in sources], [keras.weights[role]], moves)[:1]
+
+
 def _single(torch: Unit, keras: Unit) -> Choices:
     """Return every choice of how the unit's main weight moves, each with the entries of its other weights."""
     if torch.family in RECURRENT or keras.family in RECURRENT:
@@ -105,8 +117,8 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         in_any_order = [] if torch.certain and keras.certain else _gated(torch, keras)
         return in_any_order or [_recurrent(torch, keras)]
     if torch.family == keras.family == "norm" and not {"weight"} <= torch.weights.keys() & keras.weights.keys():
-        shared = [role for role in torch.weights if role in keras.weights]  # offset and statistics stay what they are
-        return [[each for role in shared for each in _fitting([torch.weights[role]], [keras.weights[role]], [{}])]]
+        # Offset and statistics stay what they are.
+        return [[entry for role in torch.weights for entry in _of_role(torch, keras, role, [role], [{}])]]
     if "weight" not in torch.weights or "weight" not in keras.weights or are_other_vectors(torch, keras):
         return []
     moves = [{"rearrange": text, "sizes": layouts.flattened(text, torch)} for text in _patterns_to_try(torch, keras)]
@@ -151,7 +163,7 @@ def _other_weight(torch: Unit, keras: Unit, role: str, main: Entry) -> list[Entr
     texts = [main.rearrange] if moves_alike else reshapes(torch_weight.shape, keras_weight.shape)
     as_main = layouts.made_vector(main)
     moves = [as_main] if as_main else [{"rearrange": text} for text in texts]
-    return _fitting([torch_weight], [keras_weight], moves)[:1]
+    return _of_role(torch, keras, role, [role], moves)
 
 
 def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
@@ -163,8 +175,7 @@ def _recurrent(torch: Unit, keras: Unit) -> list[Entry]:
     entries = []
     for role, move in layouts.recurrent(torch, keras).items():
         sources = [role, "recurrent_bias"] if role == "bias" else [role]
-        if role in keras.weights and torch.weights.keys() >= set(sources):
-            entries += _fitting([torch.weights[source] for source in sources], [keras.weights[role]], [move])
+        entries += _of_role(torch, keras, role, sources, [move])
     return entries if not any(held) or len(entries) >= 2 else []
 
 
@@ -175,8 +186,7 @@ def _gated(torch: Unit, keras: Unit) -> Choices:
         entries = []
         for role, ways in moves.items():
             sources = [role] if "combine" not in ways[0] else [role, "recurrent_bias"]
-            if role in keras.weights and torch.weights.keys() >= set(sources):
-                entries += _fitting([torch.weights[each] for each in sources], [keras.weights[role]], ways)[:1]
+            entries += _of_role(torch, keras, role, sources, ways)
         if {entry.keras[0] for entry in entries} == {weight.name for weight in keras.weights.values()}:
             choices.append(entries)
     return choices

@@ -95,6 +95,16 @@ def telling_words(path: str) -> frozenset[str]:
     return frozenset(word for word in words(path) if word not in EMPTY and not word.isdigit())
 
 
+def parent(path: str) -> str:
+    """Return the path of the module around a module of either side; "" around the outermost."""
+    return re.sub(r"[./]?[^./]*$", "", path)
+
+
+def without_numbers(path: str) -> str:
+    """Replace the numbers in a path, so that corresponding modules of equal layers become equal."""
+    return re.sub(r"\d+", "#", path)
+
+
 @functools.cache
 def part(path: str) -> str:
     """Return the part that a module's own name means, by its last word of known meaning; "" if it has none."""

@@ -64,12 +64,13 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, re
     torch_units, keras_units = units(torch, taken[0], reading.torch), units(keras, taken[1], reading.keras)
     within = rules.prefixed(torch, keras, pair.weights)
     groups = list(_grouped(torch_units, keras_units, within))
-    aligned = [replace(link, within=number) for number, group in enumerate(groups) for link in align(*group)]
-    if within:  # the positions are those among all units, not among those of a group
-        ours, theirs = ({unit: number for number, unit in enumerate(side)} for side in (torch_units, keras_units))
-        aligned = [
-            replace(link, torch_position=ours[link.torch[0]], keras_position=theirs[link.keras[0]]) for link in aligned
-        ]
+    # Positions are those among all units, not among those of a group.
+    ours, theirs = ({unit: number for number, unit in enumerate(side)} for side in (torch_units, keras_units))
+    aligned = [
+        replace(link, within=number, torch_position=ours[link.torch[0]], keras_position=theirs[link.keras[0]])
+        for number, group in enumerate(groups)
+        for link in align(*group)
+    ]
     links = reading.exchange(equal_shapes.assign_by_names(sorted(aligned, key=lambda link: link.torch_position)))
     rest = [link for group in groups for link in align_single_weights(*group, links)]
     rest += [link for group in groups for link in link_tables(*group, [*links, *rest])]

@@ -6,9 +6,10 @@ it returns what torch's does. Where none does, because the models differ otherwi
 torch's tensors is taken, and it is said that it stays open. Names go before all: readings never undo what they tell.
 """
 
+import functools
 import itertools
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -20,8 +21,9 @@ from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchange
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.propose import Proposal, Reading
 from parity.pairs.weights.rules import around
-from parity.pairs.weights.runs import Reproduced, Run, Values, agrees
+from parity.pairs.weights.runs import Reproduced, Run, Trials, Values
 from parity.runtime.survey import Survey
+from parity.trace.mapping import Mapping
 
 FEW = 3  # towers of one structure that are tried in every order
 MOST_RUNS = 12
@@ -45,11 +47,13 @@ class Towers(NamedTuple):
     are_named: bool
 
 
-class _Trial(NamedTuple):
+class _Tried(NamedTuple):
     """What came of a run: whether the models agree, and how many of torch's tensors Keras's model has reproduced."""
 
     agrees: bool
     reproduced: int
+    reading: Reading
+    proposal: Proposal
 
 
 def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> Proposal:
@@ -58,14 +62,16 @@ def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> P
     Readings for which names speak less than for the first are left out. If some weight has no counterpart in any,
     nothing is run.
     """
-    proposals = _different([(reading, propose(reading)) for reading in ORDERS])
-    fewest = min(len(proposal.mapping.unplaced) for _, proposal in proposals)
-    proposals = [each for each in proposals if len(each[1].mapping.unplaced) == fewest]
+    propose = functools.cache(propose)
+    readings = _different(propose)
+    fewest = min(len(propose(each).mapping.unplaced) for each in readings)
+    readings = [each for each in readings if len(propose(each).mapping.unplaced) == fewest]
+    first = propose(readings[0])
     # Names decide within a reading; a few words in common are no reason to leave out the first.
-    proposals = [each for each in proposals if _named(each[1]) >= _named(proposals[0][1])]
-    if fewest or (len(proposals) == 1 and not list(towers(proposals[0][1].links))):
-        return proposals[0][1]
-    return _Choosing(propose, torch, torch_values, run).best(proposals)
+    readings = [each for each in readings if _named(propose(each)) >= _named(first)]
+    if fewest or (len(readings) == 1 and not list(towers(first.links))):
+        return first
+    return _Choosing(propose, Trials(torch, torch_values, run, MOST_RUNS)).best(readings)
 
 
 def towers(links: Sequence[Link]) -> Iterator[Towers]:
@@ -80,8 +86,8 @@ def towers(links: Sequence[Link]) -> Iterator[Towers]:
     for paths in grouped(single, structure).values():
         if 1 < len(paths) <= FEW:
             members = [within[path] for path in paths]
-            parent = paths[0].rpartition(".")[0]
-            yield Towers(re.sub(r"\d+", "#", parent), paths, members, _are_named(paths, members))
+            name = names.without_numbers(names.parent(paths[0]))
+            yield Towers(name, paths, members, _are_named(paths, members))
 
 
 def in_order(name: str, order: Sequence[int]) -> Callable[[list[Link]], list[Link]]:
@@ -100,66 +106,58 @@ def in_order(name: str, order: Sequence[int]) -> Callable[[list[Link]], list[Lin
 class _Choosing:
     """Runs of Keras's model in several readings."""
 
-    def __init__(self, propose: Propose, torch: Survey, torch_values: Values, run: Run) -> None:
-        self.propose, self.torch, self.torch_values, self.run = propose, torch, torch_values, run
-        self.runs = 0
+    def __init__(self, propose: Propose, trials: Trials) -> None:
+        self.propose, self.trials = propose, trials
         self.notes: list[str] = []
-        self.exchanged: dict[str, str] = {}
 
-    def best(self, proposals: list[tuple[Reading, Proposal]]) -> Proposal:
-        """Return the best proposal, first among the orders, then among those of each group of towers."""
-        trials: list[_Trial] = []
-        for _, proposal in proposals:
-            if not any(trial.agrees for trial in trials):
-                trials.append(self._tried(proposal))
-        number = max(range(len(trials)), key=lambda each: trials[each])
-        (reading, proposal), trial = proposals[number], trials[number]
-        others = [other for _, other in proposals if other is not proposal]
-        if others and (number or not trial.agrees):
-            self.notes.append(_open(proposal, others[0], f"by the order of {reading.keras}", trial.agrees))
-        open_towers = {each.name: each for each in towers(proposal.links) if not each.are_named}
-        for each in open_towers.values():
-            reading, proposal, trial = self._ordered(each, reading, proposal, trial)
-        if not trial.agrees:
-            self._find_exchange(reading, proposal)
-        mapping = proposal.mapping
-        told = replace(mapping, assumptions=[*mapping.assumptions, *self.notes], exchanged=self.exchanged)
-        return replace(proposal, mapping=told)
+    def best(self, readings: list[Reading]) -> Proposal:
+        """Return the proposal of the best reading, first among the orders, then among those of each group of towers."""
+        best = self._best(readings)
+        others = [each for each in readings if each is not best.reading]
+        if others and (best.reading is not readings[0] or not best.agrees):
+            by = f"by the order of {best.reading.keras}"
+            self.notes.append(_open(best.proposal, self.propose(others[0]), by, best.agrees))
+        for each in {each.name: each for each in towers(best.proposal.links) if not each.are_named}.values():
+            best = self._ordered(each, best)
+        exchange = None if best.agrees else self.trials.first(self._exchanges(best))
+        mapping = best.proposal.mapping
+        assumptions = [*mapping.assumptions, *self.notes]
+        return replace(best.proposal, mapping=replace(mapping, assumptions=assumptions, exchanged=exchange or {}))
 
-    def _tried(self, proposal: Proposal) -> _Trial:
-        values = self.run(proposal.mapping)[1]
-        self.runs += 1
-        agreed = agrees(self.torch, self.torch_values, values)
-        return _Trial(agreed, Reproduced(values).count(self.torch, self.torch_values))
-
-    def _ordered(
-        self, found: Towers, reading: Reading, proposal: Proposal, trial: _Trial
-    ) -> tuple[Reading, Proposal, _Trial]:
-        """Try the towers in every other order unless the models agree, and keep the best."""
-        best, first = (reading, proposal, trial), trial
-        for order in list(itertools.permutations(range(len(found.paths))))[1:]:
-            if best[2].agrees or self.runs >= MOST_RUNS:
+    def _best(self, readings: Iterable[Reading], best: _Tried | None = None) -> _Tried:
+        """Try readings until the models agree, and return the best, or the one given if none is better."""
+        for reading in readings:
+            if best and (best.agrees or self.trials.runs >= self.trials.most):
                 break
-            other = _with(reading, found.name, order)
-            other_proposal = self.propose(other)
-            other_trial = self._tried(other_proposal)
-            if other_trial > best[2]:
-                best = other, other_proposal, other_trial
-        by = "by what the models return" if best[2] != first else "by order"
-        certain = "" if best[2].agrees else "; no other order makes the models equal, so that this stays open"
-        if by != "by order" or certain:  # an order that makes the models equal is no assumption
-            self.notes.append(f"{_paired(found.paths, best[1].links)} ({by}){certain}")
+            proposal = self.propose(reading)
+            values = self.trials.run(proposal.mapping)[1]
+            reproduced = Reproduced(values).count(self.trials.torch, self.trials.torch_values)
+            tried = _Tried(self.trials.agree(values), reproduced, reading, proposal)
+            best = tried if best is None or tried[:2] > best[:2] else best
+        assert best is not None
         return best
 
-    def _find_exchange(self, reading: Reading, proposal: Proposal) -> None:
-        """Note the towers that the port has exchanged although names tell them apart: the models agree otherwise."""
-        for found in towers(proposal.links):
-            for order in list(itertools.permutations(range(len(found.paths))))[1:] if found.are_named else ():
-                if self.runs >= MOST_RUNS or self.exchanged:
-                    return
-                other = self.propose(_with(reading, found.name, order))
-                if self._tried(other).agrees:
-                    self.exchanged = {found.paths[0]: _paired(found.paths, other.links)}
+    def _ordered(self, found: Towers, first: _Tried) -> _Tried:
+        """Try the towers in every other order unless the models agree, and keep the best."""
+        best = self._best(_reordered(first.reading, found), first)
+        by = "by order" if best is first else "by what the models return"
+        certain = "" if best.agrees else "; no other order makes the models equal, so that this stays open"
+        if by != "by order" or certain:  # an order that makes the models equal is no assumption
+            self.notes.append(f"{_paired(found.paths, best.proposal.links)} ({by}){certain}")
+        return best
+
+    def _exchanges(self, best: _Tried) -> Iterator[tuple[dict[str, str], Mapping]]:
+        """Yield the exchanges of towers that names tell apart, each with a sentence by torch's module."""
+        for found in towers(best.proposal.links):
+            for reading in _reordered(best.reading, found) if found.are_named else ():
+                proposal = self.propose(reading)
+                yield {found.paths[0]: _paired(found.paths, proposal.links)}, proposal.mapping
+
+
+def _reordered(reading: Reading, found: Towers) -> Iterator[Reading]:
+    """Yield the reading with the towers in every other order as well."""
+    for order in itertools.islice(itertools.permutations(range(len(found.paths))), 1, None):
+        yield _with(reading, found.name, order)
 
 
 def _with(reading: Reading, name: str, order: Sequence[int]) -> Reading:
@@ -168,10 +166,10 @@ def _with(reading: Reading, name: str, order: Sequence[int]) -> Reading:
     return replace(reading, exchange=lambda links: after(before(links)))
 
 
-def _different(readings: list[tuple[Reading, Proposal]]) -> list[tuple[Reading, Proposal]]:
+def _different(propose: Propose) -> list[Reading]:
     """Return the readings that pair weights differently from all before them."""
-    pairs = [_pairs(proposal) for _, proposal in readings]
-    return [reading for number, reading in enumerate(readings) if pairs[number] not in pairs[:number]]
+    pairs = [_pairs(propose(reading)) for reading in ORDERS]
+    return [reading for number, reading in enumerate(ORDERS) if pairs[number] not in pairs[:number]]
 
 
 def _named(proposal: Proposal) -> int:

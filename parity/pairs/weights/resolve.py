@@ -9,7 +9,6 @@ like it, and a layer that is reproduced already is not tried at all.
 
 import heapq
 import itertools
-import re
 
 import msgspec
 
@@ -18,8 +17,9 @@ from parity.pairs.activations.owners import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances, tensor
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity
+from parity.pairs.weights.names import without_numbers
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Values, agrees, exchanged, nearest
+from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Trials, Values, exchanged, nearest
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
@@ -36,7 +36,7 @@ def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -
     What cannot be decided stays as proposed, or takes the choice that won at a layer whose path differs only in
     numbers. `run` may overwrite what it returned once it is called again.
     """
-    return _Resolution(proposal, torch, torch_values, run).resolved()
+    return _Resolution(proposal, Trials(torch, torch_values, run)).resolved()
 
 
 class _Resolution:
@@ -45,10 +45,10 @@ class _Resolution:
     `chosen` holds the choice for each ambiguity, in the order of execution, `ran` the choices of the last run.
     """
 
-    def __init__(self, proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> None:
-        self.mapping, self.torch, self.torch_values, self.run = proposal.mapping, torch, torch_values, run
-        self.seen = [seen for seen in torch.outputs if seen.key in torch_values]
-        self.tensors = [tensor(torch_values[seen.key]) for seen in self.seen]
+    def __init__(self, proposal: Proposal, trials: Trials) -> None:
+        self.mapping, self.trials = proposal.mapping, trials
+        self.seen = [seen for seen in trials.torch.outputs if seen.key in trials.torch_values]
+        self.tensors = [tensor(trials.torch_values[seen.key]) for seen in self.seen]
         self.ambiguities = sorted(proposal.ambiguities, key=lambda ambiguity: self._start(ambiguity.place))
         self.chosen: Chosen = (0,) * len(self.ambiguities)
         self.decided: set[int] = set()
@@ -56,36 +56,29 @@ class _Resolution:
         self.hopeless: set[str] = set()  # path patterns of modules where running told nothing
         self.distances_by_choice: dict[tuple[Chosen, int], list[float]] = {}
         self.agreed: dict[Chosen, bool] = {}  # whether the models agree with these choices
-        self.runs = 0
         self.ran: Chosen | None = None
         self._run_if_changed()
 
     def resolved(self) -> Resolved:
         """Decide the ambiguities one after the other, until the models agree, and return the result."""
         for number in range(len(self.ambiguities)):
-            self._resolve_all_if_equal()
+            if self.trials.agree(self.values):
+                break
             if number not in self.decided and not self._is_confirmed(number):
                 self._decide(number)
                 self._run_if_changed()
-        self._resolve_all_if_equal()
+        if self.trials.agree(self.values):
+            self.decided.update(range(len(self.ambiguities)))
         undecided = [each for number, each in enumerate(self.ambiguities) if number not in self.decided]
         places = list(dict.fromkeys(ambiguity.place or MODEL for ambiguity in undecided))
-        return Resolved(self._mapping(), self.survey, self.values, places, self.runs, self.ambiguities, self.chosen)
-
-    def _resolve_all_if_equal(self) -> None:
-        """Count all ambiguities as decided if the models return the same."""
-        if self._agree():
-            self.decided.update(range(len(self.ambiguities)))
-
-    def _agree(self) -> bool:
-        return agrees(self.torch, self.torch_values, self.values)
+        return Resolved(self._mapping(), self.survey, self.values, places, self.ambiguities, self.chosen)
 
     def _run_if_changed(self) -> None:
         """Run Keras's model with the current choices, unless the last run was with these."""
         if self.ran == self.chosen:
             return
-        self.survey, self.values = self.run(self._mapping())
-        self.ran, self.runs = self.chosen, self.runs + 1
+        self.survey, self.values = self.trials.run(self._mapping())
+        self.ran = self.chosen
         self.reproduced = Reproduced(self.values)
 
     def _mapping(self) -> Mapping:
@@ -126,7 +119,7 @@ class _Resolution:
             or last - first >= LOOK_AHEAD
             or relative(self.ambiguities[group[0]].place) in self.hopeless
         )
-        return not too_much_together and self.runs + count < MOST_RUNS
+        return not too_much_together and self.trials.runs + count < MOST_RUNS
 
     def _best(self, group: range, choices: list[Chosen]) -> list[Chosen]:
         """Return the choices of which the evidence is best, in their order: a single one if it tells."""
@@ -161,8 +154,8 @@ class _Resolution:
         """Remember of which module the tensor is that decided, for layers of the same kind."""
         for position, distance in enumerate(distances[winner]):
             if distance <= limit and any(other[position] > SAME for other in distances.values()):
-                place = pattern(self.ambiguities[group[0]].place)
-                self.evidence[place] = pattern(self.seen[start + position].module)
+                place = without_numbers(self.ambiguities[group[0]].place)
+                self.evidence[place] = without_numbers(self.seen[start + position].module)
                 return
 
     def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
@@ -170,7 +163,7 @@ class _Resolution:
         self.chosen = (*self.chosen[: group.start], *chosen, *self.chosen[group.stop :])
         if (self.chosen, start) not in self.distances_by_choice:
             self._run_if_changed()
-            self.agreed[self.chosen] = self._agree()
+            self.agreed[self.chosen] = self.trials.agree(self.values)
             window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
             self.distances_by_choice[self.chosen, start] = [self._distance(position) for position in window]
         return self.distances_by_choice[self.chosen, start]
@@ -220,21 +213,18 @@ class _Resolution:
         """
         ambiguity = self.ambiguities[number]
         start = self._start(ambiguity.place)
-        decisive = self.evidence.get(pattern(ambiguity.place))
-        following = range(start, len(self.tensors))
-        decisive_position = [position for position in following if pattern(self.seen[position].module) == decisive][:1]
+        decisive = self.evidence.get(without_numbers(ambiguity.place))
         around = self._around(ambiguity)
+        following = range(start, len(self.tensors))
+        of_decisive = (i for i in following if without_numbers(self.seen[i].module) == decisive)
+        of_around = (i for i in following if self.seen[i].module == around)
         confirmed = any(
-            positions and all(self._shows_equality(position) for position in positions)
-            for positions in (decisive_position, [i for i in following if self.seen[i].module == around])
+            positions and all(self.reproduced.has(self.tensors[position]) for position in positions)
+            for positions in (list(of_decisive)[:1], list(of_around))
         )
         if confirmed:
             self.decided.add(number)
         return confirmed
-
-    def _shows_equality(self, position: int) -> bool:
-        tensor = self.tensors[position]
-        return not tensor.is_constant and self.reproduced.has(tensor)
 
     def _around(self, ambiguity: Ambiguity) -> str | None:
         """Return the nearest module that contains all ambiguous weights and returned something."""
@@ -260,17 +250,11 @@ def _exchangeable(ambiguity: Ambiguity) -> set[str]:
     Those only moved otherwise are left out, but for those of whose outputs an image is made: Keras's order is another.
     """
     entries = [entry for choice in ambiguity.choices for entry in choice]
-    pairs = [{(*entry.torch, "", *entry.keras) for entry in choice} for choice in ambiguity.choices]
-    if all(other == pairs[0] for other in pairs):
+    if all(pairs == ambiguity.pairs[0] for pairs in ambiguity.pairs):
         entries = [entry for entry in entries if entry.rearrange.startswith(MADE)]
     return {name.rpartition(".")[0] for entry in entries for name in entry.torch}
 
 
 def relative(path: str) -> str:
     """Return the last two names of a path without numbers: equal layers of two towers become equal."""
-    return ".".join(pattern(path).split(".")[-2:])
-
-
-def pattern(path: str) -> str:
-    """Replace the numbers in a path, so that corresponding modules of equal layers become equal."""
-    return re.sub(r"\d+", "#", path)
+    return ".".join(without_numbers(path).split(".")[-2:])

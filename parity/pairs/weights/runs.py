@@ -1,8 +1,9 @@
 """Hold what Keras's model returned in a run, and compare it with what torch's did: in whole, and tensor by tensor."""
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,20 +19,20 @@ from parity.trace.mapping import Entry, Mapping
 Values = dict[str, Array]
 Chosen = tuple[int, ...]  # the number of a choice for each of several ambiguities
 Run = Callable[[Mapping], tuple[Survey, Values]]  # Keras's model with a mapping
+Outcome = TypeVar("Outcome")
 
 
 class Resolved(NamedTuple):
     """The mapping, what Keras's model returned with it, and what remains ambiguous.
 
-    `undecided` lists the modules whose ambiguity could not be decided, `runs` counts the runs of Keras's model.
-    `ambiguities` are in the order of execution; `chosen` holds the number of the choice for each.
+    `undecided` lists the modules whose ambiguity could not be decided. `ambiguities` are in the order of execution;
+    `chosen` holds the number of the choice for each.
     """
 
     mapping: Mapping
     survey: Survey
     values: Values
     undecided: list[str]
-    runs: int
     ambiguities: Sequence[Ambiguity] = ()
     chosen: Chosen = ()
 
@@ -51,14 +52,13 @@ class Reproduced:
         self.by_size = grouped(map(Tensor, values.values()), lambda tensor: tensor.size)
 
     def has(self, torch: Tensor) -> bool:
-        """Return whether some layer returned the same tensor."""
+        """Return whether some layer returned the same tensor; one number everywhere is no evidence."""
         fits = (fit(torch, keras) for keras in self.by_size.get(torch.size, []) if could_be_same(torch, keras))
-        return any(fitted is not None and fitted.distance <= SAME for fitted in fits)
+        return not torch.is_constant and any(fitted is not None and fitted.distance <= SAME for fitted in fits)
 
     def count(self, survey: Survey, values: Values) -> int:
-        """Return how many of torch's tensors were reproduced; one number everywhere is no evidence."""
-        tensors = [tensor(values[seen.key]) for seen in survey.outputs if seen.key in values]
-        return sum(not tensor.is_constant and self.has(tensor) for tensor in tensors)
+        """Return how many of torch's tensors were reproduced."""
+        return sum(self.has(tensor(values[seen.key])) for seen in survey.outputs if seen.key in values)
 
 
 def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
@@ -73,6 +73,35 @@ def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
         return False
     fits = [fit(*pair) for pair in tensors]
     return all(fitted is not None and fitted.distance <= SAME for fitted in fits)
+
+
+class Trials:
+    """Runs of Keras's model with one mapping after another, counted, beside what torch's model returned."""
+
+    def __init__(self, torch: Survey, torch_values: Values, run: Run, most: float = math.inf) -> None:
+        self.torch, self.torch_values, self.most, self.runs = torch, torch_values, most, 0
+        self._run = run
+
+    def run(self, mapping: Mapping) -> tuple[Survey, Values]:
+        """Return the survey of Keras's model, and what it returns with a mapping."""
+        self.runs += 1
+        return self._run(mapping)
+
+    def agree(self, values: Values) -> bool:
+        """Return whether both models return the same, if Keras's has returned `values`."""
+        return agrees(self.torch, self.torch_values, values)
+
+    def agree_with(self, mapping: Mapping) -> bool | None:
+        """Return whether both models return the same with a mapping; None without a run after too many of them."""
+        return self.agree(self.run(mapping)[1]) if self.runs < self.most else None
+
+    def first(self, hypotheses: Iterable[tuple[Outcome, Mapping]]) -> Outcome | None:
+        """Return what follows from the first hypothesis with whose mapping both models return the same, if any does."""
+        for outcome, mapping in hypotheses:
+            agreed = self.agree_with(mapping)
+            if agreed is not False:
+                return outcome if agreed else None
+        return None
 
 
 def nearest(distances: dict[Chosen, list[float]], positions: range, limit: float) -> list[Chosen]:

@@ -46,7 +46,12 @@ def complaint(mapping: Mapping) -> str:
     shapes = {weight.name: weight.shape for weight in mapping.unplaced}
     groups = _alike([Entry(torch=[weight.name], keras=[weight.side]) for weight in mapping.unplaced], shapes)
     lines = [_missing(unplaced[group.entries[0].torch[0]], group) for group in groups]
-    return "\n".join([*lines, HINT, *_rule(mapping.unplaced)])
+    lines.append(HINT)
+    likely = (weight for weight in mapping.unplaced if weight.side == "torch" and weight.candidates)
+    if weight := next(likely, None):
+        example = Entry(torch=[weight.name], keras=weight.candidates[:1])
+        lines.append(f"for example:\n\n{_section(example, is_vector=True)}")
+    return "\n".join(lines)
 
 
 def as_toml(mapping: Mapping, torch: Survey | None = None) -> str:
@@ -123,13 +128,6 @@ def _missing(weight: Unplaced, group: _Group) -> str:
     return f"  {weight.side}: {group.shown.torch[0]} {list(weight.shape)}{group.numbers}; {candidates}{note}"
 
 
-def _rule(unplaced: list[Unplaced]) -> Iterator[str]:
-    """Yield a [[weights]] section for the first of torch's weights that could be one of Keras's."""
-    weight = next((weight for weight in unplaced if weight.side == "torch" and weight.candidates), None)
-    if weight:
-        yield f"for example:\n\n{_section(Entry(torch=[weight.name], keras=weight.candidates[:1]), is_vector=True)}"
-
-
 def _section(entry: Entry, is_vector: bool) -> str:
     """Return one [[weights]] section.
 
@@ -163,7 +161,8 @@ def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
     names += [*mapping.constants, *mapping.left_out, *(weight.name for weight in mapping.unplaced)]
     for group in grouped(mapping.entries, lambda entry: repr(_template(entry)[1])).values():
         number, template = _template(group[0])
-        if len(group) > 1 and number and _stands_for(template, names) == len(group):
+        pattern = re.compile(re.escape(template.torch[0]).replace(r"\{i\}", r"[^./]+?"))
+        if len(group) > 1 and number and sum(bool(pattern.fullmatch(name)) for name in names) == len(group):
             yield template, group[0]
         else:
             yield from zip(group, group, strict=True)
@@ -181,9 +180,3 @@ def _template(entry: Entry) -> tuple[str, Entry]:
             sides = [[pattern.sub("{i}", name, count=1) for name in names] for names in (entry.torch, entry.keras)]
             return number, replace(entry, torch=sides[0], keras=sides[1], by="order")
     return "", entry
-
-
-def _stands_for(template: Entry, names: list[str]) -> int:
-    """Return how many weight names the first name of a template matches."""
-    pattern = re.compile(re.escape(template.torch[0]).replace(r"\{i\}", r"[^./]+?"))
-    return sum(bool(pattern.fullmatch(name)) for name in names)

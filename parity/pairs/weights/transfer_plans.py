@@ -12,7 +12,7 @@ from parity.pairs.weights.patterns import Equation, Group, Shape
 from parity.trace.mapping import Entry
 
 Groups = list[Group]
-MARK = "_each"  # appended to the axis names of `each`, which are independent of those of `rearrange`
+MARK = "_each"  # appended to the axis names of `each`, which are not those of `rearrange` even where they are equal
 
 
 class Plan(NamedTuple):
@@ -101,8 +101,10 @@ def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan
     """
     first = patterns.expanded(text, len(whole)) if text else _identity(len(whole))
     left, right = patterns.split_sides(first)
-    each = patterns.expanded(entry.each, _each_rank(entry.each, right)) if entry.each else _identity(len(keras[0]))
-    entering, leaving = patterns.split_sides(_marked(each))
+    # An ellipsis of `each` takes all axes that there are.
+    rank = len(right) if "..." in entry.each else len(patterns.TOKEN.findall(entry.each.partition("->")[0]))
+    each = patterns.expanded(entry.each, rank) if entry.each else _identity(len(keras[0]))
+    entering, leaving = patterns.split_sides(re.sub(r"[A-Za-z_]\w*", lambda name: name[0] + MARK, each))
     axes = _Axes(left, right, entering, leaving)
     solve = _equal_parts if len(set(keras)) == 1 else _unequal_parts
     sizes, each_sizes, lengths = solve(axes, entry.sizes, whole, keras)
@@ -174,17 +176,6 @@ def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequ
 def _identity(rank: int) -> str:
     axes = " ".join(f"axis{number}" for number in range(rank))
     return f"{axes} -> {axes}"
-
-
-def _each_rank(each: str, right: Groups) -> int:
-    """Return how many axes a part has for `each`; an ellipsis takes all that there are."""
-    named = len(patterns.TOKEN.findall(each.partition("->")[0]))
-    return len(right) if "..." in each else named
-
-
-def _marked(each: str) -> str:
-    """Mark the axis names of `each`: they are not those of the first pattern, even where the names are equal."""
-    return re.sub(r"[A-Za-z_]\w*", lambda name: name[0] + MARK, each)
 
 
 def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equation]:

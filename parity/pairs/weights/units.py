@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from parity.core.groups import grouped
+from parity.pairs.weights.names import parent
 from parity.pairs.weights.patterns import Shape
 from parity.runtime.survey import Module, Survey, Weight
 
@@ -106,12 +107,12 @@ def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> 
     numbers = positions(survey, order)
     paths = sorted(by_module, key=lambda path: numbers.get(path, (len(numbers), 0)))
     with_images, idle = _images(survey), set(survey.unused)
-
-    def is_unused(unit: Unit) -> bool:
-        return all(weight.name in idle for weight in unit.weights.values())
-
     return [
-        replace(with_images(unit), defined=defined.get(unit.module, 0), unused=is_unused(unit))
+        replace(
+            with_images(unit),
+            defined=defined.get(unit.module, 0),
+            unused=all(weight.name in idle for weight in unit.weights.values()),
+        )
         for path in paths
         for unit in _units(survey, modules, path, by_module[path])
     ]
@@ -170,7 +171,7 @@ def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, in
     for number, module in enumerate(survey.modules):
         around = module.path
         while around and around not in first:
-            around = re.split(r"[./][^./]*$", around)[0] if re.search(r"[./]", around) else ""
+            around = parent(around)
         found[module.path] = (first.get(around, 0), number)
     return found
 
@@ -216,10 +217,15 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
     recurrent = _recurrent(modules, path)
     if recurrent:
         return _layers(recurrent, weights)
-    unit = functools.partial(_unit, module, family)
+
+    def unit(own: list[Weight], alias: bool = False) -> Unit:
+        return _unit(module, {_role(weight) or "weight": weight for weight in own}, alias=alias)
+
     roles = [_role(weight) for weight in weights]
     if family == "embedding" and any(weight.role == "reverse_embeddings" for weight in weights):
-        return [unit([weight], reverse=weight.role == "reverse_embeddings") for weight in weights]
+        reverse: dict[str, Any] = {"end": "/reverse", "family": "linear", "certain": True}
+        settings = ((weight, reverse if weight.role == "reverse_embeddings" else {}) for weight in weights)
+        return [_unit(module, {"weight": weight}, **how) for weight, how in settings]
     if all(roles) and len(set(roles)) == len(roles):
         return [unit(weights, alias=bool(aliases))]
     unambiguous = [weight for weight, role in zip(weights, roles, strict=True) if role and roles.count(role) == 1]
@@ -230,24 +236,22 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
     ]
 
 
-def _titles(module: Module) -> tuple[str, str]:
-    """Return the label of a module's unit, and the part of it that somebody chose."""
+def _unit(module: Module, weights: dict[str, Weight], end: str = "", **known: Any) -> Unit:
+    """Return a unit of a module's weights, by role.
+
+    `end` tells it from other units of the module, `known` are fields that do not follow from the module.
+    """
     label, chosen = (module.path if given is None else given for given in (module.label, module.chosen))
-    return label, chosen
-
-
-def _unit(module: Module, family: str, weights: list[Weight], reverse: bool = False, alias: bool = False) -> Unit:
-    (label, chosen), end = _titles(module), "/reverse" if reverse else ""
-    return Unit(
+    unit = Unit(
         label=label + end,
         module=module.path,
         chosen=chosen + end,
-        family="linear" if reverse else family,
-        certain=reverse or bool(CERTAIN.fullmatch(module.kind)),
+        family=_family(module.kind),
+        certain=bool(CERTAIN.fullmatch(module.kind)),
         facts=module.facts,
-        weights={_role(weight) or "weight": weight for weight in weights},
-        alias=alias,
+        weights=weights,
     )
+    return replace(unit, **known)
 
 
 def _family(kind: str) -> str:
@@ -281,16 +285,9 @@ def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
         part = f".{match[2]}{'.reverse' if match[3] else ''}" if match else ""
         role = ROLES.get(match[1] if match else weight.role, weight.role)
         parts.setdefault(part, {})[role] = weight
-    (label, chosen), family = _titles(module), _family(module.kind)
     # A cell of torch's goes by the name of its class, as somebody's own does, but its weights go by torch's names.
-    is_certain = bool(CERTAIN.fullmatch(module.kind)) or any(weight.role == "weight_ih" for weight in weights)
-    return [
-        Unit(
-            label=label + part, module=module.path, chosen=chosen + part, family=family, certain=is_certain,
-            facts=module.facts, weights=roles,
-        )
-        for part, roles in parts.items()
-    ]  # fmt: skip
+    known = {"certain": True} if any(weight.role == "weight_ih" for weight in weights) else {}
+    return [_unit(module, roles, part, **known) for part, roles in parts.items()]
 
 
 def are_other_vectors(torch: Unit, keras: Unit) -> bool:
