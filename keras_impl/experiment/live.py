@@ -15,6 +15,7 @@ from tensorflow.python.ops import math_ops  # through which TensorFlow's own fun
 from keras_impl.experiment.call import exchanged_arguments, like, recorded
 from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import graph_settings, located, operations
+from keras_impl.instruments import source
 from keras_impl.record import calls, tree, weights
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import layers
@@ -58,7 +59,7 @@ class Live(live.Live):
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
     } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
-    base, separator = keras.Model, "/"  # which has all that a layer has
+    base, called, separator = keras.Model, keras.Layer, "/"  # a model has all that a layer has
     array, like = staticmethod(weights.array), staticmethod(like)
     exchanged = staticmethod(exchanged_arguments)
 
@@ -96,6 +97,10 @@ class Live(live.Live):
         `read`: the names that the code which is run refers to. `theirs`: the masks of the other side's module.
         """
         return list(graph_settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
+
+    def line(self) -> str:
+        """Return the user's line that is running."""
+        return source.nearest()
 
     def _arranged(self, array: Array) -> Array:
         shape, arranged = self._tensor.shape, array.transpose(self._tensor.axes)

@@ -33,14 +33,14 @@ class ParameterGroup(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """An optimizer's turn in a step of several.
+    """An optimizer's turn in a step of several, whose losses depend on what others have updated before in the step.
 
     `names`: the parameters that it updates, and the modules whose buffers have changed since the turn before. `losses`:
-    how many were differentiated until it was called.
+    the numbers of those that were differentiated for it.
     """
 
     names: list[str]
-    losses: int
+    losses: list[int]
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     waiting: list[int] = []
     repeated: list[str] = []  # the modules whose dropout masks repeat earlier ones, because of a seed of the user's
     fitted: Fitted | None = None  # how `fit` trains the model otherwise
-    turns: list[Turn] = []  # of the optimizers, in the order in which a step calls them first
+    turns: list[Turn] = []  # in their order
     groups: list[ParameterGroup] = []  # those of the user's optimizer, if its formula is known
     # The learning rate of the first of them before each step and after the last, None where it is no number.
     rates: list[float | None] = []

@@ -34,7 +34,7 @@ MATCH = TensorVerdict("match", None, by_bits=False)
 class Unequal(NamedTuple):
     """A tensor that is not a match; `step` is None for the state before the first step.
 
-    `turn`: how many of a step's optimizers have updated something before it.
+    `turn`: the number of the optimizer's turn that it belongs to, if it depends on updates of the same step, else 0.
     """
 
     step: int | None
@@ -162,12 +162,13 @@ class _Comparison:
             self.recorded = step, replicas
 
     def _turn(self, kind: str, name: str) -> int:
-        """Return how many optimizers have updated something before a loss, a gradient, a buffer or an update."""
-        if kind == "loss":
-            number = int(name.partition("#")[2] or 0)
-            return sum(number >= turn.losses for turn in self._turns[:-1])
+        """Return the turn of a loss, a gradient, a buffer or an update, from 1 on; 0 where no update comes before."""
+        if kind in ("input", "activation"):
+            return 0
         of = name.rpartition(".")[0] if kind == "buffer" else keys.parameter(kind, name)
-        return next((number for number, turn in reversed(list(enumerate(self._turns))) if of in turn.names), 0)
+        loss = keys.number(name) if kind == "loss" else None
+        found = [number for number, turn in enumerate(self._turns, 1) if of in turn.names or loss in turn.losses]
+        return max(found, default=0)
 
     def _tensor(self, tensor: StepTensor) -> None:
         step, replica, kind, _, files = tensor

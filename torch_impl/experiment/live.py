@@ -22,6 +22,7 @@ from parity.runtime.job import ExperimentJob
 from torch_impl.experiment.call import copied, exchanged_arguments, like, recorded
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
+from torch_impl.instruments import source
 from torch_impl.record import calls, tree, weights
 from torch_impl.record.calls import Call
 from torch_impl.record.pair.outputs import flat
@@ -62,7 +63,7 @@ class Live(live.Live):
     functions: Mapping[str, Callable[..., Any]] = {
         name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
     } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "huber_loss": _huber_loss}
-    base, separator = nn.Module, "."
+    base, called, separator = nn.Module, nn.Module, "."
     array, like = staticmethod(weights.array), staticmethod(like)
     exchanged = staticmethod(exchanged_arguments)
 
@@ -89,6 +90,10 @@ class Live(live.Live):
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return the settings of operations whose code runs no more: none, as a module's code runs in each call."""
         return []
+
+    def line(self) -> str:
+        """Return the user's line that is running."""
+        return source.nearest()
 
     def _owner(self, path: str) -> Owner:
         module = self._modules[path]

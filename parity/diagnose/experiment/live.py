@@ -9,6 +9,7 @@ from typing import Any
 from parity.core.arrays import Array, reproduced
 from parity.data.masks import Context
 from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.moves import moves
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
 from parity.runtime.experiment import LATER, Mask, Question
@@ -28,6 +29,7 @@ class Live(ABC):
 
     functions: Mapping[str, Callable[..., Any]]
     base: type
+    called: type  # the class of all modules, whose calls are seen
     separator: str  # between the names of a path
 
     def __init__(
@@ -72,6 +74,15 @@ class Live(ABC):
     @abstractmethod
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
+
+    @abstractmethod
+    def line(self) -> str:
+        """Return the user's line that is running."""
+
+    def moves(self) -> list[Knob]:
+        """Return the module's own layers, each of which may belong before or behind another one."""
+        names = {id(module): path.rpartition(self.separator)[2] for path, module in self._modules.items()}
+        return moves(self._modules[self._scope], self.called, self.replay, self.line, names)
 
     @abstractmethod
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:

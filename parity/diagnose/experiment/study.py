@@ -104,7 +104,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         inside, known = known.all, known_settings(question, live).beside(question.settings)
         around = set(map(knobs.place, known.all))
         search.besides = [knob for knob in inside if knobs.place(knob) not in around]
-    return _forward(question, search, known, live.operations())
+    return _forward(question, search, known, live)
 
 
 def _beside(live: Live) -> Callable[[], Array]:
@@ -137,8 +137,9 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
     return ""
 
 
-def _forward(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
-    """Answer a question about what the module returns; `operations`: other ways to carry out its operations."""
+def _forward(question: Question, search: Search, known: Known, live: Live) -> Outcome:
+    """Answer a question about what the module returns."""
+    operations = live.operations()
     if question.lines:
         made = [knob for path in question.made for knob in known.all if knob.path == path]
         near = [knob for knob in (*known.all, *operations) if knobs.is_near(knob.source, question.lines)]
@@ -157,7 +158,7 @@ def _forward(question: Question, search: Search, known: Known, operations: Seque
     together = [knob for knob in together if not knob.is_size]
     also = [in_code] if question.module else []  # the code of a whole model can do anything
     groups = [named, others, operations, *also] if question.wider else [named, others, together, in_code, operations]
-    groups.append(sizes)
+    groups += [sizes, live.moves()]
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     least = LEAST // 2 if together else LEAST
     matches = search.found(*groups, pairs=not question.wider, least=least)

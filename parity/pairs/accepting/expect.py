@@ -235,7 +235,9 @@ def left_over(examined: Examined, expected: list[Expect], evidence: Evidence) ->
     accepted = Accepted(examined, expected, evidence)
     if not accepted.has_all_causes:
         return None
-    left = accepted.remaining
+    # What comes behind an update of the same step, and is out of proportion to it, is another difference.
+    unlike = (each for each in examined.unequal if each.turn and each.step == 0 and not accepted.is_decidable(each))
+    left = [*accepted.remaining, *unlike]
     verdict = worst([tensor.verdict for tensor in left])
     if verdict == "match" or (verdict == "subprecision" and not all(map(accepted.is_decidable, examined.unequal))):
         return None

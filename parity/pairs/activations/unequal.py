@@ -134,6 +134,8 @@ def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], kera
         [candidate for candidate in side if any(candidate in pair for pair in fitting)]
         for side in (torch_outputs, keras_outputs)
     )
+    if len(torch_outputs) != len(keras_outputs):
+        torch_outputs, keras_outputs = map(_innermost, (torch_outputs, keras_outputs))
     modules = {torch.module for torch in torch_outputs}, {keras.module for keras in keras_outputs}
     if len(torch_outputs) != len(keras_outputs):
         are_single = (len(modules[0]), len(modules[1])) == (1, 1)
@@ -143,6 +145,12 @@ def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], kera
         alike = torch.fused == keras.fused
         for candidate in _candidate(state, torch, keras, "weights") if alike else _after(state, torch, keras):
             _accept(state, candidate)
+
+
+def _innermost(outputs: Sequence[ModuleOutput]) -> list[ModuleOutput]:
+    """Return the outputs without those of containers that pass on what a module in them returns."""
+    first = {output.tensor.digest: output for output in reversed(outputs)}
+    return [output for output in outputs if first[output.tensor.digest] is output]
 
 
 def _calls(outputs: Sequence[ModuleOutput], module: str) -> int:

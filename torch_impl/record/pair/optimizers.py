@@ -169,10 +169,14 @@ Gradients = dict[int, torch.Tensor]  # by id(parameter)
 
 
 class Before(NamedTuple):
-    """What came in a step before an optimizer was called: losses, and how often each buffer was written."""
+    """What came in a step before an optimizer was called.
+
+    How many losses, how often each buffer was written, and by id() the parameters that these losses depend on.
+    """
 
     losses: int
     versions: dict[str, int]
+    read: set[int]
 
 
 class StepObserver:
@@ -193,7 +197,7 @@ class StepObserver:
         self.is_applied = False
         self.rates: dict[Optimizer, float | None] = {}  # of those that update something, when they do
         self.before: list[Before] = []  # each of these
-        self._buffers = buffers
+        self._buffers, self._read = buffers, set[int]()
         self._trained = {id(parameter): parameter for parameter in trained}
         self._scaled: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id() of a scaled loss, which is kept
 
@@ -230,6 +234,7 @@ class StepObserver:
     def _note(self, differentiated: torch.Tensor | Sequence[torch.Tensor]) -> None:
         parts = [differentiated] if isinstance(differentiated, torch.Tensor) else list(differentiated)
         total = parts[0] if len(parts) == 1 else sum(part.sum() for part in parts)
+        self._read |= _read(total)
         loss = self._scaled.get(id(total), (total, total))[1]
         self.losses.append(loss.detach())
         self.on_loss(loss)
@@ -244,7 +249,8 @@ class StepObserver:
         if optimizer not in self.rates:
             self.rates[optimizer] = rate(optimizer)
             versions = {name: buffer._version for name, buffer in self._buffers.items()}
-            self.before.append(Before(len(self.losses), versions))
+            self.before.append(Before(len(self.losses), versions, self._read))
+            self._read = set()
         self._keep(parameter for group in optimizer.param_groups for parameter in group["params"])
         return None
 
@@ -252,3 +258,17 @@ class StepObserver:
         for each in parameters:
             if each.grad is not None and id(each) in self._trained:
                 self.gradients[id(each)] = each.grad.detach().clone()
+
+
+def _read(loss: torch.Tensor) -> set[int]:
+    """Return the leaves that a loss depends on, by id()."""
+    found, open_, seen = set[int](), [loss.grad_fn], set[Any]()
+    while open_:
+        node = open_.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found.add(id(leaf))
+        open_ += [each for each, _ in node.next_functions]
+    return found

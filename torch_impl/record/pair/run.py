@@ -162,13 +162,15 @@ class _Course:
 
     def _take_turns(self, step: Step) -> None:
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-        turns, earlier = list[Turn](), dict[str, int]()
+        turns, earlier, updated, done = list[Turn](), dict[str, int](), set[int](), 0
         for optimizer, before in zip(step.rates, step.before, strict=True):
             held = [each for group in optimizer.param_groups for each in group["params"]]
             written = [name for name, version in before.versions.items() if earlier.get(name, version) != version]
-            of_turn = [names[id(each)] for each in held if id(each) in names]
-            turns.append(Turn([*of_turn, *(name.rpartition(".")[0] for name in written)], before.losses))
-            earlier = before.versions
+            if before.read & updated:
+                of_turn = [names[id(each)] for each in held if id(each) in names]
+                modules = [name.rpartition(".")[0] for name in written]
+                turns.append(Turn([*of_turn, *modules], list(range(done, before.losses))))
+            earlier, updated, done = before.versions, {*updated, *map(id, held)}, before.losses
         self.training = replace(self.training, turns=turns)
 
     def _observed(self, inputs: list[torch.Tensor]) -> AbstractContextManager[None]:

@@ -1,0 +1,138 @@
+"""Layers that a module calls elsewhere: before or behind another one, or on a part of a sum.
+
+A norm behind a pooling and not before it, or a scale of a block and not of what it is added to, is a change of no
+setting. So a layer that leaves its tensor's shape as it is passes that on, and is called where it may belong.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple
+
+from parity.core.patches import around
+from parity.diagnose.experiment.knobs import Changed, Knob, one_of
+
+LAYERS, ORDER, IN_PLACE = "layers", "order", "where it is called"
+MOST: Final = 24  # layers of a module
+NEAR: Final = 3  # calls before and behind its own at which a layer is tried
+BEHIND, BEFORE, ALONE = "behind", "before", "on what is added to that of"
+
+
+class Called(NamedTuple):
+    """A call of a layer by the module: with one tensor, which it gives another of that shape, or otherwise."""
+
+    layer: Any
+    given: Any  # the tensor; None if it is not called with one alone
+    kwargs: Mapping[str, Any]
+    returned: Any
+    line: str
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether it may be called elsewhere: what it returns is another tensor, of the shape of its own."""
+        alike = self.given is not None and tuple(getattr(self.returned, "shape", ())) == tuple(self.given.shape)
+        return alike and self.returned is not self.given
+
+
+class Children:
+    """The calls of a module's own layers while it is called again.
+
+    Args:
+        module: the module.
+        kind: the framework's class whose calls are seen.
+        on_call: is given the number of each call, the call, its layer and its arguments; returns what it returns.
+    """
+
+    def __init__(
+        self, module: Any, kind: type, on_call: Callable[[int, Callable[..., Any], Any, Any, Any], Any]
+    ) -> None:
+        self._module, self._kind, self._on_call = module, kind, on_call
+        self._running: list[Any] = []
+        self._number = -1
+
+    def seen(self) -> AbstractContextManager[Any]:
+        """Return the context in which they are seen."""
+        return around(self._kind, "__call__", self._called)
+
+    def _called(self, call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        around_it = self._running[-1] if self._running else self._module
+        self._running.append(layer)
+        try:
+            if around_it is not self._module or layer is self._module:
+                return call(layer, *args, **kwargs)
+            self._number += 1
+            return self._on_call(self._number, call, layer, args, kwargs)
+        finally:
+            self._running.pop()
+
+
+def moves(
+    module: Any, kind: type, replay: Callable[[], Any], line: Callable[[], str], names: Mapping[int, str]
+) -> list[Knob]:
+    """Return, for each layer that a module calls, the other places at which it may be called.
+
+    `replay`: calls the module again, or the whole model. `line`: returns the user's line that is running. `names`:
+    those of the layers, by id(). The rest as in `Children`.
+    """
+    made: list[Called] = []
+
+    def note(number: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+        returned = call(layer, *args, **kwargs)
+        given = args[0] if len(args) == 1 and hasattr(args[0], "shape") else None
+        made.append(Called(layer, given, kwargs, returned, line()))
+        return returned
+
+    with Children(module, kind, note).seen():
+        replay()
+    return list(_knobs(module, kind, made, names)) if len(made) <= MOST else []
+
+
+def _knobs(module: Any, kind: type, made: list[Called], names: Mapping[int, str]) -> Iterator[Knob]:
+    shown = [f"`{names.get(id(each.layer), type(each.layer).__name__)}`" for each in made]
+    for number, call in enumerate(made):
+        if call.is_plain:
+            places = {f"{shown[number]} {how} {shown[at]}": (how, at) for how, at in _places(number, made)}
+            ways = {text: _moved(module, kind, number, call, *place) for text, place in places.items()}
+            owner, before = type(module).__name__, f"{shown[number]} {IN_PLACE}"
+            change: Changed = one_of(_entered, {before: nullcontext, **ways})
+            yield Knob(ORDER, owner, call.line, before, "operation", change, tuple(ways), LAYERS)
+
+
+def _entered(way: Callable[[], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
+    return way()
+
+
+def _places(number: int, made: list[Called]) -> Iterator[tuple[str, int]]:
+    """Yield where a layer may be called: behind or before another one, or on one of two tensors that are added."""
+    for at in range(number + 1, min(number + 1 + NEAR, len(made))):
+        yield BEHIND, at
+        if at > number + 1:
+            yield BEFORE, at
+    for at in range(number - 1, max(number - 1 - NEAR, -1), -1):
+        yield BEFORE, at
+        if made[at].returned is not made[number].given:
+            yield ALONE, at
+
+
+def _moved(
+    module: Any, kind: type, number: int, moved: Called, how: str, at: int
+) -> Callable[[], AbstractContextManager[Any]]:
+    """Return the context in which a layer is called at another place."""
+
+    def begun() -> AbstractContextManager[Any]:
+        returned: dict[int, Any] = {}
+
+        def do(here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+            def again(tensor: Any) -> Any:
+                return call(moved.layer, tensor, **moved.kwargs)
+
+            if here == number:
+                return args[0] - returned[at] + again(returned[at]) if how == ALONE else args[0]
+            if here == at and how == BEFORE:
+                args = (again(args[0]), *args[1:])
+            result = call(layer, *args, **kwargs)
+            returned[here] = again(result) if here == at and how == BEHIND else result
+            return returned[here]
+
+        return Children(module, kind, do).seen()
+
+    return begun
