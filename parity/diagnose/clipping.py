@@ -5,8 +5,8 @@ clip_grad_norm_, Keras's global_clipnorm); each for itself, those above the limi
 value, each element is cut off at the limit (clip_grad_value_, clipvalue).
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from parity.diagnose.solve import multiple
 from parity.diagnose.topic import Sides
 from parity.results import Cause
 from parity.trace import keys
+from parity.verdict.traces import Unequal
 
 Gradients = Mapping[str, Array]
 SCOPE, EPSILON, NORM, VALUE, ROWS = "clip.scope", "clip.epsilon", "clip.norm", "clip.value", "clip.sparse_gradient"
@@ -57,27 +58,38 @@ def causes(sides: Sides) -> Iterator[tuple[str, Cause]]:
     It comes with the kind of tensor that shows it: an update where the optimizer clips, in a step like any other.
     """
     visible = [tensor for tensor in sides.unequal if tensor.verdict == "diverged"]
-    first = next((tensor for tensor in visible if tensor.kind in SHOWN), None)
-    if first is None or any(precedes(tensor, first) for tensor in visible):
-        return
+    hidden = (tensor for tensor in sides.unequal if tensor.kind == "gradient" and tensor not in visible)
+    shown = [tensor for tensor in visible if tensor.kind in SHOWN]
+    for first in (*shown[:1], *itertools.islice(hidden, 1)):
+        if not any(precedes(tensor, first) for tensor in visible) and (cause := _cause(sides, first)):
+            yield "gradient" if first.kind == "gradient" else keys.UPDATE, cause
+            return
+
+
+def _cause(sides: Sides, first: Unequal) -> Cause | None:
+    """Return the cause of the gradients in the step of the first tensor that differs; None if it is no clipping."""
     recorded = [side.tensors(first.step, first.replica) for side in sides.both]
     in_step = any(side.trace.manifest.training.own_step for side in sides.both)
-    in_optimizer = any(key.endswith(keys.APPLIED) for key in chain(*recorded))
+    in_optimizer = any(key.endswith(keys.APPLIED) for key in itertools.chain(*recorded))
     both = [dict(_whole(tensors)) for tensors in recorded]
     names = sorted(_above_rounding(both[0]) & _above_rounding(both[1]))
     if not names or not (in_step if first.kind == "gradient" else in_optimizer):
-        return
+        return None
     mine, theirs = (
         _applied(tensors, {name: side[name] for name in names}) for tensors, side in zip(recorded, both, strict=True)
     )
-    found = _found(mine, theirs)
-    if not found and (turned := _found(theirs, mine)):
-        found = turned._replace(first=turned.second, second=turned.first)
-    if found:
-        norms = " and ".join(f"{_norm(side.gradients):.7g}" for side in (mine, theirs))
-        where = first.parameter or first.name
-        cause = entry(found.id, where, sides.names, found[1:], f"together, the gradients have the norms {norms}")
-        yield "gradient" if first.kind == "gradient" else keys.UPDATE, cause
+    changed = [name for name in names if not _is_kept(mine.gradients[name], theirs.gradients[name])]
+    for group in (names, changed):  # those of one optimizer of several, or of one module, may be clipped alone
+        one, other = _part(mine, group), _part(theirs, group)
+        found = _found(one, other) if len(group) > 1 else None
+        if not found and len(group) > 1 and (turned := _found(other, one)):
+            found = turned._replace(first=turned.second, second=turned.first)
+        if found:
+            norms = " and ".join(f"{_norm(side.gradients):.7g}" for side in (one, other))
+            name = first.parameter or first.name
+            where = name if group is names or name in group else group[0]
+            return entry(found.id, where, sides.names, found[1:], f"together, the gradients have the norms {norms}")
+    return None
 
 
 def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
@@ -102,6 +114,16 @@ def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
     counted = [_root(tensors, name + keys.CLIPPED, array) for name, array in given.items()]
     rows = {name for name in gradients if f"gradient/{name}{keys.SQUARES}" in tensors}
     return Applied(gradients, rows, norms, float(np.linalg.norm(counted)) * _norm(gradients) / _norm(given))
+
+
+def _part(applied: Applied, names: Collection[str]) -> Applied:
+    gradients = {name: applied.gradients[name] for name in names}
+    return applied._replace(gradients=gradients, norm=applied.norm * _norm(gradients) / _norm(applied.gradients))
+
+
+def _is_kept(mine: Array, theirs: Array) -> bool:
+    factor = multiple(mine, theirs)
+    return factor is not None and abs(factor - 1) <= ROUNDED
 
 
 def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:
