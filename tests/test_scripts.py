@@ -55,6 +55,13 @@ def test_a_model_without_a_call_is_run_as_its_train_step_does(backends: list[Bac
 
 LABEL = [("train_gan_fit.py", "self.criterion(ops.zeros", "self.criterion(0.1 * ops.ones")]
 RATE_OF_ONE = [("train_gan_fit.py", "SGD(0.1), keras.optimizers.SGD(0.2)", "SGD(0.1), keras.optimizers.SGD(0.1)")]
+ADAM = [
+    ("train_gan.py", "torch.optim.SGD(critic.parameters(), lr=0.1)", "torch.optim.Adam(critic.parameters(), lr=0.01)"),
+    ("train_gan_loop.py", "keras.optimizers.SGD(0.1)", "keras.optimizers.Adam(0.01, epsilon=1e-8)"),
+]
+BEFORE = [*ADAM, ("train_gan_loop.py", "judged = critic(fake, training=True)", "judged = judged_fake")]
+ADAM_EPSILON = ("adam.epsilon_placement", "after the correction", "before the correction")
+BEFORE += [("train_gan_loop.py", "critic(tf.stop_gradient(fake)", "critic(fake")]
 ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noise")]
 
 
@@ -63,10 +70,13 @@ ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noi
     [
         ("gan", [], []),
         ("gan", RATE_OF_ONE, [("sgd.learning_rate", 0.2, 0.1)]),
+        ("gan_loop", [], []),
+        ("gan_loop", ADAM, [ADAM_EPSILON]),
+        ("gan_loop", BEFORE, [("unknown", None, None), ADAM_EPSILON]),
         ("noise", [], []),
         ("noise", ROOT, [("code.function", "sqrt", "left out")]),
     ],
-    ids=["gan", "gan's optimizers", "noise", "noise's share"],
+    ids=["gan", "gan's optimizers", "loop", "loop's adam", "loop's order", "noise", "noise's share"],
 )
 def test_steps_that_make_what_their_models_are_given(
     name: str, edits: Edits, told: list[tuple[str, Any, Any]], backends: list[Backend], tmp_path: Path

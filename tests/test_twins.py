@@ -78,6 +78,7 @@ EXCEPTIONS = {
         "made": "a Keras optimizer that accumulates gradients is told so before it is built",
         "unwrapped": "torch's GradScaler is no optimizer",
         "Joint": "torch's optimizers hold their slots by parameter, Keras's by number",
+        "Before": "the reference alone tells in which order a step's optimizers update",
         "StepObserver": "torch's hooks see what an optimizer applies; Keras's optimizers and tapes are wrapped",
     },
     "record/pair/outputs.py": {
@@ -95,8 +96,7 @@ EXCEPTIONS = {
     "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
     "record/pair/script.py": {
         "Script.batches": "PyTorch's script gives the batches; of Keras's the first is enough, which `fit` makes",
-        "Script.run_freely": "only Keras's script traces its loop into graphs, in which it is run once more",
-        "Script.updates": "only Keras's script traces its loop into graphs, in which it is run once more",
+        "Script.fetched": "PyTorch's script gives the batches, and tells then how it takes them",
         "Script.optimizer": "a torch optimizer is made of its parameters",
     },
     "record/pair/sides.py": {

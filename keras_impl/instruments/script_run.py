@@ -3,10 +3,10 @@
 With `free`, it is run on batches of its own from there on, as its user runs it, or op by op.
 """
 
-import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -19,10 +19,9 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from keras_impl.instruments.script_calls import Tapes, another, batch_of, copy_to
 from keras_impl.instruments.script_data import Begin, first_batch, fits
-from keras_impl.record import precision
 from parity.core import script
 from parity.core.errors import UsageError
-from parity.core.patches import applied, around
+from parity.core.patches import around
 from parity.pairs.script_records import Fetched
 
 
@@ -79,16 +78,6 @@ class Run(script.Script):
         if self.updates > updates:
             raise UsageError(f"{self.name}: makes several updates in one tf.function")
 
-    def close(self) -> None:
-        """End the script where it is suspended."""
-        if not self._run.dead:
-            with self.entered(), contextlib.suppress(Exception):
-                self._run.throw()
-
-    def _of_steps(self) -> Iterable[AbstractContextManager[Any]]:
-        """Return what is patched where the steps are run one by one."""
-        return ()
-
     def _is_left(self) -> bool:
         """Run the script on, and return whether it was left where it calls `fit`."""
         try:
@@ -97,9 +86,13 @@ class Run(script.Script):
             return True
         return False
 
+    @abstractmethod
     def _resume(self) -> None:
         """Run the script until it is suspended or left, or to its end; what it raises is raised here."""
-        patches = [
+
+    def _patches(self) -> list[AbstractContextManager[Any]]:
+        """Return what is patched while the script runs."""
+        return [
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
             around(Function, "__call__", self._within_function),
@@ -108,14 +101,6 @@ class Run(script.Script):
             around(keras.Layer, "__new__", self._on_layer),  # Keras reads the signature of __init__
             around(file_utils.config, "keras_home", lambda own: os.environ.get("PARITY_KERAS_HOME", own())),
         ]
-        steps = () if self._free else self._of_steps()
-        with (
-            self.entered(),
-            precision.eagerly(not (self._free and self._free.in_graphs)),
-            applied(patches),
-            applied(steps),
-        ):
-            self._run.switch()
 
     def _suspend(self) -> None:
         """Suspend the script; its tapes do not record meanwhile."""

@@ -12,8 +12,8 @@ from keras.src import tree
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.data_adapter_utils import pack_x_y_sample_weight
 
-from keras_impl.instruments.fetches import Calls, Trained, layers_of
 from keras_impl.instruments.script_data import Fit
+from keras_impl.instruments.script_fetches import Calls, Trained, layers_of
 from parity.core.patches import applied, around
 from parity.pairs.script_records import Called
 

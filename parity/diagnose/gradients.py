@@ -106,7 +106,8 @@ def _is_reduced(sides: Sides, tensor: Unequal) -> bool:
 def precedes(tensor: Unequal, gradient: Unequal) -> bool:
     """Return whether a tensor comes before the backward pass that made a gradient."""
     step = -1 if tensor.step is None else tensor.step
-    return step < (gradient.step or 0) or (step == gradient.step and tensor.kind in BEFORE_BACKWARD)
+    is_before = tensor.kind in BEFORE_BACKWARD or tensor.turn < gradient.turn
+    return step < (gradient.step or 0) or (step == gradient.step and is_before)
 
 
 def _predict(

@@ -74,7 +74,7 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     inputs = {own: _as(f"{GIVEN}{key}", of_step[key], given[own]) for key, own in called.items()}
     if len(fetched.modules) > 1:
         inputs = {own: msgspec.structs.replace(each, torch=own) for own, each in inputs.items()}
-    inputs |= {renamed[own]: _as(key, of_batch[key], batch[own]) for key, own in taken.items()}
+    inputs |= {renamed[own]: _as(f"{BATCH}{key}", of_batch[key], batch[own]) for key, own in taken.items()}
     inputs |= {name: described(batch[own]) for own, name in renamed.items() if name in targets}
     names_in_pair = {f"{BATCH}{own}": name for own, name in renamed.items()}
     names_in_pair |= {f"{GIVEN}{own}": own for own in given}

@@ -11,6 +11,7 @@ which then are one model. It runs op by op. Where gradients are accumulated, sev
 In place of the script's own batches come those of the pair, in the form that the script's own have.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,15 +23,15 @@ import tensorflow as tf
 from greenlet import getcurrent
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from keras_impl.instruments.fetches import Fetches, Trained
 from keras_impl.instruments.script_calls import copies, copy_to
 from keras_impl.instruments.script_data import Begin, Fit, fits, inputs_of, taken_of
+from keras_impl.instruments.script_fetches import Fetches, Trained, layers_of
 from keras_impl.instruments.script_run import Run
 from keras_impl.instruments.script_targets import Targets
-from keras_impl.record import calls
+from keras_impl.record import calls, precision
 from keras_impl.record.pair.layers import share
 from parity.core.errors import UsageError
-from parity.core.patches import around
+from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_records import VALUES, Early, known
 
@@ -54,7 +55,6 @@ class Script(Run):
         self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
         before = known(search)
-        self._is_known = before is not None
         self._fetched = before.keras_fetched if before else None
         self._takes = bool(self._fetched and self._fetched.first)  # whether a step begins where it takes a batch
         self._fetches = Fetches(self._fetched if self._takes else None, self._made, self._on_fetch)
@@ -118,7 +118,7 @@ class Script(Run):
         again = Script(self._text, self._search)
         again._targets.begun = self._targets.begun - 1
         own, earlier = again.build(), self._model
-        pairs = zip([own, *own._layers], [earlier, *earlier._layers], strict=False)
+        pairs = zip(layers_of(own), layers_of(earlier), strict=False)
         again._stands_in = {id(layer): stands_in for layer, stands_in in pairs}
         again._shared = share(own, earlier)
         try:
@@ -126,6 +126,22 @@ class Script(Run):
         finally:
             again.close()
         raise UsageError(f"{self.name}: was left in this step")
+
+    def close(self) -> None:
+        """End the script where it is suspended."""
+        if not self._run.dead:
+            with self.entered(), contextlib.suppress(Exception):
+                self._run.throw()
+
+    def _resume(self) -> None:
+        steps = () if self._free else self._of_steps()
+        with (
+            self.entered(),
+            precision.eagerly(not (self._free and self._free.in_graphs)),
+            applied(self._patches()),
+            applied(steps),
+        ):
+            self._run.switch()
 
     def _of_steps(self) -> Iterator[AbstractContextManager[Any]]:
         """Yield what is patched where the steps are run one by one."""
@@ -164,8 +180,8 @@ class Script(Run):
         if not self._tapes:
             with calls.unobserved():
                 return self.within(call, layer, args, kwargs)
-        fetch = None if self._is_known else self._fetches.last
-        if fetch:
+        fetch = self._fetches.last
+        if fetch and self._batch is None:
             self._fetches.name(layer)
             outputs = self.within(call, layer, args, kwargs)
             fetch.calls.note(layer, args, kwargs, outputs)
@@ -220,7 +236,7 @@ class Script(Run):
 
     def _only(self, args: Sequence[Any]) -> Any:
         """Return the one argument of a call; all, where the script may be run from batch to batch."""
-        if self._fetches.last and not self._is_known:
+        if self._fetches.last and self._batch is None:
             return args[0] if len(args) == 1 else args
         if len(args) != 1:
             number = count(len(args), "positional argument")

@@ -60,6 +60,7 @@ IDS: Final = {
     ("attention", "window"): "attention.window",
     ("cast", "dtype"): "cast.dtype",
     ("function", "arguments"): "function.arguments",
+    ("layers", "order"): "layers.order",
 }
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")

@@ -46,14 +46,17 @@ class Weights(weights.Weights):
     def slots_of(self, parameter: torch.Tensor) -> Tensors:
         """Return the optimizer's slots of a parameter; of one that has never had a gradient, as zeros.
 
-        It gets those slots in which the other parameters have tensors of their own shape.
+        It gets those slots in which the other parameters of its optimizer have tensors of their own shape.
         """
         slots_of = super().slots_of
         if own := slots_of(parameter):
             return own
+        optimizers = getattr(self.optimizer, "optimizers", [self.optimizer])
+        held = ((each, part) for each in optimizers for group in each.param_groups for part in group["params"])
+        optimizer = next((each for each, part in held if part is parameter), self.optimizer)
         slots = {
             slot
-            for candidate in self.optimizer.state
+            for candidate in optimizer.state
             for slot, tensor in slots_of(candidate).items()
             if tensor.shape == candidate.shape
         }
