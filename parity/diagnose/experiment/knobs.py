@@ -8,12 +8,14 @@ process, never in a file, and is put back after the call.
 import contextlib
 import enum
 import inspect
+import itertools
 import operator
 import re
 import types
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 from parity.core.groups import grouped
@@ -27,6 +29,7 @@ NEAR = 2  # lines: those of a statement, and its neighbours
 AS_GIVEN, INVERTED, LEFT_OUT, THEIRS = "as given", "inverted", "left out", "the other side's"
 SLICES, DENSE = "IndexedSlices", "dense"  # TensorFlow's gradient of an embedding, and what else it can be
 BESIDE = ("_self_", "lora_")  # how names begin of what TensorFlow and Keras keep in each layer, beside its settings
+MOST_EXCHANGES = 6  # pairs of modules of a class
 MOST_SIBLINGS = 3  # values that other modules of a class have
 FEW = 8  # entries of a tuple that is a setting, such as a padding; longer ones are data
 Changed = Callable[[Any], AbstractContextManager[None]]
@@ -172,6 +175,27 @@ def alike(found: Iterable[Knob]) -> list[list[Knob]]:
     of_modules = (knob for knob in found if knob.of)
     by_name = grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name, knob.kind, repr(knob.value)))
     return [several for several in by_name.values() if len(several) > 1]
+
+
+def exchanges(found: Iterable[Knob]) -> Iterator[Knob]:
+    """Yield, for an attribute in which two modules of a class differ, the exchange of what they have.
+
+    Either value alone may fit nothing: of two convolutions, one has to have the stride.
+    """
+    of_modules = (knob for knob in found if knob.of and knob.kind == "attribute" and not knob.is_size)
+    for several in grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name)).values():
+        for pair in itertools.islice(itertools.combinations(several, 2), MOST_EXCHANGES):
+            values = [knob.value for knob in pair]
+            before, after = (" and ".join(map(str, each)) for each in (values, values[::-1]))
+            if before != after:
+                ways = {before: values, after: values[::-1]}
+                owner = f"{pair[0].owner} ({pair[0].path} and {pair[1].path})"
+                change = one_of(partial(_each, pair), ways)
+                yield pair[0]._replace(owner=owner, value=before, kind="operation", changed=change, words=(after,))
+
+
+def _each(several: Sequence[Knob], values: Sequence[Any]) -> AbstractContextManager[None]:
+    return applied(knob.changed(value) for knob, value in zip(several, values, strict=True))
 
 
 def of_siblings(knob: Knob, among: Iterable[Knob]) -> list[Any]:

@@ -141,7 +141,7 @@ def _values(
         return list(knob.words)
     if knob.kind == "function":
         forms = [functions[form] for form in FORMS.get(knob.name, ()) if form in functions]
-        return [*forms, *alternatives(knob.name), *knob.words]
+        return [*knob.words, *forms, *alternatives(knob.name)]
     if knob.kind == "slice":
         return [text for text in SLICES if text != knob.value]
     if knob.kind == "operator":

@@ -99,12 +99,13 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         return Outcome(settings=known.settings, same=True)
     if question.tensor.kind in LATER:
         return _later(question, search, known, live)
+    exchanges = list(knobs.exchanges(known.named))
     if question.tried not in ("", question.module):
         live.leave_out(question.tried)
         inside, known = known.all, known_settings(question, live).beside(question.settings)
         around = set(map(knobs.place, known.all))
         search.besides = [knob for knob in inside if knobs.place(knob) not in around]
-    return _forward(question, search, known, live)
+    return _forward(question, search, known, live, exchanges)
 
 
 def _beside(live: Live) -> Callable[[], Array]:
@@ -137,8 +138,8 @@ def _problem(question: Question, live: Live, recorded: Evidence) -> str:
     return ""
 
 
-def _forward(question: Question, search: Search, known: Known, live: Live) -> Outcome:
-    """Answer a question about what the module returns."""
+def _forward(question: Question, search: Search, known: Known, live: Live, exchanges: Sequence[Knob]) -> Outcome:
+    """Answer a question about what the module returns; `exchanges`: what two modules in it may have exchanged."""
     operations = live.operations()
     if question.lines:
         made = [knob for path in question.made for knob in known.all if knob.path == path]
@@ -158,7 +159,7 @@ def _forward(question: Question, search: Search, known: Known, live: Live) -> Ou
     together = [knob for knob in together if not knob.is_size]
     also = [in_code] if question.module else []  # the code of a whole model can do anything
     groups = [named, others, operations, *also] if question.wider else [named, others, together, in_code, operations]
-    groups += [sizes, live.moves()]
+    groups += [sizes, [*exchanges, *live.moves()]]
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     least = LEAST // 2 if together else LEAST
     matches = search.found(*groups, pairs=not question.wider, least=least)

@@ -31,6 +31,7 @@ SAME = 1e-6
 CLOSE = 0.25
 # The nearer of two candidates, or of two orders, wins if its distance is less than this fraction of the other's.
 CLEARLY = 0.5
+MOSTLY = 0.5  # of the elements
 # How many elements are compared to find the order of axes: half of them large ones (for sparse tensors), half random.
 SAMPLE = 256
 INVARIANTS = 5
@@ -163,8 +164,8 @@ def fit(torch: Tensor, keras: Tensor, known: Order | None = None, preferred: Seq
     """Return the order of Keras's axes in which its tensor is torch's, or None if no order of axes fits.
 
     Values tell the order where some order makes the tensors the same. Where none does, a fault has changed the
-    values, and the order is `known`, or else the first that is likely: a nearer order counts only if its tensors are
-    close, and much closer than that.
+    values, and the order is `known`, or else the first that is likely: the nearest order counts only if its tensors are
+    close, and much closer than that, or if in this order alone most elements are the same.
 
     Args:
         torch: torch's tensor.
@@ -189,7 +190,15 @@ def fit(torch: Tensor, keras: Tensor, known: Order | None = None, preferred: Seq
         return expected
     nearest_order = tried[int(np.argmin(sampled))]
     nearest = Fit(nearest_order, full_distance(torch, keras, nearest_order))
-    return nearest if nearest.distance <= min(CLOSE, CLEARLY * expected.distance) else expected
+    is_close = nearest.distance <= min(CLOSE, CLEARLY * expected.distance)
+    is_mostly = _equal(torch, keras, nearest_order) >= MOSTLY > _equal(torch, keras, expected.order)
+    return nearest if is_close or is_mostly else expected
+
+
+def _equal(torch: Tensor, keras: Tensor, order: Order) -> float:
+    """Return the share of the sampled elements that are the same in an order of axes, and not zero."""
+    mine, theirs = torch.sampled, _sampled(torch, keras, order)
+    return float(np.mean((np.abs(mine - theirs) <= SAME * np.abs(mine)) & (mine != 0)))
 
 
 def sampled_distances(torch: Tensor, others: Sequence[Tensor]) -> list[float]:
