@@ -63,7 +63,6 @@ class Fetch(NamedTuple):
 
     number: int
     batch: Any
-    dataset: Any
     calls: Calls
     losses: list[Any]
 
@@ -74,11 +73,18 @@ class Fetches:
     Args:
         known: how the script trains on them, if its steps begin where it takes one.
         made: all layers that the script has made.
-        on_step: is called with a batch that the script has taken for training; returns what stands in its place.
+        on_step: is called with a batch with which a step begins; returns what stands in its place.
+        of_dataset: returns what stands for any other batch, given that and its dataset.
     """
 
-    def __init__(self, known: Fetched | None, made: Sequence[Any], on_step: Callable[[Any], Any]) -> None:
-        self._known, self._made, self._on_step = known, made, on_step
+    def __init__(
+        self,
+        known: Fetched | None,
+        made: Sequence[Any],
+        on_step: Callable[[Any], Any],
+        of_dataset: Callable[[Any, Any], Any],
+    ) -> None:
+        self._known, self._made, self._on_step, self._of_dataset = known, made, on_step, of_dataset
         self._names: dict[Any, str] = {}
         self._all: list[Fetch] = []  # unless it is known how the script trains
         self._taken = 0
@@ -137,12 +143,12 @@ class Fetches:
         return iterator
 
     def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
-        batch, known, dataset = following(iterator), self._known, self._datasets.get(iterator, iterator)
+        dataset = self._datasets.get(iterator, iterator)
+        batch = self._of_dataset(following(iterator), dataset)
         self._taken += 1
-        if known is None:
-            self._all.append(Fetch(self._taken, batch, dataset, Calls(), []))
-            return batch
-        if self._taken == known.first:
+        if self._known is None:
+            self._all.append(Fetch(self._taken, batch, Calls(), []))
+        elif self._taken == self._known.first:
             self._dataset = dataset
         return self._on_step(batch) if self._dataset is dataset else batch
 

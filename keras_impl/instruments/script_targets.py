@@ -4,12 +4,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from keras_impl.instruments.script_data import OF_LOSS, is_array, replaced
@@ -35,7 +33,6 @@ class Targets:
         self.begun = 0  # steps
         self._given, self._is_recorded = given, is_recorded
         self._given_in: set[int] = set()  # the steps whose target was replaced
-        self._iterated: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the datasets, by their iterators
         self._last_source: Any = None  # the dataset or tf.function that has given the last batch
         self._source: Any = None  # the one that gives the batches of training steps
 
@@ -58,8 +55,6 @@ class Targets:
         for name, function in vars(keras.losses).items():
             if inspect.isfunction(function) and tuple(inspect.signature(function).parameters)[:2] == OF_KERAS:
                 yield around(keras.losses, name, self._on_loss_function)
-        yield around(tf.data.Dataset, "__iter__", self._on_iter)
-        yield around(OwnedIterator, "__next__", self._on_next)
         yield around(Function, "__call__", self._on_function)
 
     def _on_loss(
@@ -74,20 +69,15 @@ class Targets:
             y_true, _ = self._of_step(self.begun - 1, y_true, None)
         return compute(y_true, *args, **kwargs)
 
-    def _on_iter(self, begin: Callable[..., Any], dataset: Any) -> Any:
-        iterator = begin(dataset)
-        self._iterated[iterator] = dataset
-        return iterator
-
-    def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
-        batch = tf.nest.map_structure(_in_run, following(iterator))
-        return self._replaced(batch, self._iterated.get(iterator, iterator))
-
     def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        given = args if self._is_recorded() else self._replaced(tuple(map(_in_run, args)), function)
+        given = args if self._is_recorded() else self.replaced(tuple(map(_in_run, args)), function)
         return call(function, *given, **kwargs)
 
-    def _replaced(self, batch: Any, source: Any) -> Any:
+    def of_dataset(self, batch: Any, dataset: Any) -> Any:
+        """Return what stands for a batch of a dataset, in the precision of the run."""
+        return self.replaced(tf.nest.map_structure(_in_run, batch), dataset)
+
+    def replaced(self, batch: Any, source: Any) -> Any:
         """Return a batch (x, y) or (x, y, weights) with the target and the weights of the pair's next one.
 
         That of a source that gives no batches of training steps, such as those of a validation, stays.

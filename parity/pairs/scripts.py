@@ -247,6 +247,9 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
             f"what {ours} and {theirs} do after {count(steps, 'step')}: how long they train, further calls of fit, "
             "learning rates set between epochs"
         )
+    if trained.states:
+        names = ", ".join(trained.states)
+        result.assumptions.append(f"{names} of {ours}'s model: zeros in each step, with which Keras's layers begin")
     if trained.in_evaluation:
         result.assumptions.append(
             f"{ours} trains in evaluation mode in {count(len(trained.in_evaluation), 'step')}: it does not call "
