@@ -70,6 +70,15 @@ class Fit(NamedTuple):
         itself = next((each for each in self.calls if not each.layer), None)
         return itself.given(tensors) if itself else ([list(tensors)], {})
 
+    def is_whole(self, further: Mapping[str, Any]) -> bool:
+        """Return whether what a step takes has all that `fit` is given, which its train_step takes for data."""
+        return len(taken_of(further)) > len(keras.tree.flatten(self.x))
+
+    def whole(self, tensors: Sequence[Any]) -> Any:
+        """Return all that a train_step takes, in the structure of the script's own."""
+        own = data_adapter_utils.pack_x_y_sample_weight(self.x, self.y, self.sample_weight)
+        return keras.tree.pack_sequence_as(own, list(tensors))
+
     def structured(self, tensors: Sequence[Any]) -> Any:
         """Return inputs, which are in the order of `inputs`, in the structure of the script's own."""
         if isinstance(self.x, dict):

@@ -4,7 +4,7 @@ Many loops make the inputs of their models themselves, of a batch and of random 
 steps of those begin where they take a batch, and not where they call a model.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -29,6 +29,12 @@ class Calls:
 
     def __init__(self) -> None:
         self.of: dict[Any, tuple[Any, Any, list[list[int]]]] = {}  # arguments, and the shapes of what is returned
+
+    def only(self, layers: Collection[Any]) -> "Calls":
+        """Return the calls of some layers."""
+        part = Calls()
+        part.of = {layer: each for layer, each in self.of.items() if layer in layers}
+        return part
 
     def note(self, layer: Any, args: Any, kwargs: Mapping[str, Any], outputs: Any) -> None:
         """Note a call of a layer."""

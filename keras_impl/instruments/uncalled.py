@@ -11,11 +11,14 @@ import tensorflow as tf
 from keras.src import tree
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.data_adapter_utils import pack_x_y_sample_weight
+from msgspec.structs import replace
 
 from keras_impl.instruments.script_data import Fit
 from keras_impl.instruments.script_fetches import Calls, Trained, layers_of
 from parity.core.patches import applied, around
-from parity.pairs.script_records import Called
+from parity.pairs.script_records import GIVEN, INNER, Called
+
+MOST_INNER = 8  # layers that others call
 
 
 class _Left(BaseException):
@@ -42,7 +45,7 @@ def let_call(model: Any, fit: Fit | None) -> None:
         model.call = MethodType(_called, model)
 
 
-def _each_called(calls: Sequence[Called], model: keras.Model, inputs: Any) -> Any:
+def _each_called(calls: Sequence[Called], model: keras.Model, inputs: Any, training: Any = None) -> Any:
     layers = layers_of(model)
     given = [(layers[each.layer], *each.given(inputs)) for each in calls]
     returned = [layer(*args, **kwargs) for layer, args, kwargs in given]
@@ -54,7 +57,7 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
 
     There are no calls if it fails. The model is left trained.
     """
-    calls, depth = Calls(), 0
+    calls, depths, depth = Calls(), dict[Any, int](), 0
     numbers = {layer: number for number, layer in enumerate(layers_of(model))}
 
     def on_call(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -64,15 +67,21 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
             outputs = call(layer, *args, **kwargs)
         finally:
             depth -= 1
-        if not depth and layer in numbers and layer.trainable_variables:
+        if layer in numbers and layer.trainable_variables:
             calls.note(layer, args, kwargs, outputs)
+            depths.setdefault(layer, depth)
         return outputs
 
     given = tree.map_structure(tf.convert_to_tensor, pack_x_y_sample_weight(fit.x, fit.y, fit.sample_weight))
     with applied([around(keras.Layer, "__call__", on_call)]), contextlib.suppress(Exception):
         model.train_step(given)
-    calls.of = {layer: each for layer, each in calls.of.items() if layer is model or model not in calls.of}
-    return calls.described(numbers, fit.x)
+    first = [layer for layer in depths if not depths[layer]]
+    of_step, arrays = calls.only([model] if model in first else first).described(numbers, fit.x)
+    inner = sorted((layer for layer in depths if depths[layer]), key=lambda layer: depths[layer])[:MOST_INNER]
+    within = [calls.only([layer]).described(numbers, []) for layer in inner]
+    for number, (_, of_layer) in enumerate(within):
+        arrays |= {f"{INNER}{number}.{name.removeprefix(GIVEN)}": array for name, array in of_layer.items()}
+    return replace(of_step, inner=[each for each, _ in within]), arrays
 
 
 def _called(model: keras.Model, inputs: Any) -> list[tf.Tensor]:

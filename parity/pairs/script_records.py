@@ -10,7 +10,8 @@ import numpy as np
 from parity.core.arrays import Array
 
 FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
-BATCH, GIVEN = "batch.", "given."  # before the names of what is in a batch, and what modules are given first
+# Before the names of what is in a batch, what modules are given first, and, with a number, layers within others.
+BATCH, GIVEN, INNER = "batch.", "given.", "inner"
 Shapes = dict[str | int, list[int]]  # by key or index
 
 
@@ -48,7 +49,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_several`:
     whether there are several modules, or backward passes for a batch; of PyTorch's, `is_random`: whether random numbers
     are drawn for what they are given. `calls`: of Keras's step, of which a train_step has no more than these and what
-    is returned.
+    is returned; `inner`: calls of layers within these, the outermost first, each of which may stand in their place.
     """
 
     first: int = 0
@@ -58,6 +59,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     is_random: bool = False
     is_several: bool = False
     calls: list[Called] = []
+    inner: "list[Fetched]" = []
 
 
 class Early(msgspec.Struct, frozen=True, kw_only=True):

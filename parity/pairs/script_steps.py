@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from parity.config.pair import OF_BATCH, TARGET, PairInput, PairOutput
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, PairInput, PairOutput
 from parity.core.arrays import Array
-from parity.pairs.script_records import BATCH, GIVEN, VALUES, Fetched, Shapes
+from parity.pairs.script_records import BATCH, GIVEN, INNER, VALUES, Fetched, Shapes
 
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
@@ -40,12 +40,14 @@ def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
 class Steps(msgspec.Struct, frozen=True):
     """What steps that begin with a batch are given: the inputs of the pair, and PyTorch's arrays by their names.
 
-    `are_made`: whether they must begin so, as both make what their models are given, or PyTorch's has several passes.
+    `fetched` and `keras` tell how both scripts take it, Keras's with the calls that are PyTorch's; `are_made`:
+    whether they must begin so, as both make what their models are given, or PyTorch's has several passes.
     """
 
     inputs: dict[str, PairInput]
     arrays: dict[str, Array]
     fetched: Fetched
+    keras: Fetched
     are_made: bool
 
 
@@ -63,10 +65,14 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
     batch, given = _of(first, BATCH), _of(first, GIVEN)
     targets = [name for name in keras if name.partition(".")[0] == TARGET]
-    of_batch, of_step = _of(keras, BATCH), _of(keras, GIVEN)
-    taken, called = _alike(batch, of_batch), _alike(given, of_step)
-    if taken is None or called is None or len(called) != len(given):
+    of_batch = _of(keras, BATCH)
+    if SAMPLE_WEIGHT in keras:  # all that a train_step takes may be data, and no target
+        of_batch |= {name: keras[name] for name in (*targets, SAMPLE_WEIGHT)}
+        targets = []
+    taken, chosen = _alike(batch, of_batch), _chosen(given, keras_fetched, keras)
+    if taken is None or chosen is None:
         return None
+    own_fetched, of_step, called = chosen
     left = [name for name in batch if name not in taken.values()]
     if len(left) < len(targets):
         return None
@@ -86,7 +92,23 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     known = {own: renamed.get(own, "") for own in fetched.names}
     makes = any(not any(np.array_equal(made, own) for own in of_batch.values()) for made in of_step.values())
     are_made = fetched.is_several or keras_fetched.is_several or (fetched.is_random and makes)
-    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known), are_made)
+    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known), own_fetched, are_made)
+
+
+def _chosen(
+    given: Batches, fetched: Fetched, keras: Batches
+) -> tuple[Fetched, dict[str, Array], dict[str, str]] | None:
+    """Return how Keras's script calls those layers, the outermost, that are given what PyTorch's modules are.
+
+    It comes with their tensors, and with PyTorch's names for these. None if there are no such calls.
+    """
+    prefixes = (GIVEN, *(f"{INNER}{number}." for number in range(len(fetched.inner))))
+    for each, prefix in zip((fetched, *fetched.inner), prefixes, strict=True):
+        of_step = _of(keras, prefix)
+        called = _alike(given, of_step)
+        if called and len(called) == len(given):
+            return msgspec.structs.replace(fetched, calls=each.calls, returned=each.returned), of_step, called
+    return None
 
 
 def described(array: Array) -> PairInput:

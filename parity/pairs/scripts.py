@@ -110,13 +110,10 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
 
 def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
-    assert keras.fetched
-    known = msgspec.structs.replace(
-        torch, fetched=made.fetched, keras_fetched=keras.fetched, in_evaluation=[], early=None
-    )
+    known = msgspec.structs.replace(torch, fetched=made.fetched, keras_fetched=made.keras, in_evaluation=[], early=None)
     write(folder / "torch", known, made.arrays)
     ours: Shapes = dict(enumerate(made.fetched.returned))
-    theirs: Shapes = dict(enumerate(keras.fetched.returned))
+    theirs: Shapes = dict(enumerate(made.keras.returned))
     outputs = file.pair.outputs or (outputs_by_shape(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
     return _trained_on(file, folder, made.inputs, outputs, made.arrays, keras.is_loop)
 

@@ -166,8 +166,9 @@ class Training:
     def _batch(self, number: int, data: PairData) -> Batch:
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
-        if self._fit and self._fit.y is not None:
-            target = self._fit.target({TARGET: array} | data.further_targets(number), inputs)
+        further = data.further_targets(number)
+        if self._fit and self._fit.y is not None and not self._fit.is_whole(further):
+            target = self._fit.target({TARGET: array} | further, inputs)
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
         weight = None if self._fit and self._fit.is_unweighted else data.sample_weight(number)
@@ -175,8 +176,8 @@ class Training:
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
-        further = build.tensors(self.pair, data.further_targets(number))
-        return Batch(inputs, target, build.tensor(array), None if weight is None else build.tensor(weight), further)
+        weights = None if weight is None else build.tensor(weight)
+        return Batch(inputs, target, build.tensor(array), weights, build.tensors(self.pair, further))
 
     def step(self, number: int, record: Callable[[Step], None] = lambda _: None) -> None:
         """Run a training step, and let what it computed be recorded."""
@@ -248,6 +249,8 @@ class Training:
     def _data_of(self, batch: Batch) -> Any:
         """Return a batch as `fit` passes it on."""
         taken = taken_of(batch.further_targets) if self._fit else []
+        if self._fit and self._fit.is_whole(batch.further_targets):
+            return self._fit.whole(taken)
         x = self._fit.structured(taken) if self._fit and taken else build.fitted(self.model, self.pair, batch.inputs)
         target = None if self._fit and self._fit.y is None else batch.target
         return data_adapter_utils.pack_x_y_sample_weight(x, target, batch.sample_weight)

@@ -23,7 +23,10 @@ SMALL: Final = 1e-3  # the weight of a part that tells nothing
 
 
 def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
-    """Return the cause of a loss that is divided by another number: it and all gradients differ by one factor."""
+    """Return the cause of a loss that is divided by another number: it and all gradients differ by one factor.
+
+    Of a loss of several numbers their sum is differentiated.
+    """
     torch, keras = (trace.of_kind("gradient", asked.step) for trace in traces)
     pairs = [(torch[name], keras[name]) for name in torch if name in keras and not name.endswith(keys.EVIDENCE)]
     largest = max((np.abs(mine).max(initial=0.0) for mine, _ in pairs), default=0.0)
@@ -31,12 +34,13 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     loss, theirs = (trace.of_kind("loss", asked.step).get(asked.name) for trace in traces)
     if loss is None or theirs is None:  # one of several in a step
         return None
-    ratio = float(theirs / loss) if loss else 0.0
+    ratio = float(theirs.sum() / loss.sum()) if loss.any() else 0.0
     if not pairs or any(not is_times(*pair, ratio) for pair in pairs):
         return None
     share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
     factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
-    evidence = f"keras's loss and all its gradients are {factor} those of torch's"
+    whole = "" if theirs.size == loss.size else f", with the sum of the {theirs.size} numbers of the loss"
+    evidence = f"keras's loss and all its gradients are {factor} those of torch's{whole}"
     return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
 
 

@@ -21,6 +21,7 @@ from parity.trace import keys
 from parity.trace.keys import in_words, plain
 from parity.trace.mapping import Mapping
 from parity.trace.training import Training
+from parity.verdict.rule import SUBPRECISION
 from parity.verdict.traces import Unequal
 
 NOISE = "precision.noise"
@@ -95,6 +96,17 @@ class Accepted:
         if tensor.kind in FORWARD:
             return self.consequences.is_sum_of_outputs(tensor) or self.consequences.proportion.holds_later(tensor)
         return self.consequences.is_replayed(tensor) or self.consequences.proportion.holds(tensor)
+
+    def is_unlike(self, tensor: Unequal) -> bool:
+        """Return whether a tensor is so far out of proportion that it is another difference, though it may follow.
+
+        That is what comes behind an update of the first step itself, and an update that float32 sees, made of gradients
+        in which it sees nothing.
+        """
+        if self.is_decidable(tensor) or tensor.verdict != "diverged":
+            return False
+        is_of_same = tensor.kind == keys.UPDATE and self.consequences.proportion.before(tensor) <= SUBPRECISION
+        return is_of_same or (tensor.turn > 0 and tensor.step == 0)
 
     def apart(self, tensor: Unequal) -> str:
         """Describe how far apart a tensor is, and how far what it is computed from."""
@@ -235,9 +247,7 @@ def left_over(examined: Examined, expected: list[Expect], evidence: Evidence) ->
     accepted = Accepted(examined, expected, evidence)
     if not accepted.has_all_causes:
         return None
-    # What comes behind an update of the same step, and is out of proportion to it, is another difference.
-    unlike = (each for each in examined.unequal if each.turn and each.step == 0 and not accepted.is_decidable(each))
-    left = [*accepted.remaining, *unlike]
+    left = [*accepted.remaining, *filter(accepted.is_unlike, examined.unequal)]
     verdict = worst([tensor.verdict for tensor in left])
     if verdict == "match" or (verdict == "subprecision" and not all(map(accepted.is_decidable, examined.unequal))):
         return None
