@@ -46,9 +46,13 @@ def test_scripts_that_train_alike_match(backends: list[Backend], tmp_path: Path)
     assert not any("as asked for" in each for each in result.not_compared)
 
 
-def test_a_model_without_a_call_is_run_as_its_train_step_does(backends: list[Backend], tmp_path: Path):
-    result = _compared("vae", [], backends, tmp_path)
-    assert result.verdict == "match" and not result.causes
+@pytest.mark.parametrize("name", ["vae", "triplet", "state"])
+def test_models_without_a_call_that_are_called_thrice_or_given_a_state(
+    name: str, backends: list[Backend], tmp_path: Path
+):
+    """They are run as a train_step does, which may take data alone, and begin with zeros on both sides."""
+    result = _compared(name, [], backends, tmp_path)
+    assert result.verdict == "match" and not result.causes, result
     for kind in ("activation", "loss", "gradient", "update", "parameter"):
         assert result.checks[kind].verdict == "match" and result.checks[kind].compared, kind
 
@@ -142,6 +146,12 @@ def test_a_loss_that_reads_weights_of_the_model(
     assert result.verdict == ("diverged" if told else "match"), result
     assert [(each.id, each.torch, each.keras) for each in result.causes] == [each[:3] for each in told]
     assert all(each[3] in cause.evidence for cause, each in zip(result.causes, told, strict=True))
+
+
+def test_a_loss_of_each_sample_is_differentiated_as_their_sum(backends: list[Backend], tmp_path: Path):
+    loss = "ops.relu(near - far + MARGIN)"
+    result = _compared("triplet", [("train_triplet_fit.py", f"ops.mean({loss})", loss)], backends, tmp_path)
+    assert [(each.id, each.torch, each.keras) for each in result.causes] == [("loss.normalisation", 1.0, 12.0)], result
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.25])

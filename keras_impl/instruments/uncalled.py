@@ -67,7 +67,7 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
             outputs = call(layer, *args, **kwargs)
         finally:
             depth -= 1
-        if layer in numbers and layer.trainable_variables:
+        if tf.executing_eagerly() and layer in numbers and layer.trainable_variables:
             calls.note(layer, args, kwargs, outputs)
             depths.setdefault(layer, depth)
         return outputs

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 LABELS = ("labels", "label", "targets", TARGET)  # optional arguments of models that compute a loss themselves
 
 
@@ -90,7 +91,14 @@ def with_states(
         left_out = states.keys() - signature.bind_partial(*args, **kwargs).arguments.keys()
         return forward(*args, **kwargs, **{name: tree_map(zeros, states[name]) for name in left_out})
 
-    return called if states else forward
+    if not states:
+        return forward
+    own, is_optional = list[inspect.Parameter](), False
+    for each in signature.parameters.values():
+        is_optional = each.kind not in VARIABLE and (is_optional or each.name in states)
+        own.append(each.replace(default=None) if is_optional and each.default is each.empty else each)
+    called.__signature__ = signature.replace(parameters=own)
+    return called
 
 
 def copies(model: nn.Module) -> list[nn.Module]:
