@@ -74,13 +74,14 @@ class Fit(NamedTuple):
         """Return whether what a step takes has all that `fit` is given, which its train_step takes for data."""
         return len(taken_of(further)) > len(keras.tree.flatten(self.x))
 
-    def whole(self, tensors: Sequence[Any]) -> Any:
-        """Return all that a train_step takes, in the structure of the script's own."""
-        own = data_adapter_utils.pack_x_y_sample_weight(self.x, self.y, self.sample_weight)
-        return keras.tree.pack_sequence_as(own, list(tensors))
-
     def structured(self, tensors: Sequence[Any]) -> Any:
-        """Return inputs, which are in the order of `inputs`, in the structure of the script's own."""
+        """Return inputs, which are in the order of `inputs`, in the structure of the script's own.
+
+        If there are more, they are all that its train_step takes.
+        """
+        if len(tensors) > len(keras.tree.flatten(self.x)):
+            own = data_adapter_utils.pack_x_y_sample_weight(self.x, self.y, self.sample_weight)
+            return keras.tree.pack_sequence_as(own, list(tensors))
         if isinstance(self.x, dict):
             return dict(zip(self.x, tensors, strict=True))
         return keras.tree.pack_sequence_as(self.x, list(tensors))

@@ -176,8 +176,8 @@ class Training:
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
-        weights = None if weight is None else build.tensor(weight)
-        return Batch(inputs, target, build.tensor(array), weights, build.tensors(self.pair, further))
+        weight = None if weight is None else build.tensor(weight)
+        return Batch(inputs, target, build.tensor(array), weight, build.tensors(self.pair, further))
 
     def step(self, number: int, record: Callable[[Step], None] = lambda _: None) -> None:
         """Run a training step, and let what it computed be recorded."""
@@ -248,12 +248,11 @@ class Training:
 
     def _data_of(self, batch: Batch) -> Any:
         """Return a batch as `fit` passes it on."""
-        taken = taken_of(batch.further_targets) if self._fit else []
-        if self._fit and self._fit.is_whole(batch.further_targets):
-            return self._fit.whole(taken)
-        x = self._fit.structured(taken) if self._fit and taken else build.fitted(self.model, self.pair, batch.inputs)
-        target = None if self._fit and self._fit.y is None else batch.target
-        return data_adapter_utils.pack_x_y_sample_weight(x, target, batch.sample_weight)
+        fit, taken = self._fit, taken_of(batch.further_targets)
+        x = fit.structured(taken) if fit and taken else build.fitted(self.model, self.pair, batch.inputs)
+        target = None if fit and fit.y is None else batch.target
+        packed = data_adapter_utils.pack_x_y_sample_weight(x, target, batch.sample_weight)
+        return x if fit and fit.is_whole(batch.further_targets) else packed
 
     def fit(self, batches: Sequence[Batch]) -> None:
         """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""
