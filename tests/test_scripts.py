@@ -154,6 +154,13 @@ def test_a_loss_of_each_sample_is_differentiated_as_their_sum(backends: list[Bac
     assert [(each.id, each.torch, each.keras) for each in result.causes] == [("loss.normalisation", 1.0, 12.0)], result
 
 
+def test_what_follows_an_update_that_was_not_recorded_is_no_first_difference(backends: list[Backend], tmp_path: Path):
+    """The parameters behind the second step are not; its update is the first in which a momentum is felt."""
+    result = _compared("triplet", [("train_triplet_fit.py", "SGD(0.1)", "SGD(0.1, momentum=0.9)")], backends, tmp_path)
+    assert [(each.id, each.torch, each.keras) for each in result.causes] == [("sgd.momentum", 0.0, 0.9)], result
+    assert result.first_divergence and result.first_divergence.kind == "update"
+
+
 @pytest.mark.parametrize("weight", [0.5, 0.25])
 def test_several_targets_are_those_of_their_losses(weight: float, backends: list[Backend], tmp_path: Path):
     edits = [("train_heads_fit.py", '"size": 0.5}', f'"size": {weight}}}')]

@@ -51,6 +51,7 @@ TOPICS: Final[tuple[Topic, ...]] = (
     gradients.questions,
     optimizers.questions,
 )
+FORWARD: Final = ("input", "activation", "loss")  # kinds of what is made by a forward pass
 Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
@@ -122,6 +123,7 @@ def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: T
         answers = without_moved([(question, _answer(question)) for question in _questions(sides)])
         # What float32 cannot see comes after what it can.
         visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
+        result.first_divergence = _behind_update(result.first_divergence, compared.update, visible, sides)
         result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes or ask.is_later))
     return Examined(
@@ -252,6 +254,20 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
         first = place.unless_untold(first, unshared, recorded, modules)
         return place.with_module(first, sides.reference.classes)
     return place.by_layout(layout.differences[0]) if layout.differences else None
+
+
+def _behind_update(
+    first: Divergence | None, update: Divergence | None, answers: list[Answer], sides: Sides
+) -> Divergence | None:
+    """Return the first update, where the forward pass differs behind a step whose parameters were not recorded.
+
+    So it is if an optimizer does otherwise with its own gradients.
+    """
+    if first is None or update is None or not first.step or first.kind not in FORWARD:
+        return first
+    is_recorded = any(key.startswith("parameter/") for key in sides.reference.recorded(first.step - 1, first.replica))
+    does_otherwise = any(ask.kind == keys.UPDATE and answer.changes for ask, answer in answers)
+    return update if does_otherwise and not is_recorded else first
 
 
 def _phase(first: Divergence) -> str:

@@ -57,6 +57,7 @@ class Comparison(NamedTuple):
     unequal: list[Unequal]  # all tensors that are not a match, in execution order
     # By side, the tensors of step 0 whose low runs are noisier than the other side's or than rounding explains.
     noisier: dict[str, list[str]]
+    update: Divergence | None = None  # the first update that diverged
 
 
 def compare(reference: Trace, candidate: Trace, low_runs: bool = True) -> CaseResult:
@@ -79,7 +80,7 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
         raise TraceError(f"{reference.folder} and {candidate.folder} hold no tensor that could be compared")
     comparison.evidence.claim(reference, comparison.checks)
     result = _result(comparison, reference, candidate)
-    return Comparison(result, comparison.unequal, comparison.low_runs.noisier)
+    return Comparison(result, comparison.unequal, comparison.low_runs.noisier, comparison.update)
 
 
 def _check_comparable(names: tuple[str, str], reference: Trace, candidate: Trace) -> None:
@@ -142,6 +143,7 @@ class _Comparison:
         self._judges_low_runs = low_runs
         self.checks: dict[str, Check] = {}
         self.first: dict[Verdict, Divergence] = {}
+        self.update: Divergence | None = None
         self.unequal: list[Unequal] = []
         self.recorded: tuple[int | None, list[Step]] = (None, [])
         self._drift: float | None = None  # by how much rounding moves the current step's gradients, relatively
@@ -246,9 +248,12 @@ class _Comparison:
         if verdict.verdict == "match":
             return
         self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name)))
-        if verdict.verdict not in self.first:
+        is_update = self.update is None and kind == keys.UPDATE and verdict.verdict == "diverged"
+        if verdict.verdict not in self.first or is_update:
             place = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
-            self.first[verdict.verdict] = self._described(place, files, verdict.largest)
+            place = self._described(place, files, verdict.largest)
+            self.first.setdefault(verdict.verdict, place)
+            self.update = place if is_update else self.update
 
     def _described(self, place: Divergence, files: Step, largest: float) -> Divergence:
         """Complete a divergence with the values and statistics of both sides.
