@@ -128,6 +128,7 @@ ROWS = {
     "clipped each": Row(steps("together_step", "each_step"), "clip.scope", TOGETHER, EACH),
     "clipped in keras": Row(steps("step", "together_step"), "clip.scope", "none", TOGETHER),
     "clipped in torch": Row(steps("together_step", "step"), "clip.scope", TOGETHER, "none"),
+    "clipped in part": Row(steps("part_step", "step"), "clip.scope", TOGETHER, "none"),
     "clipped each in keras": Row(steps("step", "each_step"), "clip.scope", "none", EACH),
     "clipped together": Row(steps("together_step", "together_step"), "clip.epsilon", 1e-6, 0.0),
     "cut off": Row(steps("step", "cut_step"), "clip.value", "none", ELEMENT),

@@ -70,16 +70,13 @@ class Fit(NamedTuple):
         itself = next((each for each in self.calls if not each.layer), None)
         return itself.given(tensors) if itself else ([list(tensors)], {})
 
-    def is_whole(self, further: Mapping[str, Any]) -> bool:
-        """Return whether what a step takes has all that `fit` is given, which its train_step takes for data."""
-        return len(taken_of(further)) > len(keras.tree.flatten(self.x))
+    def is_whole(self, tensors: Sequence[Any]) -> bool:
+        """Return whether a step takes all that `fit` is given, as a train_step does for which no part is a target."""
+        return len(tensors) > len(keras.tree.flatten(self.x))
 
     def structured(self, tensors: Sequence[Any]) -> Any:
-        """Return inputs, which are in the order of `inputs`, in the structure of the script's own.
-
-        If there are more, they are all that its train_step takes.
-        """
-        if len(tensors) > len(keras.tree.flatten(self.x)):
+        """Return inputs, which are in the order of `inputs`, or the whole, in the structure of the script's own."""
+        if self.is_whole(tensors):
             own = data_adapter_utils.pack_x_y_sample_weight(self.x, self.y, self.sample_weight)
             return keras.tree.pack_sequence_as(own, list(tensors))
         if isinstance(self.x, dict):

@@ -170,10 +170,11 @@ class Together(keras.Model):
 
 def layers_of(model: keras.Model) -> list[Any]:
     """Return a model and all layers in it, each behind the layer that has it: their numbers outlive a first call."""
-    found = [model]
-    for layer in found:
-        found += [each for each in layer._layers if not isinstance(each, keras.layers.InputLayer) and each not in found]
-    return found
+    layers = [model]
+    for layer in layers:
+        inner = (each for each in layer._layers if not isinstance(each, keras.layers.InputLayer))
+        layers += [each for each in inner if each not in layers]
+    return layers
 
 
 def _together(layers: Mapping[str, Any]) -> Any:

@@ -1,7 +1,4 @@
-"""One run of a training script in a greenlet: what it makes, and where it is suspended or left.
-
-With `free`, it is run on batches of its own from there on, as its user runs it, or op by op.
-"""
+"""One run of a training script in a greenlet: what it makes, and where it is suspended or left."""
 
 import math
 import os
@@ -30,7 +27,10 @@ class _Left(BaseException):
 
 
 class Run(script.Script):
-    """A script that is run up to its call of `fit`, or to where its loop begins to train, and from there in parts."""
+    """A script that is run up to its call of `fit`, or to where its loop begins to train, and from there in parts.
+
+    With `free`, it is run on batches of its own from there on, as its user runs it, or op by op.
+    """
 
     free: ClassVar[Begin | None] = None
 

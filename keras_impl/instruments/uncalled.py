@@ -46,7 +46,7 @@ def let_call(model: Any, fit: Fit | None) -> None:
 
 
 def _each_called(calls: Sequence[Called], model: keras.Model, inputs: Any, training: Any = None) -> Any:
-    layers = layers_of(model)
+    layers = layers_of(model)  # which have `training` of the context, as in any call
     given = [(layers[each.layer], *each.given(inputs)) for each in calls]
     returned = [layer(*args, **kwargs) for layer, args, kwargs in given]
     return tree.flatten(returned) if len(returned) > 1 else returned[0]

@@ -79,16 +79,17 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
         _applied(tensors, {name: side[name] for name in names}) for tensors, side in zip(recorded, both, strict=True)
     )
     changed = [name for name in names if not _is_kept(mine.gradients[name], theirs.gradients[name])]
-    for group in (names, changed):  # those of one optimizer of several, or of one module, may be clipped alone
-        one, other = _part(mine, group), _part(theirs, group)
-        found = _found(one, other) if len(group) > 1 else None
-        if not found and len(group) > 1 and (turned := _found(other, one)):
-            found = turned._replace(first=turned.second, second=turned.first)
-        if found:
-            norms = " and ".join(f"{_norm(side.gradients):.7g}" for side in (one, other))
+    groups = [names, *([changed] if len(changed) > 1 else [])]  # of one optimizer of several, or of one module
+    for group in groups:
+        parts = _part(mine, group), _part(theirs, group)
+        clipped = _found(*parts)
+        if not clipped and (turned := _found(*parts[::-1])):
+            clipped = turned._replace(first=turned.second, second=turned.first)
+        if clipped:
+            norms = " and ".join(f"{_norm(part.gradients):.7g}" for part in parts)
             name = first.parameter or first.name
             where = name if group is names or name in group else group[0]
-            return entry(found.id, where, sides.names, found[1:], f"together, the gradients have the norms {norms}")
+            return entry(clipped.id, where, sides.names, clipped[1:], f"together, the gradients have the norms {norms}")
     return None
 
 

@@ -51,7 +51,6 @@ TOPICS: Final[tuple[Topic, ...]] = (
     gradients.questions,
     optimizers.questions,
 )
-FORWARD: Final = ("input", "activation", "loss")  # kinds of what is made by a forward pass
 Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
@@ -263,7 +262,7 @@ def _behind_update(
 
     So it is if an optimizer does otherwise with its own gradients.
     """
-    if first is None or update is None or not first.step or first.kind not in FORWARD:
+    if first is None or update is None or not first.step or first.kind not in gradients.FORWARD_PASS:
         return first
     is_recorded = any(key.startswith("parameter/") for key in sides.reference.recorded(first.step - 1, first.replica))
     does_otherwise = any(ask.kind == keys.UPDATE and answer.changes for ask, answer in answers)

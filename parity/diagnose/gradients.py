@@ -29,7 +29,8 @@ KEPT: Final = {"added to that of the step before": 1.0, "without that of the ste
 NOTHING: Final = 1e-9  # a smaller factor is what rounding leaves of a gradient that is zero
 FORWARD: Final = ("input", "activation")
 # Kinds of tensors that exist before the backward pass of their step.
-BEFORE_BACKWARD: Final = ("sample", "input", "activation", "loss")
+FORWARD_PASS: Final = ("input", "activation", "loss")  # kinds of what it makes
+BEFORE_BACKWARD: Final = ("sample", *FORWARD_PASS)
 MISSING: Final = "gradient.missing"
 
 

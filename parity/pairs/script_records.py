@@ -80,7 +80,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     is not given; and the names of what its loss takes beside the model's outputs, in the order in which it uses that,
     "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
     or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, ""
-    for a single one; of Keras's only where it is that of a graph, or the model has no `call`
+    for a single one; of Keras's `fit` only a single one's, or those of a model that has no `call`
     (keras_impl/instruments/uncalled.py).
 
     `early`: of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's

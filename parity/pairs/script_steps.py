@@ -133,6 +133,16 @@ def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
     return chosen
 
 
+def initial_states(torch: Batches, names: Sequence[str], keras: Sequence[str]) -> list[str]:
+    """Return which inputs of PyTorch's model are zero in each step, if Keras's has that many fewer.
+
+    `torch`: what it is given, by NAME@STEP; `names`, `keras`: the names of both models' inputs.
+    """
+    used = {key.partition("@")[0] for key, array in torch.items() if array.any()}
+    states = [name for name in names if name not in used]
+    return states if len(names) - len(states) == len(keras) > 0 else []
+
+
 def _of(arrays: Batches, prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 

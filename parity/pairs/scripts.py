@@ -4,7 +4,7 @@ Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. Py
 the pair, in the order of axes in which the Keras script's own data is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import BATCH, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
-from parity.pairs.script_steps import Steps, axes, described, outputs_by_shape, steps
+from parity.pairs.script_steps import Steps, axes, described, initial_states, outputs_by_shape, steps
 from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -129,7 +129,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
-    states = _states(torch, keras) if keras else []
+    states = initial_states(torch.arrays, _names_of_calls(torch.arrays), keras.trained.inputs) if keras else []
     left_out = (BATCH, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {})
@@ -167,17 +167,6 @@ def _names_of_calls(arrays: Mapping[str, Array]) -> list[str]:
     """Return the names of what a model of PyTorch's is given where it is called."""
     first = (key.removesuffix("@0") for key in arrays if key.endswith("@0"))
     return [name for name in first if not name.startswith((BATCH, GIVEN, OF_LOSS, TARGET))]
-
-
-def _states(torch: _Ran, keras: _Ran) -> list[str]:
-    """Return the initial states that PyTorch's model is given, if Keras's has that many inputs fewer: zeros."""
-    names = _names_of_calls(torch.arrays)
-    states = [name for name in names if not any(each.any() for each in _of_steps(torch.arrays, name))]
-    return states if len(names) - len(states) == len(keras.trained.inputs) > 0 else []
-
-
-def _of_steps(arrays: Mapping[str, Array], name: str) -> Iterator[Array]:
-    return (array for key, array in arrays.items() if key.partition("@")[0] == name)
 
 
 def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran, folder: Path) -> PairFile:

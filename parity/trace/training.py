@@ -4,6 +4,8 @@ import math
 
 import msgspec
 
+from parity.trace import keys
+
 Settings = dict[str, bool | int | float | str]
 
 
@@ -63,3 +65,12 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     breaks: list[str] = []  # where torch.compile broke the graph
     # The batch norms whose running variance was updated as Keras does, since the pair accepts that.
     held: list[str] = []
+
+    def turn(self, kind: str, name: str) -> int:
+        """Return the turn of a loss, a gradient, a buffer or an update, from 1 on; 0 where no update comes before."""
+        if kind in ("input", "activation"):
+            return 0
+        owner = name.rpartition(".")[0] if kind == "buffer" else keys.parameter(kind, name)
+        loss = keys.number(name) if kind == "loss" else None
+        turns = (number for number, turn in enumerate(self.turns, 1) if owner in turn.names or loss in turn.losses)
+        return max(turns, default=0)

@@ -1,6 +1,5 @@
 """The comparison of two traces of one case, tensor by tensor in execution order."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +15,7 @@ from parity.trace import keys, summary
 from parity.trace.manifest import Trace
 from parity.trace.summary import Summary
 from parity.trace.tensorfile import equal
-from parity.trace.training import Turn
+from parity.trace.training import Training
 from parity.verdict import kernel
 from parity.verdict.details import Collector, describe, furthest
 from parity.verdict.evidence import Evidence
@@ -72,7 +71,7 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
     """
     names = side_names(reference, candidate)
     _check_comparable(names, reference, candidate)
-    comparison = _Comparison(names, reference.case, low_runs, reference.manifest.training.turns)
+    comparison = _Comparison(names, reference.case, low_runs, reference.manifest.training)
     with np.errstate(all="ignore"):  # numbers that are not finite get verdicts, not warnings
         for step, replicas in steps(reference, candidate):
             comparison.step(step, replicas)
@@ -134,8 +133,8 @@ def side_names(reference: Trace, candidate: Trace) -> tuple[str, str]:
 class _Comparison:
     """The state of a comparison; `recorded` is the last step with parameters, and its tensors by replica."""
 
-    def __init__(self, names: tuple[str, str], case: Case, low_runs: bool, turns: Sequence[Turn] = ()) -> None:
-        self.names, self._turns = names, turns
+    def __init__(self, names: tuple[str, str], case: Case, low_runs: bool, training: Training) -> None:
+        self.names, self._turn = names, training.turn
         self.rule = Rule(case.precision)
         self.evidence = Evidence(names, case)
         self.collector = Collector(names, self.rule)
@@ -155,22 +154,13 @@ class _Comparison:
         order = [(replica, key) for replica, files in enumerate(replicas) for key in files.in_order()]
         if len(replicas) > 1:
             order.sort(key=lambda place: keys.place(place[1]))
-        order.sort(key=lambda place: self._turn(*keys.split(place[1])))
+        order.sort(key=lambda entry: self._turn(*keys.split(entry[1])))
         for replica, key in order:
             # Tensors that are bitwise equal in all replicas, such as parameters after a reduction, are compared once.
             if replica == 0 or not replicas[replica].repeats(key, replicas[0]):
                 self._tensor(StepTensor(step, replica, *keys.split(key), replicas[replica]))
         if any(key.startswith("parameter/") for key in replicas[0].reference_high):
             self.recorded = step, replicas
-
-    def _turn(self, kind: str, name: str) -> int:
-        """Return the turn of a loss, a gradient, a buffer or an update, from 1 on; 0 where no update comes before."""
-        if kind in ("input", "activation"):
-            return 0
-        of = name.rpartition(".")[0] if kind == "buffer" else keys.parameter(kind, name)
-        loss = keys.number(name) if kind == "loss" else None
-        found = [number for number, turn in enumerate(self._turns, 1) if of in turn.names or loss in turn.losses]
-        return max(found, default=0)
 
     def _tensor(self, tensor: StepTensor) -> None:
         step, replica, kind, _, files = tensor
@@ -250,10 +240,10 @@ class _Comparison:
         self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name)))
         is_update = self.update is None and kind == keys.UPDATE and verdict.verdict == "diverged"
         if verdict.verdict not in self.first or is_update:
-            place = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
-            place = self._described(place, files, verdict.largest)
-            self.first.setdefault(verdict.verdict, place)
-            self.update = place if is_update else self.update
+            divergence = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
+            divergence = self._described(divergence, files, verdict.largest)
+            self.first.setdefault(verdict.verdict, divergence)
+            self.update = divergence if is_update else self.update
 
     def _described(self, place: Divergence, files: Step, largest: float) -> Divergence:
         """Complete a divergence with the values and statistics of both sides.

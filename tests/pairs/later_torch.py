@@ -274,6 +274,10 @@ def together_step(model, optimizer, batch):
     return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_norm_(weights, 0.05))
 
 
+def part_step(model, optimizer, batch):
+    return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_norm_(weights[-2:], 0.05))
+
+
 def cut_step(model, optimizer, batch):
     return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_value_(weights, 0.002))
 

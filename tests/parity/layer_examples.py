@@ -191,6 +191,9 @@ def activations() -> Iterator[Example]:
         ("activation.kind", "relu", "softplus", np.log(1 + np.exp(x))),
     ):
         yield Example(cause, base, with_output(base, output), mine, theirs)
+    leaky = call("relu", x, np.where(x > 0, x, 0.2 * x))
+    rounded_slope = with_output(leaky, np.where(x > 0, x, float(np.float32(0.2)) * x))
+    yield Example("constant.precision", leaky, rounded_slope, "float64", "float32")
     base = call("gelu", x, x * (1 + phi) / 2)
     tanh = x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     rounded = float(np.float32(math.sqrt(0.5)))

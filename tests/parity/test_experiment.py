@@ -459,6 +459,25 @@ def test_zeros_and_ones_with_a_point_may_be_factors_or_summands() -> None:
         assert np.array_equal(given["mask"], [[-1e30, 0.0]])
 
 
+def test_a_mask_for_the_longest_sequence_is_cut() -> None:
+    whole = np.tril(np.ones((6, 6), bool))
+    assert np.array_equal(masks.fitted(whole, (1, 1, 4, 4)), whole[None, None, :4, :4])
+    assert masks.fitted(whole, (2, 1, 8, 8)) is None
+
+
+def test_two_modules_of_a_class_exchange_what_they_have() -> None:
+    first, second, third = (SimpleNamespace(stride=stride) for stride in (2, 1, 1))
+    made = [
+        Knob("stride", "Conv", "", each.stride, "attribute", knobs.assignment(vars(each), "stride"), (), "conv2d", path)
+        for path, each in (("first", first), ("second", second), ("third", third))
+    ]
+    exchange, *further = knobs.exchanges(made)
+    assert (exchange.value, exchange.words, len(further)) == ("2 and 1", ("1 and 2",), 1)
+    with exchange.changed("1 and 2"):
+        assert (first.stride, second.stride, third.stride) == (1, 2, 1)
+    assert (first.stride, second.stride) == (2, 1)
+
+
 def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> None:
     off = change(name="alpha", owner="ELU", of="elu", before=1.0, after=0.0)
     function = change(name="activation", owner="Dense", of="linear", kind="callable", before="relu", after="elu")

@@ -266,6 +266,7 @@ def centred(t: Tape, x: Array) -> Array:
     return t("exp", np.exp, t("Sub", np.subtract, x, t("Mean", lambda x: x.mean(-1, keepdims=True), x)))
 
 
+TABLE = np.random.default_rng(2).normal(size=(3, 6))
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
     "an offset": (adds("add_", OFFSETS), adds("AddV2", OTHERS), (), ("code.tensor", "[0, 12, 26]", "[0, 10, 22]")),
@@ -281,6 +282,12 @@ TOLD = {
         heads(lambda x: np.tile(x, (1, 2, 1, 1)).reshape(2, 2, 2, 3, 6)),
         (),
         ("code.order", "[0, 0, 1, 1]", "[0, 1, 0, 1]"),
+    ),
+    "an order of a table in float32": (
+        lambda t, x: t("add", np.add, x, TABLE.astype(np.float32).astype(np.float64)),
+        lambda t, x: t("AddV2", np.add, x, TABLE[:, ::-1].copy()),
+        (),
+        ("code.order", "[0, 1, 2, 3, 4, 5]", "[5, 4, 3, 2, 1, 0]"),
     ),
     "an order of axes": (
         heads(lambda x: np.repeat(x, 2, axis=1)),

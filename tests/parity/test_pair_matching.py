@@ -47,6 +47,12 @@ def test_a_wrong_fused_activation_is_still_the_activation(fault: Callable[[Array
     assert found.torch_alone == ["0"]
 
 
+def test_what_comes_before_a_fused_activation_may_be_positive_by_chance() -> None:
+    """Then it has the values of what comes behind: the fused layer returns the latter all the same."""
+    found = matching(mlp(Half("torch"), fault=np.array), mlp(Half("keras"), fused=True, fault=np.array), MLP)
+    assert pairs(found) == {"1": "dense", "2": "dropout", "3": "head", "(model)": "(model)"}
+
+
 def attention(half: Half, wrong_scale: bool = False) -> Half:
     """torch: packed qkv; Keras: query, key, value with heads, out over both axes."""
     b, s, d = 3, 5, 8

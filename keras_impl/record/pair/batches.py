@@ -58,11 +58,8 @@ def batches(job: BatchesJob) -> None:
 
 
 def _of_single(model: Any, inputs: Any) -> dict[str | int, list[int]]:
-    """Return the shape of what a model returns if that is one tensor."""
-    if isinstance(model, Functional):
-        shapes = [each.shape for each in model.outputs]
-    else:
-        shapes = []
-        with contextlib.suppress(Exception), precision.eagerly():
-            shapes = [each.shape for each in keras.tree.flatten(model(inputs))]
-    return {"": [size or 1 for size in shapes[0]]} if len(shapes) == 1 else {}
+    """Return the shape of what a model returns if that is one tensor; nothing if it cannot be called yet."""
+    outputs: list[Any] = []
+    with contextlib.suppress(Exception), precision.eagerly():
+        outputs = model.outputs if isinstance(model, Functional) else keras.tree.flatten(model(inputs))
+    return {"": [size or 1 for size in outputs[0].shape]} if len(outputs) == 1 else {}

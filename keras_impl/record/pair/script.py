@@ -61,8 +61,8 @@ class Script(Run):
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
         given = dict(np.load(file)) if file and not (self._keeps_data or self._takes) else {}
         self._targets = Targets(given, lambda: bool(self._tapes))
-        known_fetches = self._fetched if self._takes else None
-        self._fetches = Fetches(known_fetches, self._made, self._on_fetch, self._targets.of_dataset)
+        taken = self._fetched if self._takes else None
+        self._fetches = Fetches(taken, self._made, self._on_fetch, self._targets.of_dataset)
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""

@@ -167,7 +167,7 @@ class Training:
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
         further = data.further_targets(number)
-        if self._fit and self._fit.y is not None and not self._fit.is_whole(further):
+        if self._fit and self._fit.y is not None and not self._fit.is_whole(taken_of(further)):
             target = self._fit.target({TARGET: array} | further, inputs)
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
@@ -252,7 +252,7 @@ class Training:
         x = fit.structured(taken) if fit and taken else build.fitted(self.model, self.pair, batch.inputs)
         target = None if fit and fit.y is None else batch.target
         packed = data_adapter_utils.pack_x_y_sample_weight(x, target, batch.sample_weight)
-        return x if fit and fit.is_whole(batch.further_targets) else packed
+        return x if fit and fit.is_whole(taken) else packed
 
     def fit(self, batches: Sequence[Batch]) -> None:
         """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""

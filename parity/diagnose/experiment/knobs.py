@@ -177,20 +177,20 @@ def alike(found: Iterable[Knob]) -> list[list[Knob]]:
     return [several for several in by_name.values() if len(several) > 1]
 
 
-def exchanges(found: Iterable[Knob]) -> Iterator[Knob]:
+def exchanges(knobs: Iterable[Knob]) -> Iterator[Knob]:
     """Yield, for an attribute in which two modules of a class differ, the exchange of what they have.
 
     Either value alone may fit nothing: of two convolutions, one has to have the stride.
     """
-    of_modules = (knob for knob in found if knob.of and knob.kind == "attribute" and not knob.is_size)
+    of_modules = (knob for knob in knobs if knob.of and knob.kind == "attribute" and not knob.is_size)
     for several in grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name)).values():
         for pair in itertools.islice(itertools.combinations(several, 2), MOST_EXCHANGES):
             values = [knob.value for knob in pair]
             before, after = (" and ".join(map(str, each)) for each in (values, values[::-1]))
             if before != after:
-                ways = {before: values, after: values[::-1]}
+                by_text = {before: values, after: values[::-1]}
                 owner = f"{pair[0].owner} ({pair[0].path} and {pair[1].path})"
-                change = one_of(partial(_each, pair), ways)
+                change = one_of(partial(_each, pair), by_text)
                 yield pair[0]._replace(owner=owner, value=before, kind="operation", changed=change, words=(after,))
 
 

@@ -90,18 +90,16 @@ def _knobs(module: Any, kind: type, made: list[Called], names: Mapping[int, str]
     shown = [f"`{names.get(id(each.layer), type(each.layer).__name__)}`" for each in made]
     for number, call in enumerate(made):
         if call.is_plain:
-            places = {f"{shown[number]} {how} {shown[at]}": (how, at) for how, at in _places(number, made)}
-            ways = {text: _moved(module, kind, number, call, *place) for text, place in places.items()}
+            contexts = {
+                f"{shown[number]} {how} {shown[at]}": _moved(module, kind, number, call, how, at)
+                for how, at in _positions(number, made)
+            }
             owner, before = type(module).__name__, f"{shown[number]} {IN_PLACE}"
-            change: Changed = one_of(_entered, {before: nullcontext, **ways})
-            yield Knob(ORDER, owner, call.line, before, "operation", change, tuple(ways), LAYERS)
+            change: Changed = one_of(lambda enter: enter(), {before: nullcontext, **contexts})
+            yield Knob(ORDER, owner, call.line, before, "operation", change, tuple(contexts), LAYERS)
 
 
-def _entered(way: Callable[[], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
-    return way()
-
-
-def _places(number: int, made: list[Called]) -> Iterator[tuple[str, int]]:
+def _positions(number: int, made: list[Called]) -> Iterator[tuple[str, int]]:
     """Yield where a layer may be called: behind or before another one, or on one of two tensors that are added."""
     for at in range(number + 1, min(number + 1 + NEAR, len(made))):
         yield BEHIND, at

@@ -36,6 +36,7 @@ def sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
+HELD: Final = 1e-12  # of a number that was held in float32, and is solved for in float64
 FORMS: Final = {"exact": gelu, "tanh": gelu_tanh, "sigmoid(1.702 x)": gelu_sigmoid}
 FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
     "identity": lambda x: x,
@@ -71,10 +72,15 @@ def _relu(call: Call, dropped: bool, function: str, slope: float, cap: float, co
 
 
 def _slopes(call: Call, settings: Settings) -> Iterator[float]:
-    """Yield the slopes below zero to try: none, and the one that the output shows."""
+    """Yield the slopes below zero to try: none, and the one that the output shows.
+
+    Of one that is held in float32, as TensorFlow holds it, the decimal number is yielded that it was written as.
+    """
     yield 0.0
     below = call.inputs[0] < 0
-    yield from solve.scale(call.inputs[0][below], call.output[below])
+    for slope in solve.scale(call.inputs[0][below], call.output[below]):
+        written = float(f"{slope:.7g}")
+        yield written if np.isclose(constant(written, "float32"), slope, rtol=HELD, atol=0.0) else slope
 
 
 def _caps(call: Call, settings: Settings) -> Iterator[float]:

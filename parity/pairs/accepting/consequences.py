@@ -218,6 +218,24 @@ class Proportion:
         size = self._evidence.size(tensor)
         return size is not None and size.relative <= min(SUBPRECISION, FACTOR * self.before_forward(tensor))
 
+    def would_be_slight(self, tensor: Unequal) -> bool:
+        """Return whether float32 would see nothing of a tensor, or little, if it did but follow.
+
+        That is an update made of gradients in which float32 sees nothing, and what comes behind an update of the first
+        step itself.
+        """
+        is_of_same = tensor.kind == keys.UPDATE and self.before(tensor) <= SUBPRECISION
+        return is_of_same or (tensor.turn > 0 and tensor.step == 0)
+
+    def in_words(self, tensor: Unequal) -> str:
+        """Describe how far apart a tensor is, and how far what it is computed from."""
+        size, before = self._evidence.size(tensor), self.before(tensor)
+        origin = "the forward pass" if tensor.kind == "gradient" else "its gradient"
+        if tensor.kind in FORWARD:
+            origin, before = "what it is computed from", self.before_forward(tensor)
+        apart = f"differs by {size.relative:.1e} of its largest value" if size else "differs"
+        return f"{apart}, behind a difference of {before:.1e} in {origin}"
+
     def before_forward(self, tensor: Unequal) -> float:
         """Return the largest relative difference in a forward pass before a tensor, and of weights and buffers."""
         earlier = self._unequal[: self._unequal.index(tensor)]

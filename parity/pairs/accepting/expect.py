@@ -21,7 +21,6 @@ from parity.trace import keys
 from parity.trace.keys import in_words, plain
 from parity.trace.mapping import Mapping
 from parity.trace.training import Training
-from parity.verdict.rule import SUBPRECISION
 from parity.verdict.traces import Unequal
 
 NOISE = "precision.noise"
@@ -98,25 +97,9 @@ class Accepted:
         return self.consequences.is_replayed(tensor) or self.consequences.proportion.holds(tensor)
 
     def is_unlike(self, tensor: Unequal) -> bool:
-        """Return whether a tensor is so far out of proportion that it is another difference, though it may follow.
-
-        That is what comes behind an update of the first step itself, and an update that float32 sees, made of gradients
-        in which it sees nothing.
-        """
-        if self.is_decidable(tensor) or tensor.verdict != "diverged":
-            return False
-        is_of_same = tensor.kind == keys.UPDATE and self.consequences.proportion.before(tensor) <= SUBPRECISION
-        return is_of_same or (tensor.turn > 0 and tensor.step == 0)
-
-    def apart(self, tensor: Unequal) -> str:
-        """Describe how far apart a tensor is, and how far what it is computed from."""
-        size, proportion = self.evidence.size(tensor), self.consequences.proportion
-        origin = "the forward pass" if tensor.kind == "gradient" else "its gradient"
-        before = proportion.before(tensor)
-        if tensor.kind in FORWARD:
-            origin, before = "what it is computed from", proportion.before_forward(tensor)
-        apart = f"differs by {size.relative:.1e} of its largest value" if size else "differs"
-        return f"{apart}, behind a difference of {before:.1e} in {origin}"
+        """Return whether a tensor is so far out of proportion that it is another difference, though it may follow."""
+        is_visible = tensor.verdict == "diverged" and self.consequences.proportion.would_be_slight(tensor)
+        return is_visible and not self.is_decidable(tensor)
 
     def sizes(self) -> Iterator[Cause]:
         """Yield what is accepted by its size alone, one entry in the form of a cause for each expectation."""
@@ -289,8 +272,9 @@ def _report_undecidable(result: CaseResult, undecidable: list[Unequal], accepted
     first = undecidable[0]
     more = f" (and {len(undecidable) - 1} more)" if len(undecidable) > 1 else ""
     result.verdict = "inconclusive"
+    apart = accepted.consequences.proportion.in_words(first)
     result.reason = (
-        f"{in_words(first.kind, first.name)}{more} {accepted.apart(first)}: no formula tells whether the accepted "
+        f"{in_words(first.kind, first.name)}{more} {apart}: no formula tells whether the accepted "
         "difference alone makes it so; accept it by its size ([[expect]] with where and largest_difference), or mend "
         "the cause"
     )

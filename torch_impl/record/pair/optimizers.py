@@ -262,13 +262,13 @@ class StepObserver:
 
 def _read(loss: torch.Tensor) -> set[int]:
     """Return the leaves that a loss depends on, by id()."""
-    found, open_, seen = set[int](), [loss.grad_fn], set[Any]()
+    leaves, open_, seen = set[int](), [loss.grad_fn], set[Any]()
     while open_:
         node = open_.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if (leaf := getattr(node, "variable", None)) is not None:
-            found.add(id(leaf))
+            leaves.add(id(leaf))
         open_ += [each for each, _ in node.next_functions]
-    return found
+    return leaves

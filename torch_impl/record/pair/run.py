@@ -165,11 +165,11 @@ class _Course:
         turns, earlier, updated, done = list[Turn](), dict[str, int](), set[int](), 0
         for optimizer, before in zip(step.rates, step.before, strict=True):
             held = [each for group in optimizer.param_groups for each in group["params"]]
-            written = [name for name, version in before.versions.items() if earlier.get(name, version) != version]
+            written = [name for name, count in before.versions.items() if earlier.get(name, count) != count]
             if before.read & updated:
                 of_turn = [names[id(each)] for each in held if id(each) in names]
-                modules = [name.rpartition(".")[0] for name in written]
-                turns.append(Turn([*of_turn, *modules], list(range(done, before.losses))))
+                of_turn += [name.rpartition(".")[0] for name in written]
+                turns.append(Turn(of_turn, list(range(done, before.losses))))
             earlier, updated, done = before.versions, {*updated, *map(id, held)}, before.losses
         self.training = replace(self.training, turns=turns)
 
