@@ -139,13 +139,15 @@ def mix32(x: Words) -> Words:
 
 
 def one_ulp_away(values: Floats, seed: int, name: str) -> Floats:
-    """Return the values, each moved to a random one of its two float64 neighbours; zeros stay zero."""
+    """Return the values, each moved to a random one of its two float64 neighbours; zeros, infinities and NaN stay."""
     flat, moved = values.reshape(-1), np.empty(values.size)
     for start in range(0, values.size, BLOCK):  # in blocks: a large model's weights are copied only once
-        part = flat[start : start + BLOCK]
-        up = (bits(seed, name, part.size, start) >> np.uint64(63)).astype(bool)
-        neighbour = np.nextafter(part, np.where(up, np.inf, -np.inf))
-        moved[start : start + BLOCK] = np.where(part == 0.0, part, neighbour)
+        part = flat[start : start + BLOCK].astype(np.float64, copy=False)
+        words = bits(seed, name, -(-part.size // 64), start // 64)
+        # The bits of a float64, read as a whole number, are one more or one less than those of its neighbours.
+        away = np.unpackbits(words.view(np.uint8), count=part.size).astype(np.int64)
+        away = (2 * away - 1) * ((part != 0.0) & np.isfinite(part))
+        moved[start : start + BLOCK] = (part.view(np.int64) + away).view(np.float64)
     return moved.reshape(values.shape)
 
 

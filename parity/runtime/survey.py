@@ -10,7 +10,7 @@ Module and weight names are the framework's own: with dots in torch, with slashe
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -230,11 +230,18 @@ def built(folder: Path, file: str = BUILT) -> dict[str, Array]:
     return dict(TensorFile(folder / file))
 
 
-def copies(untrained: Iterable[tuple[str, Array]], trained: Iterable[Array]) -> list[str]:
-    """Return the names of those untrained weights that hold the values of a trained one."""
-    by_shape = grouped(trained, lambda array: array.shape)
+def copies(
+    untrained: Iterable[tuple[str, Array]], trained: Iterable[Any], array: Callable[[Any], Array]
+) -> list[str]:
+    """Return the names of those untrained weights that hold the values of a trained one.
+
+    `array`: returns the numbers of a trained weight.
+    """
+    by_shape = grouped(trained, lambda weight: tuple(weight.shape))
     return [
-        name for name, array in untrained if any(np.array_equal(array, each) for each in by_shape.get(array.shape, ()))
+        name
+        for name, held in untrained
+        if any(np.array_equal(held, array(each)) for each in by_shape.get(held.shape, ()))
     ]
 
 

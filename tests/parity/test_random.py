@@ -65,7 +65,7 @@ def test_the_stream_never_changes() -> None:
     ]
     assert random.permutation(0, "order/0", 8).tolist() == [1, 0, 7, 3, 5, 2, 4, 6]
     moved = random.one_ulp_away(np.ones(8), 0, "witness/w")
-    assert (moved > 1).astype(int).tolist() == [0, 1, 0, 0, 1, 1, 1, 0]
+    assert (moved > 1).astype(int).tolist() == [1, 0, 0, 0, 0, 1, 1, 0]
 
 
 def test_streams_of_other_names_and_seeds_are_independent() -> None:
@@ -160,13 +160,13 @@ def test_permutations_shuffle_and_differ() -> None:
 
 
 @settings(max_examples=60)
-@given(st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=30), SEEDS)
+@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=90), SEEDS)
 def test_one_ulp_away_moves_every_nonzero_value_by_one_ulp(values: list[float], seed: int) -> None:
     start = np.array(values)
     moved = random.one_ulp_away(start, seed, "w")
     for before, after in zip(start, moved, strict=True):
-        if before == 0:
-            assert after == 0 and math.copysign(1, after) == math.copysign(1, before)
+        if before == 0 or math.isinf(before):
+            assert after == before and math.copysign(1, after) == math.copysign(1, before)
         else:
             assert after in (math.nextafter(before, math.inf), math.nextafter(before, -math.inf))
 

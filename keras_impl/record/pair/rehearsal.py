@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -118,12 +119,15 @@ class _Trials(Trials):
         return [*outputs, *map(tf.convert_to_tensor, getattr(self.model, "losses", []))]
 
     def _without_gradient(self, names: Sequence[str]) -> tuple[list[str], list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
+        held = [self.weights[name] for name in names]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:  # of these alone: what else is trained takes time
+            for each in held:
+                tape.watch(each.value if isinstance(each, keras.Variable) else each)
             outputs = self._outputs()
         if not all(output.dtype.is_floating or output.dtype.is_complex for output in outputs):
             return [], outputs
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
-            gradients = tape.gradient(outputs, [self.weights[name] for name in names])
+            gradients = tape.gradient(outputs, held)
         return [name for name, gradient in zip(names, gradients, strict=True) if gradient is None], outputs
 
     def without_slope(self, names: Sequence[str]) -> tuple[list[str], list[tf.Tensor]]:

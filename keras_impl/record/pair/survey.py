@@ -49,9 +49,12 @@ def survey(job: SurveyJob) -> None:
     with precision.policy(HIGH), promoted(HIGH):
         model, sources, created = _built(job, given)
         inputs = build.tensors(pair, given)
+        if job.needless is not None:
+            surveys.write(folder, _needless(model, job.case, inputs, job.needless))
+            return
         surveys.keep(folder / surveys.BUILT, values.untrained(model))  # before torch's values are loaded
-        trained = [weights.array(held.variable) for held in layers.variables(model) if held.description.trainable]
-        copies = surveys.copies(values.untrained(model), trained)
+        trained = [held.variable for held in layers.variables(model) if held.description.trainable]
+        copies = surveys.copies(values.untrained(model), trained, weights.array)
         if not halves.survey:  # of a model that is compared with itself
             surveys.keep(folder / surveys.WEIGHTS, values.started(model, job.case))
         keys: list[Keys] = []
@@ -60,9 +63,6 @@ def survey(job: SurveyJob) -> None:
             reference = surveys.read(torch)
             keys = reference.keys(training=False)
             values.Weights(model, halves.mapping, reference, surveys.Initial(torch)).load()
-        if job.needless is not None:
-            surveys.write(folder, _needless(model, job.case, inputs, job.needless))
-            return
         forward_pass = _Pass(folder)
         with (
             without_dropping(model, job.case, training=False),

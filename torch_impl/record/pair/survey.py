@@ -89,8 +89,8 @@ def _write_start(
             laws[name] = Law.of(array)
             array = laws[name].drawn(job.case.seed, name, array.shape, job.case.precision)
         initial.add(name, array)
-    trained = [weights.array(each) for each in model.parameters() if each.requires_grad]
-    return len(trained) < len(list(model.parameters())), files.copies(values.untrained(model), trained)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    return len(trained) < len(list(model.parameters())), files.copies(values.untrained(model), trained, weights.array)
 
 
 def _drawn(job: SurveyJob, device: torch.device) -> Iterator[tuple[str, np.ndarray]]:
