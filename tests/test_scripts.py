@@ -46,6 +46,22 @@ def test_scripts_that_train_alike_match(backends: list[Backend], tmp_path: Path)
     assert not any("as asked for" in each for each in result.not_compared)
 
 
+BY_EPOCH = [
+    ("train_fit.py", "SGD(rate)", "SGD(0.05)"),
+    ("train_fit.py", "TerminateOnNaN()", "LearningRateScheduler(lambda epoch: 0.05 * 0.5**epoch)"),
+]
+NUMBERED_FROM_1 = [*BY_EPOCH, ("train_fit.py", "0.5**epoch", "0.5 ** (epoch + 1)")]
+
+
+@pytest.mark.parametrize(("edits", "told"), [(BY_EPOCH, []), (NUMBERED_FROM_1, ["sgd.learning_rate"])])
+def test_callbacks_set_the_rate_of_an_epoch(edits: Edits, told: list[str], backends: list[Backend], tmp_path: Path):
+    """The third step is the first of another epoch."""
+    result = _compared("fit", edits, backends, tmp_path)
+    assert result.verdict == "diverged" if told else _matches(result)
+    assert [cause.id for cause in result.causes] == told
+    assert not any("callbacks of fit" in each for each in result.not_compared)
+
+
 @pytest.mark.parametrize("name", ["vae", "triplet", "state"])
 def test_models_without_a_call_that_are_called_thrice_or_given_a_state(
     name: str, backends: list[Backend], tmp_path: Path

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from einops import rearrange
+from keras.callbacks import Callback
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters import data_adapter_utils
 
@@ -23,6 +24,7 @@ fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of sc
 class Fit(NamedTuple):
     """What a model is trained on: the first batch of `fit`, with its callbacks and the weight of each class.
 
+    `batches`: how many an epoch has, if that is known.
     Of a loop only the inputs: what it gives to its loss is replaced where it does. `calls`: how the model's train_step
     calls layers, if it makes what they are given of its batch.
     """
@@ -30,8 +32,9 @@ class Fit(NamedTuple):
     x: Any
     y: Any = None
     sample_weight: Any = None
-    callbacks: Sequence[str] = ()
+    callbacks: Sequence[Callback] = ()
     class_weight: dict[int, float] | None = None
+    batches: int | None = None
     calls: Sequence[Called] = ()
 
     @property
@@ -98,11 +101,11 @@ class Begin(NamedTuple):
 
 def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit:
     """Return what `fit` would train a model on, given its data and further arguments by name."""
-    callbacks = [type(each).__name__ for each in keras.tree.flatten(arguments.get("callbacks") or [])]
+    callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
     data = {name: arguments[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in arguments}
     iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
     first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
-    return Fit(*first, callbacks, arguments.get("class_weight"))
+    return Fit(*first, callbacks, arguments.get("class_weight"), iterator.num_batches)
 
 
 def taken_of(further: Mapping[str, Any]) -> list[Any]:

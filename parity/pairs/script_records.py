@@ -78,7 +78,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
     the script has not gone back to training mode; the inputs that are `states`, zero in each step, which Keras's model
     is not given; and the names of what its loss takes beside the model's outputs, in the order in which it uses that,
-    "" for what is not given. Of Keras's `fit` also its callbacks, which are not run;
+    "" for what is not given. Of Keras's `fit` also those of its callbacks that are not run;
     or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, ""
     for a single one; of Keras's `fit` only a single one's, or those of a model that has no `call`
     (keras_impl/instruments/uncalled.py).

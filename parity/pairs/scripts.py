@@ -231,7 +231,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     else:
         result.not_compared.append(
             f"what {ours} and {theirs} do after {count(steps, 'step')}: how long they train, further calls of fit, "
-            "learning rates set between epochs"
+            "what callbacks set at the end of an epoch"
         )
     if trained.states:
         names = ", ".join(trained.states)

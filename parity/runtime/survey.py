@@ -230,9 +230,7 @@ def built(folder: Path, file: str = BUILT) -> dict[str, Array]:
     return dict(TensorFile(folder / file))
 
 
-def copies(
-    untrained: Iterable[tuple[str, Array]], trained: Iterable[Any], array: Callable[[Any], Array]
-) -> list[str]:
+def copies(untrained: Iterable[tuple[str, Array]], trained: Iterable[Any], array: Callable[[Any], Array]) -> list[str]:
     """Return the names of those untrained weights that hold the values of a trained one.
 
     `array`: returns the numbers of a trained weight.

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras.src.models.functional import Functional
 
+from keras_impl.instruments.script_callbacks import is_run
 from keras_impl.instruments.script_data import fits
 from keras_impl.instruments.uncalled import calls_of_step, is_uncalled, let_call
 from keras_impl.record import precision
@@ -47,7 +48,7 @@ def batches(job: BatchesJob) -> None:
     arrays |= {f"{name}@1": each for name, each in run.second.inputs.items()} if run.second else {}
     trained = Trained(
         inputs=list(fit.inputs),
-        callbacks=list(fit.callbacks),
+        callbacks=[type(each).__name__ for each in fit.callbacks if not is_run(each)],
         is_loop=run.is_loop,
         early=early,
         outputs=outputs,

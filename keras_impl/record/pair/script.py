@@ -1,7 +1,7 @@
 """A user's training script in Keras: run up to its call of `fit`, or step by step if it has a loop of its own.
 
 Where it calls `fit` it is left, with the model that it has compiled: the model's own `train_step` then runs, as `fit`
-calls it, and what else `fit` does (callbacks, validation) does not.
+calls it, with the callbacks that change how it trains; what else `fit` does (validation) does not.
 
 A loop runs in a greenlet, which is left and resumed. The model is the layer that is called where a tf.GradientTape
 records. A step begins with such a call, and ends before the next one behind its backward pass, or before one outside of

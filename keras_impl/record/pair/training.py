@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from keras_impl.instruments.script_callbacks import Callbacks
 from keras_impl.instruments.script_data import fits, taken_of
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
@@ -104,7 +105,7 @@ class Training:
         self._torch, self._layouts = torch, layouts
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
-        self._fit = fits.get(model)
+        self._fit, self._callbacks = fits.get(model), None
         if self.pair.train.torch_loss and not (self.pair.train.keras_loss or self.is_own):
             raise UsageError(
                 "train.torch_loss is given, and keras_loss is not; give both, or a model with a train_step"
@@ -116,6 +117,7 @@ class Training:
             return
         if self._fit:  # its script has compiled it
             model.optimizer = self.optimizer
+            self._callbacks = Callbacks(self._fit, model)
         elif isinstance(model, keras.Model):
             self._compile(model)
 
@@ -244,7 +246,9 @@ class Training:
                 return step(self.model, self.optimizer, self._by_name(batch))
             if build.fitted(self.model, self.pair, batch.inputs) is None:
                 return self._looped(batch)
-            return self.model.train_step(self._data_of(batch))
+            data = self._data_of(batch)
+            train = functools.partial(self.model.train_step, data)
+            return self._callbacks.around(train) if self._callbacks else train()
 
     def _data_of(self, batch: Batch) -> Any:
         """Return a batch as `fit` passes it on."""
@@ -268,10 +272,11 @@ class Training:
             if len(sizes) == 1 and (size := sizes.pop()):  # arrays, as most users give them
                 given = tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0).numpy(), *parts)
                 x, y, weight = data_adapter_utils.unpack_x_y_sample_weight(given)
-                self.model.fit(x, y, batch_size=size, sample_weight=weight, shuffle=False, verbose=0)
+                further = {"y": y, "batch_size": size, "sample_weight": weight, "shuffle": False}
             else:
-                datasets = map(tf.data.Dataset.from_tensors, parts)
-                self.model.fit(functools.reduce(tf.data.Dataset.concatenate, datasets), verbose=0)
+                x = functools.reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, parts))
+                further = {}
+            self.model.fit(x, verbose=0, callbacks=self._callbacks, **further)
 
     def finish(self) -> None:
         """End the training as `fit` does, by an average of the weights; that of a script goes on behind the steps."""
