@@ -23,7 +23,8 @@ class Callbacks(CallbackList):
     """
 
     def __init__(self, fit: Fit, model: Any) -> None:
-        super().__init__(list(filter(is_run, fit.callbacks)), model=model, steps=fit.batches)
+        run = list(filter(is_run, fit.callbacks))
+        super().__init__(run, add_history=True, model=model, steps=fit.batches)  # `fit` returns the history
         self._batches = fit.batches or sys.maxsize  # of an epoch of the script's own, which is not that of a test
         self._step, self._has_begun = 0, False
 

@@ -14,7 +14,7 @@ from parity.pairs import closer
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.sources import add_sources
-from parity.pairs.causes.training import explain_masks, explain_mode
+from parity.pairs.causes.training import explain_masks, explain_mode, explain_states
 from parity.pairs.extent import (
     hiding,
     not_run,
@@ -135,6 +135,7 @@ def _complete(
     keras = survey.read(Path(place(folder, "keras")))
     explain_mode(result, keras)
     explain_masks(result, prepared.torch, keras, *(survey.activations(Path(place(folder, side))) for side in RUNS))
+    explain_states(result, keras, prepared.context.matching)
     add_sources(result, keras, prepared.context)
     result.not_compared += [*unnamed(prepared.torch), *overridden(keras)]
     if file.pair.keeps_weights:

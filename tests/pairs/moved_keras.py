@@ -1,4 +1,4 @@
-"""The same, and one with the norm before the pooling."""
+"""The same, one with the norm before the pooling, and one that norms twice."""
 
 import keras
 from keras import layers
@@ -17,3 +17,8 @@ class Net(keras.Model):
 class Before(Net):
     def call(self, x):
         return self.head(self.pool(self.norm(self.conv(x))))
+
+
+class Twice(Net):
+    def call(self, x):
+        return self.head(self.norm(self.norm(self.pool(self.conv(x)))))

@@ -112,6 +112,7 @@ def test_an_activation_is_left_out_of_the_code_wherever_its_name_comes_from() ->
     run, _ = executed(lambda: own(X), lambda file: file == __file__, lambda: False)
     both, outer, inner = code.functions(next(each for each in run if each.name.endswith("own")))
     before = own(X)
+    assert "exp" in both.words and "silu" not in both.words  # numpy has none
     with both.changed(knobs.LEFT_OUT):
         assert np.array_equal(own(X), X + math.pi)
     with outer.changed("exp"):
@@ -119,6 +120,18 @@ def test_an_activation_is_left_out_of_the_code_wherever_its_name_comes_from() ->
     with inner.changed(knobs.LEFT_OUT):
         assert np.array_equal(own(X), np.tanh(X) + math.pi)
     assert np.array_equal(own(X), before) and not hasattr(np, "_parity_left_out")
+
+
+def test_an_axis_is_another_in_several_calls_at_once() -> None:
+    def mean(x: np.ndarray) -> np.ndarray:
+        return x.sum(axis=1) / np.abs(x).sum(axis=1)
+
+    table = X[:40].reshape(8, 5)
+    run, _ = executed(lambda: mean(table), lambda file: file == __file__, lambda: False)
+    own = next(each for each in run if each.name.endswith("mean"))
+    (both,) = (knob for knob in code.constants(own) if knob.owner.endswith("(2 of them)"))
+    with both.changed(None):
+        assert mean(table) == table.sum() / np.abs(table).sum()
 
 
 @pytest.mark.parametrize(

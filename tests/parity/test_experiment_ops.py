@@ -266,6 +266,29 @@ def centred(t: Tape, x: Array) -> Array:
     return t("exp", np.exp, t("Sub", np.subtract, x, t("Mean", lambda x: x.mean(-1, keepdims=True), x)))
 
 
+def part(first: int) -> Program:
+    def cut(t: Tape, x: Array) -> Array:
+        return t("slice", lambda x: x[:, 1, first : first + 2], t("sin", np.sin, x), kind="selected")
+
+    return lambda t, x: t("exp", np.exp, cut(t, x))
+
+
+def last(joins: bool) -> Program:
+    """Takes the last states of both directions, or what both return at the last step."""
+
+    def called(t: Tape, x: Array) -> Array:
+        states = [t(name, function, x[:, 0]) for name, function in (("sin", np.sin), ("cos", np.cos))]
+        outputs = t("tanh", np.tanh, np.concatenate([x, x], axis=2))
+        if joins:
+            taken = t("cat", lambda *parts: np.concatenate(parts, axis=1), *states, kind="selected")
+        else:
+            taken = t("StridedSlice", lambda x: x[:, -1], outputs, kind="selected")
+        used = t("join", lambda *parts: np.concatenate([each.ravel() for each in parts]), *states, outputs)
+        return t("join", lambda one, other: np.concatenate([one.ravel(), other]), t("exp", np.exp, taken), used)
+
+    return called
+
+
 TABLE = np.random.default_rng(2).normal(size=(3, 6))
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
@@ -295,6 +318,8 @@ TOLD = {
         (),
         None,
     ),
+    "a part": (part(4), part(1), (), ("code.slice", "1:2 of axis 1, 4:6 of axis 2", "1:2 of axis 1, 1:3 of axis 2")),
+    "other tensors": (last(True), last(False), (), ("module.wiring", "`cat` of what `sin`", "`StridedSlice` of what")),
     "another branch": (branches(0), branches(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),
     "another order of factors": (products((0, 1, 2)), products((1, 2, 0), np.cosh), (), None),
     "a divisor": (deviation, deviation_by_hand, (), ("reduction.correction", "n - 1", "n")),

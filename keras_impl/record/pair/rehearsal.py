@@ -69,11 +69,19 @@ class _CountingMasks(OrderedMasks):
 
 
 def _untrained(model: Any) -> dict[str, np.ndarray]:
-    """Return copies of the variables that are neither trained nor running statistics."""
-    untrained = (
-        item for item in layers.variables(model) if not item.description.trainable and not item.description.statistic
-    )
-    return {item.description.name: array(item.variable).copy() for item in untrained}
+    """Return copies of the variables that are neither trained nor running statistics, and of recurrent layers' states.
+
+    Those of a layer that is `stateful` are no variables of its own.
+    """
+    untrained = {
+        item.description.name: item.variable
+        for item in layers.variables(model)
+        if not item.description.trainable and not item.description.statistic
+    }
+    for path, layer in tree.named(model).items():
+        states = keras.tree.flatten(layer.states) if isinstance(layer, keras.layers.RNN) and layer.stateful else []
+        untrained |= {f"{path}/state_{number}": state for number, state in enumerate(states) if state is not None}
+    return {name: array(variable).copy() for name, variable in untrained.items()}
 
 
 NOTHING = 2.0**-30  # in float64, what is smaller than this part of the largest value is left by rounding

@@ -85,7 +85,8 @@ IN_CODE: Final = {
     "slice": "code.slice",
     "precision": PRECISION,
 }
-STATE: Final = {False: "returns the same again", True: "keeps state, which is no weight, from call to call"}
+CARRIED: Final = "state.carried"
+KEPT: Final = {False: "returns the same again", True: "keeps state, which is no weight, from call to call"}
 
 
 def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[str, str] = ("", "")) -> list[Cause]:
@@ -97,9 +98,9 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
     was called again.
     """
     if torch.keeps_state != keras.keeps_state:
-        ours, others = STATE[torch.keeps_state], STATE[keras.keeps_state]
+        ours, others = KEPT[torch.keeps_state], KEPT[keras.keeps_state]
         evidence = "the same weights and inputs, called again"
-        return [Cause(id="state.carried", where=where, torch=ours, keras=others, evidence=evidence)]
+        return [Cause(id=CARRIED, where=where, torch=ours, keras=others, evidence=evidence)]
     torch, keras = (_of_kind(outcome, path, kind) for outcome, path in zip((torch, keras), paths, strict=True))
     sizes = [len(found.changes) for outcome in (torch, keras) for found in outcome.found]
     if not sizes:

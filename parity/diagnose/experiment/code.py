@@ -6,11 +6,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, are_axes
+from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, alternatives, are_axes
 from parity.diagnose.experiment.executed import Executed, Lookup, lookups_of
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, attribute, is_setting, together
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 
+ARGUMENTS: Final = ("KW_NAMES", "PRECALL", "CALL", "LOAD_CONST")  # what follows where an argument of a call is loaded
 Replaced = Callable[[types.CodeType, Any], types.CodeType]
 
 
@@ -18,11 +19,11 @@ def constants(run: Executed) -> Iterator[Knob]:
     """Yield the constants that are written in a function's code, each place of a constant by itself.
 
     A number that is added or multiplied at several places, such as one that keeps both terms of a quotient from zero,
-    is then changed at all of them. A truth value that a function returns is no constant: it says which way the code
-    around goes.
+    is then changed at all of them; so is one that is given to several calls, such as the axis of two sums. A truth
+    value that a function returns is no constant: it says which way the code around goes.
     """
     instructions = list(dis.get_instructions(run.function.__code__))
-    repeated: dict[Any, list[Knob]] = {}
+    repeated: dict[tuple[Any, bool], list[Knob]] = {}
     for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
         value, place = instruction.argval, instruction.positions
         is_returned = instruction.opname == "RETURN_CONST" or (following and following.opname == "RETURN_VALUE")
@@ -33,8 +34,9 @@ def constants(run: Executed) -> Iterator[Knob]:
         if instruction.opname in ("LOAD_CONST", "RETURN_CONST") and is_plain and place and place.lineno:
             source, change = f"{run.file}:{place.lineno}", _constant(run.function, instruction)
             knob = Knob(repr(value), run.name, source, value, "constant", change)
-            if type(value) in (int, float) and following and following.opname == "BINARY_OP":
-                repeated.setdefault(value, []).append(knob)
+            is_operand = bool(following and following.opname == "BINARY_OP")
+            if type(value) in (int, float) and following and (is_operand or following.opname in ARGUMENTS):
+                repeated.setdefault((value, is_operand), []).append(knob)
             yield knob
     for alike in repeated.values():
         if len(alike) > 1:
@@ -72,11 +74,14 @@ def functions(run: Executed) -> Iterator[Knob]:
     """Yield the names of those functions that a function calls for which there are alternatives.
 
     An activation can also be left out. A name that stands at several places is changed at all of them, and at each.
+    Of the alternatives those are tried that stand where the function does: tf.reduce_sum has no `mean` beside it.
     """
-    code = run.function.__code__
+    code, spaces = run.function.__code__, [run.function.__globals__, *map(vars, _modules(run.function))]
     for number, name in enumerate(code.co_names):
         if name in FUNCTIONS and (lookups := list(lookups_of(code, name))):
-            words = (LEFT_OUT,) if name in ACTIVATIONS else ()
+            beside = [space for space in spaces if name in space]
+            others = (other for other in alternatives(name) if not beside or any(other in space for space in beside))
+            words = (*([LEFT_OUT] if name in ACTIVATIONS else []), *others)
             alone = [(each.line, _renamed_at(each)) for each in lookups if each.can_change]
             changes = [(lookups[0].line, _renamed(number)), *(alone if len(lookups) > 1 else [])]
             for line, replaced in changes:

@@ -1,7 +1,8 @@
 """Layers that a module calls elsewhere: before or behind another one, or on a part of a sum.
 
 A norm behind a pooling and not before it, or a scale of a block and not of what it is added to, is a change of no
-setting. So a layer that leaves its tensor's shape as it is passes that on, and is called where it may belong.
+setting. So a layer that leaves its tensor's shape as it is passes that on, and is called where it may belong. One that
+is called a second time gives what it gave at first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from parity.core.patches import around
 from parity.diagnose.experiment.knobs import Changed, Knob, one_of
 
-LAYERS, ORDER, IN_PLACE = "layers", "order", "where it is called"
+LAYERS, ORDER, IN_PLACE, ONCE = "layers", "order", "where it is called", "called once"
 MOST: Final = 24  # layers of a module
 NEAR: Final = 3  # calls before and behind its own at which a layer is tried
 BEHIND, BEFORE, ALONE = "behind", "before", "on what is added to that of"
@@ -89,14 +90,32 @@ def moves(
 def _knobs(module: Any, kind: type, made: list[Called], names: Mapping[int, str]) -> Iterator[Knob]:
     shown = [f"`{names.get(id(each.layer), type(each.layer).__name__)}`" for each in made]
     for number, call in enumerate(made):
-        if call.is_plain:
-            contexts = {
-                f"{shown[number]} {how} {shown[at]}": _moved(module, kind, number, call, how, at)
-                for how, at in _positions(number, made)
-            }
+        contexts = {
+            f"{shown[number]} {how} {shown[at]}": _moved(module, kind, number, call, how, at)
+            for how, at in (_positions(number, made) if call.is_plain else ())
+        }
+        first = next(at for at in range(number + 1) if made[at].layer is call.layer)
+        if first < number:
+            contexts[f"{shown[number]} {ONCE}"] = _repeated(module, kind, first, number)
+        if contexts:
             owner, before = type(module).__name__, f"{shown[number]} {IN_PLACE}"
             change: Changed = one_of(lambda enter: enter(), {before: nullcontext, **contexts})
             yield Knob(ORDER, owner, call.line, before, "operation", change, tuple(contexts), LAYERS)
+
+
+def _repeated(module: Any, kind: type, first: int, number: int) -> Callable[[], AbstractContextManager[Any]]:
+    """Return the context in which a call returns what the first one of its layer has returned."""
+
+    def begun() -> AbstractContextManager[Any]:
+        returned: dict[int, Any] = {}
+
+        def do(here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+            returned[here] = returned[first] if here == number else call(layer, *args, **kwargs)
+            return returned[here]
+
+        return Children(module, kind, do).seen()
+
+    return begun
 
 
 def _positions(number: int, made: list[Called]) -> Iterator[tuple[str, int]]:

@@ -16,40 +16,20 @@ from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
+from parity.diagnose.experiment.taken import COMPUTED, Named, exchanged, plain, sliced, taken_from
 
-# What ops compute, by their names in either framework without case, version and trailing underscore.
-COMPUTED: Final = {
-    **dict.fromkeys(("add", "biasadd"), "add"),
-    **dict.fromkeys(("sub", "rsub"), "subtract"),
-    **dict.fromkeys(("mul",), "multiply"),
-    **dict.fromkeys(("div", "realdiv", "divnonan"), "divide"),
-    **dict.fromkeys(("mm", "bmm", "matmul", "batchmatmul", "einsum"), "matrix product"),
-    **dict.fromkeys(("pow",), "power"),
-    **dict.fromkeys(("where", "select"), "choice"),
-    **dict.fromkeys(("cat", "concat", "stack", "pack"), "join"),
-    **dict.fromkeys(("index", "gather", "gathernd", "embedding", "index_select"), "lookup"),
-}
 REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
     "sum": np.sum, "mean": np.mean, "max": np.max, "amax": np.max, "min": np.min, "amin": np.min, "prod": np.prod,
 }  # fmt: skip
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 SHOWN: Final = 6  # numbers of a constant
 CONSTANT, AXES, ORDER = "code.tensor", "reduction.axes", "code.order"
-WIRING, FUNCTION, CORRECTION = "module.wiring", "code.function", "reduction.correction"
+FUNCTION, CORRECTION = "code.function", "reduction.correction"
 SPREAD: Final = re.compile("(std|var)")
 ROOTS: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
 MOST_SLICES: Final = 256  # along an axis
 MOST_TENSORS: Final = 200  # whose order is compared
 LARGEST: Final = 1 << 16  # numbers of one
-
-
-class Named(NamedTuple):
-    """A cause that the ops tell: its id, what each side has, and the evidence in words."""
-
-    id: str
-    torch: str
-    keras: str
-    words: str
 
 
 def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
@@ -64,14 +44,16 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
         _reduced(torch, keras, difference)
         or _constant(torch, keras, difference, own)
         or _ordered(torch, keras, difference, own)
-        or _exchanged(torch, keras, difference)
+        or exchanged(torch, keras, difference)
         or _corrected(torch, keras, difference)
         or _function(torch, keras, difference)
+        or sliced(torch, keras, difference)
+        or taken_from(torch, keras, difference)
     )
 
 
 def _constant(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
-    kinds = [COMPUTED.get(_plain(op.name)) for op in (torch, keras)]
+    kinds = [COMPUTED.get(plain(op.name)) for op in (torch, keras)]
     mine, theirs = torch.constants or (), keras.constants or ()
     if len(mine) != 1 or len(theirs) != 1 or any(RANDOM.search(op.name) for op in (torch, keras)):
         return None
@@ -85,7 +67,7 @@ def _constant(torch: Parting, keras: Parting, difference: Difference, weights: l
 
 
 def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
-    functions = [REDUCED.get(_plain(op.name)) for op in (torch, keras)]
+    functions = [REDUCED.get(plain(op.name)) for op in (torch, keras)]
     if functions[0] is None or functions[0] is not functions[1] or not (torch.shared and keras.shared):
         return None
     sides = zip((torch, keras), difference.graphs, strict=True)
@@ -132,23 +114,6 @@ def ordered(torch: Graph, keras: Graph, weights: Iterable[Array]) -> Named | Non
             words = f"{makers}: the same slices along axis {first.axis} of {list(first.shape)}, in another order"
             return _named(ORDER, first.torch, first.keras, words)
     return None
-
-
-def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
-    """Return that two like ops take another tensor, each of which the other side has as well."""
-    sides = list(zip((torch, keras), difference.graphs, strict=True))
-    kinds = {COMPUTED.get(_plain(op.name)) for op, _ in sides}
-    if len(kinds) > 1 or None in kinds or not (torch.shared and keras.shared):
-        return None
-    if any(len(op.alone) != 1 or op.alone[0] not in graph.matched for op, graph in sides):
-        return None
-    for (op, graph), (_, other), theirs in zip(sides, sides[::-1], (keras, torch), strict=True):
-        if not other.matched[theirs.alone[0]].isdisjoint(graph.taken_with(op.output)):
-            return None  # taken next: (a * b) * c may be a * (b * c)
-    taken = [graph.made(op.alone[0]) for op, graph in sides]
-    words = f"{places(difference)} take another tensor, and else the same; each side has both"
-    in_words = [f"what {each} makes" if each.startswith("`") else each for each in taken]
-    return Named(WIRING, in_words[0], in_words[1], words)
 
 
 def _corrected(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
@@ -242,10 +207,6 @@ def _axes(op: Parting, function: Callable[..., Array]) -> Iterator[tuple[int, ..
             reduced = np.asarray(function(array.astype(np.float64), axis=axes))
             if reduced.size == op.output.size and ops.equal(Value(reduced), op.output):
                 yield () if count == array.ndim else axes
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"(v\d+|_)$", "", name.lower()).partition(".")[0]
 
 
 def _is_part(array: Array, weights: Iterable[Array]) -> bool:

@@ -14,7 +14,6 @@ from parity.diagnose.experiment.candidates import (
     EQUATION,
     FORMS,
     SLICES,
-    alternatives,
     candidates,
     is_number,
     of_all_axes,
@@ -23,12 +22,13 @@ from parity.diagnose.experiment.causes import NAMES
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.live import Live
+from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.runtime.experiment import LATER, Question
 from parity.runtime.job import ExperimentJob
 
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
-LEFT_OUT: Final = ("linear", "identity")  # in place of an activation
+IDENTITIES: Final = ("linear", "identity")  # in place of an activation
 MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 # What stands in the code of the model that was run.
@@ -141,14 +141,14 @@ def _values(
         return list(knob.words)
     if knob.kind == "function":
         forms = [functions[form] for form in FORMS.get(knob.name, ()) if form in functions]
-        return [*knob.words, *forms, *alternatives(knob.name)]
+        return sorted([*forms, *knob.words], key=lambda form: form != LEFT_OUT)
     if knob.kind == "slice":
         return [text for text in SLICES if text != knob.value]
     if knob.kind == "operator":
         return code.signs(knob.value)
     if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
         return []  # a format, a message
-    names = (*theirs, *LEFT_OUT)
+    names = (*theirs, *IDENTITIES)
     known = {name: functions[name] for name in names if isinstance(name, str) and name in functions}
     return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 

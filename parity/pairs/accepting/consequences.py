@@ -221,11 +221,11 @@ class Proportion:
     def would_be_slight(self, tensor: Unequal) -> bool:
         """Return whether float32 would see nothing of a tensor, or little, if it did but follow.
 
-        That is an update made of gradients in which float32 sees nothing, and what comes behind an update of the first
-        step itself.
+        That is an update made of gradients in which float32 sees nothing, what comes behind an update of the first
+        step itself, and a later forward pass.
         """
         is_of_same = tensor.kind == keys.UPDATE and self.before(tensor) <= SUBPRECISION
-        return is_of_same or (tensor.turn > 0 and tensor.step == 0)
+        return is_of_same or (tensor.turn > 0 and tensor.step == 0) or (tensor.kind in OF_MODULES and _step(tensor) > 0)
 
     def in_words(self, tensor: Unequal) -> str:
         """Describe how far apart a tensor is, and how far what it is computed from."""

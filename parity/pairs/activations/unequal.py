@@ -30,7 +30,7 @@ def match_owners(state: Counterparts) -> None:
         candidate
         for torch, keras in groups
         for candidate in _candidates(state, torch, keras)
-        if candidate.fit.distance <= CLOSE
+        if candidate.fit.distance <= CLOSE and not _is_out_of_turn(state, candidate, torch, keras)
     ]
     for candidate in sorted(close, key=lambda candidate: candidate.rank):
         _accept(state, candidate)
@@ -41,6 +41,21 @@ def match_owners(state: Counterparts) -> None:
                 for outputs, taken in ((torch, state.matched), (keras, state.taken))
             )
             _match_in_order(state, torch_left, keras_left)
+
+
+def _is_out_of_turn(
+    state: Counterparts, candidate: Correspondence, torch: list[ModuleOutput], keras: list[ModuleOutput]
+) -> bool:
+    """Return whether two tensors stand at other places among as many of a group, where those in turn are as near.
+
+    What a module returns in each of its calls may be alike, so that after a fault the nearest is that of another call.
+    """
+    is_within = candidate.torch in torch and candidate.keras in keras
+    if candidate.fit.distance <= SAME or len(torch) != len(keras) or not is_within:
+        return False
+    in_turn = keras[torch.index(candidate.torch)]
+    fit = state.fit_once(candidate.torch, in_turn)
+    return in_turn is not candidate.keras and fit is not None and candidate.fit.distance > CLEARLY * fit.distance
 
 
 def match_in_gaps(state: Counterparts) -> None:

@@ -16,13 +16,14 @@ import numpy as np
 
 from parity.config.pair import UNKNOWN, Pair
 from parity.core.arrays import Array
+from parity.diagnose.experiment.causes import CARRIED, KEPT
 from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause, Divergence
 from parity.runtime.survey import Survey
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Tensors, Trace
-from parity.trace.mapping import Mapping, counts
+from parity.trace.mapping import Mapping, Matching, counts
 from parity.trace.training import Fitted
 
 STATE = "fit.python_state"  # what Python keeps is frozen in the graph that fit makes
@@ -168,6 +169,24 @@ def explain_mode(result: CaseResult, keras: Survey) -> None:
             msgspec.structs.replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause
             for cause in map(_as_mode, result.causes)
         ]
+
+
+def explain_states(result: CaseResult, keras: Survey, matching: Matching | None) -> None:
+    """Name state that a layer of Keras's keeps from step to step, where a later forward pass is the first to part."""
+    first = result.first_divergence
+    if not (matching and first and first.step and first.kind in ("input", "activation")):
+        return
+    moving = set(keras.rehearsal.changing).difference(keras.rehearsal.counting)
+    layers = {plain(match.torch): plain(match.keras) for match in matching.matches}
+    for number, cause in enumerate(result.causes):
+        layer = layers.get(plain(cause.where))
+        kept = sorted(name for name in moving if layer and name.startswith(f"{layer}/"))
+        if cause.id == UNKNOWN and kept:
+            ours, theirs = (KEPT[is_kept] for is_kept in (False, True))
+            evidence = f"in the first step both are alike; keras's steps change {', '.join(kept[:MOST])}"
+            result.causes[number] = msgspec.structs.replace(
+                cause, id=CARRIED, torch=ours, keras=theirs, evidence=evidence
+            )
 
 
 def _as_mode(cause: Cause) -> Cause:
