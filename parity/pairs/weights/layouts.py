@@ -51,9 +51,9 @@ def turned(torch: Unit, keras: Unit) -> list[Move]:
     return [{"rearrange": f"{left} -> {places}", "order": order, "each": f"{places} -> {right}", "sizes": sizes}]
 
 
-def flattened(text: str, torch: Unit) -> dict[str, int]:
+def flattened(text: str, torch: Unit, keras: Unit) -> dict[str, int]:
     """Return the sizes of an image's axes, if the pattern of a matrix splits its inputs, or outputs, into them."""
-    image = torch.image if "(i " in text else torch.made if text.startswith(MADE) else ()
+    image = torch.image or keras.image if "(i " in text else torch.made if text.startswith(MADE) else ()
     return dict(zip(SPACE[len(image) - 1].split(), image[1:], strict=True)) if len(image) > 1 else {}
 
 
@@ -259,7 +259,7 @@ def _matrix(torch: Unit, keras: Unit) -> list[str]:
     left = f"({inner}) ({outer})" if torch.family == "linear_io" else f"({outer}) ({inner})"
     before, behind = (
         SPACE[len(image) - 1] if len(image) > 1 and math.prod(image[1:]) > 1 and image[0] > 1 else ""
-        for image in (torch.image, torch.made)
+        for image in (torch.image or keras.image, torch.made)
     )
     patterns = [tidy(f"{left} -> {order}")]
     if keras.family != "einsum":

@@ -121,7 +121,9 @@ def _single(torch: Unit, keras: Unit) -> Choices:
         return [[entry for role in torch.weights for entry in _of_role(torch, keras, role, [role], [{}])]]
     if "weight" not in torch.weights or "weight" not in keras.weights or are_other_vectors(torch, keras):
         return []
-    moves = [{"rearrange": text, "sizes": layouts.flattened(text, torch)} for text in _patterns_to_try(torch, keras)]
+    moves = [
+        {"rearrange": text, "sizes": layouts.flattened(text, torch, keras)} for text in _patterns_to_try(torch, keras)
+    ]
     main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], [*layouts.turned(torch, keras), *moves])
     roles = [role for role in torch.weights if role != "weight"]
     return [

@@ -177,8 +177,11 @@ def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, in
 
 
 def _images(survey: Survey) -> Callable[[Unit], Unit]:
-    """Return a function that adds `image` and `made` to a unit of a convolutional network of torch's."""
-    convolutional = survey.side == "torch" and any("conv" in module.kind.lower() for module in survey.modules)
+    """Return a function that adds `image` and `made` to a unit of a convolutional network; to Keras's only `image`.
+
+    Where torch pools by a function, Keras's layer may show the image, whose channels are last there.
+    """
+    convolutional = any("conv" in module.kind.lower() for module in survey.modules)
     outputs = survey.outputs if convolutional else []
     first = {seen.module: number for number, seen in reversed(list(enumerate(outputs)))}
 
@@ -187,6 +190,9 @@ def _images(survey: Survey) -> Callable[[Unit], Unit]:
         if unit.family != "linear" or weight is None or len(weight.shape) != 2 or unit.module not in first:
             return unit
         before = (seen.shape for seen in reversed(outputs[: first[unit.module]]))
+        if survey.side == "keras":
+            *space, channels = _image(before, weight.shape[0]) or (0,)
+            return replace(unit, image=(channels, *space) if space else ())
         called = survey.called[survey.called.index(unit.module) + 1 :] if unit.module in survey.called else []
         behind = (survey.arguments[path][0] for path in called if path in survey.arguments)
         return replace(unit, image=_image(before, weight.shape[1]), made=_image(behind, weight.shape[0]))

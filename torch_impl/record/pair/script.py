@@ -226,9 +226,9 @@ class Script(script.Script):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self.within(call, module, args, kwargs)
         self._trained_calls += 1
-        is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
-        if self._fetched and is_training:
+        if self._fetched and torch.is_grad_enabled():  # also in evaluation mode, as an attack is made
             return self._in_step(call, own, args, kwargs)
+        is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
         early = self._early if self._early and self._trained_calls == self._early.call else None
         is_first = self._model is None and bool(is_training or early)
         if not self._fetched and (self._backwards or is_first):
