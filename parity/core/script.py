@@ -6,10 +6,10 @@ then those of the pair. Each framework has a class for its own scripts, which is
 
 import contextlib
 import os
-import runpy
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -52,6 +52,44 @@ def function(flag: str, text: str, search: Sequence[str]) -> Callable[..., Any]:
     return method
 
 
+class Main:
+    """The code of a script's file, which all of its runs execute, with the attributes by which a function's is changed.
+
+    `__globals__`: those of the last run.
+    """
+
+    __defaults__ = __kwdefaults__ = __closure__ = None
+
+    def __init__(self, path: Path, text: bytes) -> None:
+        self.path, self.text, self.__globals__ = path, text, dict[str, Any]()
+        self.__code__ = compile(text, str(path), "exec")
+        self.__qualname__ = self.__code__.co_qualname
+
+    def run(self) -> None:
+        """Run the script as Python does."""
+        module, before = types.ModuleType("__main__"), sys.modules["__main__"]
+        module.__file__, self.__globals__ = str(self.path), vars(module)
+        sys.modules["__main__"] = module
+        try:
+            exec(self.__code__, self.__globals__)
+        finally:
+            sys.modules["__main__"] = before
+
+
+_mains: dict[Path, Main] = {}
+_building: list[Path] = []  # the scripts that run now, and have not come to their first step
+
+
+def is_building() -> bool:
+    """Return whether a script is running to where it begins to train."""
+    return bool(_building)
+
+
+def mains() -> Mapping[types.CodeType, Main]:
+    """Return the scripts that have been run, by their code as it is now."""
+    return {main.__code__: main for main in _mains.values()}
+
+
 class Script:
     """One run of a script. `text`: the command line. `search`: the folders in which the file is looked for."""
 
@@ -70,10 +108,22 @@ class Script:
     def main(self) -> None:
         """Run the script from its beginning to its end. What it raises is passed on, but for sys.exit()."""
         try:
-            runpy.run_path(str(self._path), run_name="__main__")
+            text, main = self._path.read_bytes(), _mains.get(self._path)
+            if main is None or main.text != text:
+                main = _mains[self._path] = Main(self._path, text)
+            main.run()
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise UsageError(f"{self.name}: ended by sys.exit({end.code!r}) before it had trained") from None
+
+    @contextlib.contextmanager
+    def built(self) -> Iterator[None]:
+        """Run the script, within the block, to where it begins to train."""
+        _building.append(self._path)
+        try:
+            yield
+        finally:
+            _building.remove(self._path)
 
     def within(self, call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
         """Call a module; what it calls itself is not the script's own call."""

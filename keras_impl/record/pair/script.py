@@ -51,6 +51,7 @@ class Script(Run):
         self._shared: Mapping[int, Any] = {}  # the variables of that, by id() of its own, which are differentiated
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._backwards = 0  # in the current step
+        self._has_ended = False
         self._given: list[tuple[Any, Any]] = []  # what its calls of the model would be given, and are
         self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
@@ -66,7 +67,9 @@ class Script(Run):
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
-        if self._is_left():
+        with self.built():
+            is_left = self._is_left()
+        if is_left:
             return self._model
         if self._model is None:
             raise UsageError(
@@ -114,7 +117,7 @@ class Script(Run):
 
     def _again(self, batch: Mapping[str, Any]) -> None:
         """Run the script anew up to the backward pass in which it was left, with this model in the place of its own."""
-        if not self._passes or self._backwards:
+        if not self._passes or self._has_ended:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         again = Script(self._text, self._search)
         again._targets.begun = self._targets.begun - 1
@@ -143,6 +146,7 @@ class Script(Run):
             applied(steps),
         ):
             self._run.switch()
+            self._has_ended = self._run.dead  # rather than left by what was raised in it
 
     def _of_steps(self) -> Iterator[AbstractContextManager[Any]]:
         """Yield what is patched where the steps are run one by one."""

@@ -2,10 +2,12 @@
 
 import contextlib
 import dis
+import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from parity.core.script import Main
 from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, alternatives, are_axes
 from parity.diagnose.experiment.executed import Executed, Lookup, lookups_of
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, attribute, is_setting, together
@@ -58,8 +60,14 @@ def defaults(run: Executed) -> Iterator[Knob]:
 
 
 def variables(run: Executed) -> Iterator[Knob]:
-    """Yield the global constants and the variables of an enclosing function that a function reads."""
+    """Yield the global constants and the variables of an enclosing function that a function reads.
+
+    Those of a script that is run anew are constants in its own code.
+    """
     function, code = run.function, run.function.__code__
+    if run.main:
+        yield from (knob for knob in _stored(run.main) if knob.name in code.co_names)
+        return
     for name in code.co_names:
         value = function.__globals__.get(name)
         if value is not None and is_setting(value):
@@ -68,6 +76,16 @@ def variables(run: Executed) -> Iterator[Knob]:
         with contextlib.suppress(ValueError):  # an empty cell
             if cell.cell_contents is not None and is_setting(cell.cell_contents):
                 yield Knob(name, run.name, run.source, cell.cell_contents, "variable", attribute(cell, "cell_contents"))
+
+
+def _stored(main: Main) -> Iterator[Knob]:
+    """Yield the constants to which a script gives names."""
+    instructions = list(dis.get_instructions(main.__code__))
+    for load, store in itertools.pairwise(instructions):
+        is_named = load.opname == "LOAD_CONST" and store.opname == "STORE_NAME" and is_setting(load.argval)
+        if is_named and load.positions and load.positions.lineno:
+            source = f"{main.path}:{load.positions.lineno}"
+            yield Knob(store.argval, main.__qualname__, source, load.argval, "variable", _constant(main, load))
 
 
 def functions(run: Executed) -> Iterator[Knob]:
@@ -207,7 +225,7 @@ def _with_byte(code: types.CodeType, place: int, byte: int) -> bytes:
     return code.co_code[:place] + bytes([byte]) + code.co_code[place + 1 :]
 
 
-def _constant(function: types.FunctionType, instruction: dis.Instruction) -> Changed:
+def _constant(function: Any, instruction: dis.Instruction) -> Changed:
     """Return the change of a constant where one instruction takes it; everywhere, where that cannot be written."""
     number, place = instruction.arg or 0, instruction.offset + 1
 

@@ -10,45 +10,60 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from parity.core import script
+
 
 class Executed(NamedTuple):
-    """A function that was run."""
+    """A function that was run, or a script that is run anew whenever it is called again, from its line `since` on."""
 
     # The function, or the code of a local one.
     function: Any  # a types.FunctionType, of which a type checker would make a method
     file: str  # its file
     source: str  # "file:line" of the model's code that called it first
     is_models: bool  # whether it belongs to the model's code, rather than to a framework that this code calls
+    since: int = 0
 
     @property
     def name(self) -> str:
         """Return the function's name, with that of its class."""
         return str(self.function.__qualname__).replace("<locals>.", "")
 
+    def is_at(self, source: str) -> bool:
+        """Return whether a "file:line" of its code was run."""
+        return int(source.rpartition(":")[2]) >= self.since
+
+    @property
+    def main(self) -> script.Main | None:
+        """Return the script that makes the function anew; None for any other function."""
+        found = self.function
+        while isinstance(found, Local):
+            found = found.outer
+        return found if isinstance(found, script.Main) else None
+
 
 class Local:
     """The code of a function that another one makes whenever it is called: a local function, or a comprehension.
 
     It has the attributes by which a function's code is changed. What is changed is the constant in the other one's
-    code, and the functions that were made of it and still exist.
+    code, and the functions that were made of it and still exist. So are the functions of a script that is run anew.
     """
 
     __defaults__ = __kwdefaults__ = __closure__ = None
 
     def __init__(self, outer: Any, number: int, made: Sequence[types.FunctionType]) -> None:
-        self._outer, self._number, self._made = outer, number, made
+        self.outer, self._number, self._made = outer, number, made
         self.__globals__, self.__qualname__ = outer.__globals__, self.__code__.co_qualname
 
     @property
     def __code__(self) -> types.CodeType:
-        code: types.CodeType = self._outer.__code__.co_consts[self._number]
+        code: types.CodeType = self.outer.__code__.co_consts[self._number]
         return code
 
     @__code__.setter
     def __code__(self, code: types.CodeType) -> None:
-        consts = self._outer.__code__.co_consts
+        consts = self.outer.__code__.co_consts
         changed = (*consts[: self._number], code, *consts[self._number + 1 :])
-        self._outer.__code__ = self._outer.__code__.replace(co_consts=changed)
+        self.outer.__code__ = self.outer.__code__.replace(co_consts=changed)
         for function in self._made:
             function.__code__ = code
 
@@ -58,14 +73,18 @@ def executed(
 ) -> tuple[list[Executed], set[str]]:
     """Call, and return the functions that it ran through, in order, and all names that their code refers to.
 
+    Of a script that it runs anew, these are the functions of its step, and its own code from the step on.
+
     `is_models`: whether a file belongs to the model's code: neither a framework, nor Python, nor this project.
     `is_paused`: whether what is running now is to be left out.
     """
     calls: dict[types.CodeType, str] = {}
     run: set[types.CodeType] = set()
+    since: dict[types.CodeType, int] = {}  # the line at which a script's code went on
+    mains = script.mains()
 
     def on_event(frame: types.FrameType, event: str, argument: Any) -> None:
-        if event != "call" or is_paused():
+        if event != "call" or is_paused() or script.is_building():
             return
         code = frame.f_code
         run.add(code)
@@ -74,6 +93,8 @@ def executed(
         of_model = (each for each in (frame.f_back, frame) if each and is_models(each.f_code.co_filename))
         if first := next(of_model, None):
             calls[code] = f"{first.f_code.co_filename}:{first.f_lineno}"
+        if first and first.f_code in mains:
+            since.setdefault(first.f_code, first.f_lineno)
 
     before = sys.getprofile()
     sys.setprofile(on_event)
@@ -82,21 +103,31 @@ def executed(
     finally:
         sys.setprofile(before)
     by_getattr = (value for code in run for value in code.co_consts if isinstance(value, str) and value.isidentifier())
-    return _functions(calls, is_models), {*by_getattr, *(name for code in run for name in code.co_names)}
+    names = {*by_getattr, *(name for code in run for name in code.co_names)}
+    of_scripts = [
+        Executed(mains[code], code.co_filename, f"{code.co_filename}:{line}", True, line)
+        for code, line in since.items()
+    ]
+    return [*_functions(calls, is_models, list(since)), *of_scripts], names
 
 
-def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> list[Executed]:
+def _functions(
+    calls: dict[types.CodeType, str], is_models: Callable[[str], bool], mains: Sequence[types.CodeType]
+) -> list[Executed]:
     """Return the functions of code objects; one that no longer exists is left out, unless another one makes it."""
     existing: dict[types.CodeType, list[types.FunctionType]] = {code: [] for code in calls}
     for referrer in gc.get_referrers(*calls) if calls else []:
         if isinstance(referrer, types.FunctionType) and referrer.__code__ in calls:
             existing[referrer.__code__].append(referrer)
-    makers = {
-        code: (outer, number)
-        for outer in calls
-        for number, code in enumerate(outer.co_consts)
-        if isinstance(code, types.CodeType) and code in calls
-    }
+    makers, open_ = dict[types.CodeType, tuple[types.CodeType, int]](), list(mains)
+    while open_:
+        outer = open_.pop()
+        inner = {code: number for number, code in enumerate(outer.co_consts) if isinstance(code, types.CodeType)}
+        makers |= {code: (outer, number) for code, number in inner.items()}
+        open_ += inner
+    for outer in calls:
+        of_outer = ((code, number) for number, code in enumerate(outer.co_consts) if isinstance(code, types.CodeType))
+        makers |= {code: (outer, number) for code, number in of_outer if code in calls}
     found = ((_function(code, existing, makers), code, source) for code, source in calls.items())
     return [Executed(one, code.co_filename, source, is_models(code.co_filename)) for one, code, source in found if one]
 
@@ -106,10 +137,18 @@ def _function(
     existing: Mapping[types.CodeType, Sequence[types.FunctionType]],
     makers: Mapping[types.CodeType, tuple[types.CodeType, int]],
 ) -> Any:
-    """Return the function of a code object, None if there is none; `makers`: whose constant of which number it is."""
+    """Return the function of a code object, None if there is none; `makers`: whose constant of which number it is.
+
+    Of one that several runs of a script have made, it is that of the last run.
+    """
+    if code in (mains := script.mains()):
+        return mains[code]
     maker, number = makers.get(code, (None, 0))
-    outer = _function(maker, existing, makers) if maker else None
-    return Local(outer, number, existing[code]) if outer else next(iter(existing[code]), None)
+    made = existing.get(code, [])
+    if outer := _function(maker, existing, makers) if maker else None:
+        return Local(outer, number, made)
+    spaces = [main.__globals__ for main in mains.values()]
+    return max(made, key=lambda function: any(function.__globals__ is each for each in spaces), default=None)
 
 
 class Lookup(NamedTuple):

@@ -73,7 +73,7 @@ def known_settings(question: Question, live: Live) -> Known:
     named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
     named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
     own = [each for each in run if each.is_models]
-    in_code = [knob for find in IN_CODE for each in own for knob in find(each)]
+    in_code = [knob for find in IN_CODE for each in own for knob in find(each) if each.is_at(knob.source)]
     in_code += [knob for knob in in_graphs if knob.kind != "attribute"]
     values = [plain(knob.value) for knob in (*named, *in_code)]
     settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
