@@ -94,7 +94,8 @@ class Script(script.Script):
         own, held = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
         first = held[0]
         foreign = [each for each in _held(held) if each.requires_grad and id(each) not in own]
-        if foreign and not self._has_optimizer:
+        may_be_several = self._differentiated is None and self.fetches.is_made  # as is told once a step was run
+        if foreign and not self._has_optimizer and not may_be_several:
             raise UsageError(
                 f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
                 f"called, {type(self._model).__name__}, the first of shape {tuple(foreign[0].shape)}; call one "
