@@ -4,19 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from parity.advise.choices import (
-    GIGA,
-    TERA,
-    Advice,
-    Balanced,
-    Candidate,
-    Choice,
-    Device,
-    Group,
-    Link,
-    Measured,
-    candidates,
-)
+from parity.advise.choices import GIGA, TERA, Advice, Balanced, Choice, Device, Group, Link, Measured, by_strategy
 from parity.advise.duration import Compute, Duration, Machine, balanced, duration, work
 from parity.advise.measure import BACKWARD, Here, Rates, Single, processors, single, steps
 from parity.advise.model import Model
@@ -58,17 +46,18 @@ class Adviser:
 
     def choices(self, target: Target, sides: Sequence[str] = SIDES) -> list[Choice]:
         """Return what every strategy costs on the target's devices. Raises UsageError, BackendError, MissingError."""
-        tried = list(candidates(self.case, target.group.number))
-        return [self._choice(candidate, side, target) for side in sides for candidate in tried]
+        trainings = by_strategy(self.case, target.group.number)
+        return [self._choice(name, each, side, target) for side in sides for name, each in trainings.items()]
 
     def refine(self, choices: list[Choice], target: Target, check: bool) -> None:
         """Note a more even cut for choices that cut the model into stages, where a step is shorter by it.
 
         With `check`, measure all choices that can be trained here, and note how far the predictions are from that.
         """
-        cases = {candidate.strategy: candidate.case for candidate in candidates(self.case, target.group.number)}
+        trainings = by_strategy(self.case, target.group.number)
         for choice in choices:
-            if (case := cases[choice.strategy]) and not choice.why_not:
+            case = trainings[choice.strategy]
+            if isinstance(case, Case) and not choice.why_not:
                 choice.balanced = self._balanced(case, choice, target) if case.distribution.is_staged else None
                 choice.measured = self._measured(case, choice) if check else None
 
@@ -87,11 +76,10 @@ class Adviser:
             compute = _scaled(compute, self.case, self.model, target.rates, target.row)
         return compute._replace(flop=compute.flop / target.speed)
 
-    def _choice(self, candidate: Candidate, side: str, target: Target) -> Choice:
-        case = candidate.case
-        why_not = candidate.why_not or (case.distribution.side_obstacle(side) if case else "")
-        choice = Choice(side=side, strategy=candidate.strategy, why_not=why_not)
-        if case is None or why_not:
+    def _choice(self, strategy: str, case: Case | str, side: str, target: Target) -> Choice:
+        why_not = case if isinstance(case, str) else case.distribution.side_obstacle(side)
+        choice = Choice(side=side, strategy=strategy, why_not=why_not)
+        if isinstance(case, str) or why_not:
             return choice
         by_device = memory(case, self.model, side)
         predicted = self.duration(case, side, target)
@@ -128,8 +116,7 @@ class Adviser:
             # Pipelines of one process, one for each replica, are parts of one graph.
             pipelines = case.replicas if ranks == 1 and case.distribution.is_staged else 1
             beside = alone.beside + alone.added * (pipelines * case.accumulate - 1)
-            sizes = [each.total for each in memory(_run(case, choice.side, target), self.model, choice.side)]
-            tensors = sum(sizes)
+            tensors = sum(each.total for each in memory(_run(case, choice.side, target), self.model, choice.side))
             choice.peak = beside + (tensors if ranks == 1 and target.shares else needed)
             needed = ranks * beside + tensors if target.shares else choice.peak
         choice.fits = needed <= USABLE * target.memory

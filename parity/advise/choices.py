@@ -3,7 +3,6 @@
 import math
 import re
 import tomllib
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args
@@ -125,24 +124,17 @@ def gigabytes(text: str) -> float:
 ENOUGH = 4  # micro-batches for each stage: from there on bubbles are small (Huang et al. 2018, section 2.3)
 
 
-class Candidate(NamedTuple):
-    """A strategy by its name, and the training by it or why there is none."""
-
-    strategy: str
-    case: Case | None
-    why_not: str = ""
-
-
-def candidates(case: Case, devices: int) -> Iterator[Candidate]:
-    """Yield the case's training by every strategy, on so many devices."""
+def by_strategy(case: Case, devices: int) -> dict[str, Case | str]:
+    """Return for every strategy the case's training by it on so many devices, or why there is none."""
+    trainings: dict[str, Case | str] = {}
     for kind in get_args(Strategy):
         name = str(kind.__struct_config__.tag)
         try:
             changed = _by(case, name, devices)
-            why_not = obstacle(changed)
+            trainings[name] = obstacle(changed) or changed
         except ValueError as error:
-            changed, why_not = case, str(error)
-        yield Candidate(name, None if why_not else changed, why_not)
+            trainings[name] = str(error)
+    return trainings
 
 
 def _by(case: Case, name: str, devices: int) -> Case:

@@ -176,8 +176,11 @@ class TransformerParts:
 
     def pairs(self) -> tuple[LinearPair, ...]:
         """Return the feed-forward layers."""
+        hidden, width = self.model.feed_forward, self.model.d_model
+        split = FLOAT * hidden * (2 * width + 1)
         words = [self.source] * len(self.encoder) + [self.target] * len(self.decoder)
-        return tuple(map(self._pair, words))
+        tensors = [(each, self._tensor(each)) for each in words]
+        return tuple(LinearPair(hidden, split, self._hidden(each), tensor, tensor) for each, tensor in tensors)
 
     def _layer(self, words: int, crossed: bool = False) -> Cost:
         """Return the cost of an encoder layer or, with attention to the encoder's output, of a decoder layer."""
@@ -207,11 +210,6 @@ class TransformerParts:
             + dropout(words * hidden, model.dropout)
             + linear(hidden, model.d_model, words)
         )
-
-    def _pair(self, words: int) -> LinearPair:
-        split = FLOAT * self.model.feed_forward * (2 * self.model.d_model + 1)
-        tensor = self._tensor(words)
-        return LinearPair(self.model.feed_forward, split, self._hidden(words), tensor, tensor)
 
     def _projections(self, query: str, queries: int, key: str, keys: int) -> Iterator[Branch]:
         width = self.model.d_model

@@ -51,7 +51,6 @@ class Duration(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Return the sum of all parts."""
         return sum(self)
 
 

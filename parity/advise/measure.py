@@ -1,18 +1,18 @@
 """What is measured on this machine: steps of `single`, from which all predictions start, and its peak rates."""
 
 import contextlib
-import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
+import timeit
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from threadpoolctl import threadpool_limits
 
 from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.duration import Compute
@@ -23,9 +23,7 @@ from parity.config import cases
 from parity.config.devices import Kind, baseline
 from parity.config.schema import Case
 from parity.config.weights import specify
-from parity.core.errors import BackendError
 from parity.runtime.backend import Backend
-from parity.runtime.environment import environment
 from parity.trace.mapping import PairContext
 
 BACKWARD = 3  # a forward and a backward pass have so many times the operations of a forward pass
@@ -35,17 +33,7 @@ REDUCED_CASES = ("two_linear/all_reduce", "linear_stack/all_reduce")
 SHORTEST = 1e-6  # seconds that communication takes at least
 FASTEST = 100.0  # GB/s that a link within a machine has at most
 SMALLER = 4  # the second batch that is timed has this part of the samples, the third so many micro-batches
-RATES = """
-import json, time
-import numpy as np
-a = np.ones((1024, 1024), np.float32); b = np.ones(1 << 25, np.float32); c = np.empty_like(b)
-def best(call):
-    call(); times = []
-    for _ in range(5):
-        start = time.perf_counter(); call(); times.append(time.perf_counter() - start)
-    return min(times)
-print(json.dumps([2 * 1024**3 / best(lambda: a @ a), 2 * b.nbytes / best(lambda: np.copyto(c, b))]))
-"""
+ROUNDS = 6  # of which the fastest tells a peak rate
 
 
 class Rates(NamedTuple):
@@ -190,10 +178,10 @@ def with_batch(case: Case, batch: int) -> Case:
 
 
 def rates() -> Rates:
-    """Measure the peak rates of this machine's processors, by a matrix product and a copy. Raises BackendError."""
-    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        variables = environment(Path(folder), threads=1)
-        ran = subprocess.run([sys.executable, "-c", RATES], env=variables, capture_output=True, text=True)
-    if ran.returncode:
-        raise BackendError(f"the processors' rates could not be measured: {ran.stderr.strip()[-200:]}")
-    return Rates(*json.loads(ran.stdout))
+    """Measure the peak rates of one of this machine's processors, by a matrix product and a copy."""
+    factor, source = np.ones((1024, 1024), np.float32), np.ones(1 << 25, np.float32)
+    target = np.empty_like(source)
+    with threadpool_limits(1, "blas"):
+        multiplied = min(timeit.repeat(lambda: factor @ factor, number=1, repeat=ROUNDS))
+        copied = min(timeit.repeat(lambda: np.copyto(target, source), number=1, repeat=ROUNDS))
+    return Rates(2 * 1024**3 / multiplied, 2 * source.nbytes / copied)

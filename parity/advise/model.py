@@ -39,7 +39,6 @@ class Tensor(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Return its bytes for one sample."""
         return self.elements * self.itemsize
 
 
@@ -52,7 +51,6 @@ class Cost(NamedTuple):
     flops: float
 
     def __add__(self, other: Iterable[Any]) -> "Cost":
-        """Return the cost of both parts."""
         return Cost(*map(operator.add, self, other))
 
 
@@ -105,12 +103,10 @@ class Model(NamedTuple):
 
     @property
     def output(self) -> Tensor:
-        """Return the model's output."""
         return self.blocks[-1].passed[0]
 
     @property
     def cost(self) -> Cost:
-        """Return the cost of the whole model."""
         return sum((block.cost for block in self.blocks), FREE)
 
     @property

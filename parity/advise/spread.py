@@ -25,7 +25,6 @@ class Load(NamedTuple):
     flops: float  # operations of a step's forward passes
 
     def __add__(self, other: Iterable[Any]) -> "Load":
-        """Return both loads on one device."""
         return Load(*map(operator.add, self, other))
 
     def times(self, factor: float) -> "Load":
@@ -123,7 +122,6 @@ class Memory(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Return the sum of all parts."""
         return sum(self)
 
 

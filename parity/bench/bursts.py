@@ -71,11 +71,7 @@ class Bursts:
 
     def _end(self) -> None:
         self._wait()
-        burst = Burst(
-            seconds=time.perf_counter() - self._start,
-            peak=self._peak(),
-            parts=self._clock.result(""),
-        )
+        burst = Burst(seconds=time.perf_counter() - self._start, peak=self._peak(), parts=self._clock.result(""))
         path = place(self._job, self._rank.number)
         path.with_suffix(".new").write_bytes(msgspec.json.encode(burst))
         path.with_suffix(".new").rename(path)
