@@ -166,12 +166,11 @@ class _Recordings:
         """Return the answer to a recording, which begins when it is first asked for."""
         with self._lock:
             if recording not in self._answers:
-                self._answers[recording] = begun(partial(side.do, self._job(recording)))
+                number, backend, fault = recording
+                folder = str(self._folder(recording))
+                job = Job(case=self.cases[number], runs=RUNS[backend], folder=folder, fault=fault)
+                self._answers[recording] = begun(partial(side.do, job))
             return self._answers[recording]
-
-    def _job(self, recording: Recording) -> Job:
-        case, backend, fault = recording
-        return Job(case=self.cases[case], runs=RUNS[backend], folder=str(self._folder(recording)), fault=fault)
 
     def _folder(self, recording: Recording) -> Path:
         return self.folder / str(recording.case) / recording.backend / (recording.fault or "clean")

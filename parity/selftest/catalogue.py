@@ -45,6 +45,9 @@ ENCODER = "transformer.encoder.layers.0"
 ATTENDED = f"{ENCODER}.self_attn"
 MASKED = "transformer.decoder.layers.0.self_attn"
 NORM = f"{ENCODER}.norm1"
+RUNNING = "bn1.running_*"
+WIRING = "module.wiring"
+BFLOAT16, FLOAT16, TF32 = "precision.bfloat16", "precision.float16", "precision.tf32"
 _both = functools.partial(row, ("torch", "keras"))
 _torch = functools.partial(row, ("torch",))
 _keras = functools.partial(row, ("keras",))
@@ -63,10 +66,10 @@ ROWS: tuple[list[Fault], ...] = (
     _keras("layer_norm.default_epsilon", "1e-3", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
     _both("group_norm.epsilon", "1e-3", SPECIMEN, "activation", "group_norm"),
     _both("batch_norm.epsilon", "1e-3", RESIDUAL, "activation", "shortcut.1"),
-    _both("batch_norm.momentum", "another momentum", RESIDUAL, "buffer", "bn1.running_*"),
+    _both("batch_norm.momentum", "another momentum", RESIDUAL, "buffer", RUNNING),
     _both("batch_norm.running_variance", "biased", RESIDUAL, "buffer", "bn1.running_var"),
     _both("batch_norm.mode", "running statistics in training", RESIDUAL, "activation", "shortcut.1"),
-    _both("batch_norm.frozen", "running statistics kept", RESIDUAL, "buffer", "bn1.running_*"),
+    _both("batch_norm.frozen", "running statistics kept", RESIDUAL, "buffer", RUNNING),
     _keras("batch_norm.scope", "statistics of all replicas", RESIDUAL_DDP, "activation", "shortcut.1"),
     _both("linear.transposed", "product with the transposed weight", STACK, "activation", "layers.0", "linear.weight"),
     _both("linear.bias", "no bias is added", BLOCK, "activation", "linear1"),
@@ -92,15 +95,13 @@ ROWS: tuple[list[Fault], ...] = (
     _both("attention.mask_offset", "one word ahead is seen", CAUSAL, "activation", MASKED, "attention.mask"),
     # Models of layers that are correct by themselves.
     _both("transformer.final_norm", "left out", TRANSFORMER, "activation", "transformer.encoder.norm"),
-    _both("transformer.norm_order", "norms first", TRANSFORMER, "activation", ENCODER, also="module.wiring"),
+    _both("transformer.norm_order", "norms first", TRANSFORMER, "activation", ENCODER, also=WIRING),
     _torch("transformer.activation", "GELU", TRANSFORMER, "activation", ENCODER, "activation.kind"),
     _both("transformer.position", "sinusoids are added", TRANSFORMER, "activation", ENCODER),
-    _both("transformer.shortcut", "none around attention", TRANSFORMER, "activation", ENCODER, "module.wiring"),
-    _both("residual.shortcut", "left out", RESIDUAL, "activation", "(model)", "module.wiring"),
-    _keras(
-        "residual.order", "norm after ReLU", RESIDUAL, "activation", "(model)", "module.wiring", also="activation.kind"
-    ),
-    _torch("block.order", "ReLU first", BLOCK, "activation", "(model)", "module.wiring", also="activation.kind"),
+    _both("transformer.shortcut", "none around attention", TRANSFORMER, "activation", ENCODER, WIRING),
+    _both("residual.shortcut", "left out", RESIDUAL, "activation", "(model)", WIRING),
+    _keras("residual.order", "norm after ReLU", RESIDUAL, "activation", "(model)", WIRING, also="activation.kind"),
+    _torch("block.order", "ReLU first", BLOCK, "activation", "(model)", WIRING, also="activation.kind"),
     # Dropout.
     _both("dropout.generator", "the framework's own random numbers", DROPOUT, "activation", ATTENDED, also="unknown"),
     _both("dropout.replicas", "the masks of replica 0 on all", DROPOUT_DDP, "activation", ATTENDED),
@@ -178,13 +179,13 @@ ROWS: tuple[list[Fault], ...] = (
     _keras("gradient.sign", "the negative", BLOCK, "gradient", "*"),
     _both("batch.uneven", "a mean of unequal parts' means", UNEVEN, "gradient", "*"),
     _both("accumulation.normalisation", "micro-batches summed, not averaged", ACCUMULATE, "gradient", "*"),
-    _both("batch_norm.buffers", "not the first replica's", RESIDUAL_DDP, "buffer", "bn1.running_*", step=1),
+    _both("batch_norm.buffers", "not the first replica's", RESIDUAL_DDP, "buffer", RUNNING, step=1),
     _keras(
         "batch_norm.own_buffers",
         "each replica keeps its own",
         RESIDUAL_DDP,
         "buffer",
-        "bn1.running_*",
+        RUNNING,
         "batch_norm.buffers",
         step=1,
     ),
@@ -199,31 +200,18 @@ ROWS: tuple[list[Fault], ...] = (
     _keras("placement.parameters", "on the first device", STAGES, "layout", "linear2*"),
     # Wrong at the run precision only: the float64 runs are correct.
     _both("relu.dropped_in_float32", "the identity", BLOCK, "activation", "relu", "relu.dropped"),
-    _keras("relu.bfloat16_in_float32", "rounded outputs", BLOCK, "activation", "relu", "precision.bfloat16"),
-    _both(
-        "matmul.bfloat16_in_float32",
-        "rounded factors and sums",
-        ACCUMULATE,
-        "activation",
-        "linear1",
-        "precision.bfloat16",
-    ),
-    _both(
-        "matmul.float16_in_float32", "rounded factors and sums", STACK, "activation", "layers.0", "precision.float16"
-    ),
-    _both("matmul.tf32_in_float32", "factors rounded to 10 bits", STACK, "activation", "layers.0", "precision.tf32"),
+    _keras("relu.bfloat16_in_float32", "rounded outputs", BLOCK, "activation", "relu", BFLOAT16),
+    _both("matmul.bfloat16_in_float32", "rounded factors and sums", ACCUMULATE, "activation", "linear1", BFLOAT16),
+    _both("matmul.float16_in_float32", "rounded factors and sums", STACK, "activation", "layers.0", FLOAT16),
+    _both("matmul.tf32_in_float32", "factors rounded to 10 bits", STACK, "activation", "layers.0", TF32),
     _keras("matmul.float16_sums_in_float32", "rounded sums", STACK, "activation", "layers.0", ""),
     _keras("softmax.bfloat16_in_float32", "the whole of it", TRANSFORMER, "activation", ATTENDED, ""),
-    _torch("conv2d.float16_in_float32", "rounded outputs", SPECIMEN, "activation", "conv", "precision.float16"),
-    _torch(
-        "batch_norm.float16_in_float32", "rounded outputs", RESIDUAL, "activation", "shortcut.1", "precision.float16"
-    ),
-    _both("layer_norm.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", NORM, "precision.bfloat16"),
+    _torch("conv2d.float16_in_float32", "rounded outputs", SPECIMEN, "activation", "conv", FLOAT16),
+    _torch("batch_norm.float16_in_float32", "rounded outputs", RESIDUAL, "activation", "shortcut.1", FLOAT16),
+    _both("layer_norm.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", NORM, BFLOAT16),
     _both("layer_norm.epsilon_in_float32", "1e-3", TRANSFORMER, "activation", NORM, "layer_norm.epsilon"),
-    _both("attention.float16_in_float32", "rounded outputs", TRANSFORMER, "activation", ATTENDED, "precision.float16"),
-    _keras(
-        "embedding.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", "embedding", "precision.bfloat16"
-    ),
+    _both("attention.float16_in_float32", "rounded outputs", TRANSFORMER, "activation", ATTENDED, FLOAT16),
+    _keras("embedding.bfloat16_in_float32", "rounded outputs", TRANSFORMER, "activation", "embedding", BFLOAT16),
 )
 ALL: tuple[Fault, ...] = tuple(fault for side in SIDES for row in ROWS for fault in row if fault.side == side)
 # The specimen is no built-in case: its model exists only for planted faults.
