@@ -29,9 +29,13 @@ def code(value: Any) -> str:
 
 
 class Argument(NamedTuple):
-    """An argument of Keras's: its name (or names, of which each class has one) and its value for a cause's value."""
+    """An argument of Keras's: its name (or names, of which each class has one) and its value for a cause's value.
 
-    names: tuple[str, ...]
+    `causes`: the ids of those that it removes. These and the names are separated by spaces.
+    """
+
+    names: str
+    causes: str
     value: Convert = lambda value: value
 
 
@@ -57,48 +61,43 @@ def _padding(value: Any) -> str:
     return "same" if any(value if isinstance(value, (list, tuple)) else [value]) else "valid"
 
 
-# The arguments, with the causes that each removes. Of several for one cause, an object takes one.
-_TABLE: Final[tuple[tuple[Argument, tuple[str, ...]], ...]] = (
-    (Argument(("negative_slope", "alpha")), ("relu.slope",)),
-    (Argument(("max_value",), lambda value: None if value in (None, math.inf) else value), ("relu.cap",)),
-    (Argument(("approximate",), lambda value: value != "exact"), ("gelu.form",)),
-    (Argument(("activation",), lambda value: "gelu" if value == "exact" else TANH), ("gelu.form",)),
-    (
-        Argument(("activation",), _chosen(ACTIVATIONS)),
-        ("activation.kind", "linear.activation", "conv2d.activation", "conv_transpose.activation"),
-    ),
-    (Argument(("axis",)), ("softmax.axis",)),
-    (
-        Argument(("use_bias",), _chosen(APPLIED)),
-        ("linear.bias", "conv2d.bias", "conv_transpose.bias", "attention.bias"),
-    ),
-    (Argument(("strides",)), ("conv2d.stride", "conv_transpose.stride")),
-    (Argument(("dilation_rate",)), ("conv2d.dilation",)),
-    (Argument(("padding",), _padding), ("conv2d.padding", "conv_transpose.padding", "max_pool.padding")),
-    (Argument(("epsilon",)), ("layer_norm.epsilon", "group_norm.epsilon", "batch_norm.epsilon", "adam.epsilon")),
-    (Argument(("scale",), _chosen(APPLIED)), ("layer_norm.weight", "group_norm.weight", "batch_norm.weight")),
-    (Argument(("center",), _chosen(APPLIED)), ("layer_norm.bias", "group_norm.bias", "batch_norm.bias")),
-    (Argument(("groups",)), ("group_norm.groups",)),
-    (Argument(("momentum",), lambda value: round(1 - value, 12)), ("batch_norm.momentum",)),
-    (Argument(("num_heads",)), ("attention.num_heads",)),
-    (Argument(("rate", "dropout")), ("dropout.rate",)),
-    (Argument(("learning_rate",)), ("sgd.learning_rate", "adam.learning_rate")),
-    (Argument(("momentum",)), ("sgd.momentum",)),
-    (Argument(("nesterov",)), ("sgd.nesterov",)),
-    (Argument(("beta_1",)), ("adam.beta1",)),
-    (Argument(("beta_2",)), ("adam.beta2",)),
-    (Argument(("amsgrad",)), ("adam.amsgrad",)),
-    (Argument(("weight_decay",)), ("adamw.weight_decay", "weight_decay.value")),
-    (Argument(("global_clipnorm", "clipnorm")), ("clip.norm",)),
+# Of several for one cause, an object takes one.
+_TABLE: Final = (
+    Argument("negative_slope alpha", "relu.slope"),
+    Argument("max_value", "relu.cap", lambda value: None if value in (None, math.inf) else value),
+    Argument("approximate", "gelu.form", lambda value: value != "exact"),
+    Argument("activation", "gelu.form", lambda value: "gelu" if value == "exact" else TANH),
+    Argument("activation", "activation.kind", _chosen(ACTIVATIONS)),
+    Argument("activation", "linear.activation conv2d.activation conv_transpose.activation", _chosen(ACTIVATIONS)),
+    Argument("axis", "softmax.axis"),
+    Argument("use_bias", "linear.bias conv2d.bias conv_transpose.bias attention.bias", _chosen(APPLIED)),
+    Argument("strides", "conv2d.stride conv_transpose.stride"),
+    Argument("dilation_rate", "conv2d.dilation"),
+    Argument("padding", "conv2d.padding conv_transpose.padding max_pool.padding", _padding),
+    Argument("epsilon", "layer_norm.epsilon group_norm.epsilon batch_norm.epsilon adam.epsilon"),
+    Argument("scale", "layer_norm.weight group_norm.weight batch_norm.weight", _chosen(APPLIED)),
+    Argument("center", "layer_norm.bias group_norm.bias batch_norm.bias", _chosen(APPLIED)),
+    Argument("groups", "group_norm.groups"),
+    Argument("momentum", "batch_norm.momentum", lambda value: round(1 - value, 12)),
+    Argument("num_heads", "attention.num_heads"),
+    Argument("rate dropout", "dropout.rate"),
+    Argument("learning_rate", "sgd.learning_rate adam.learning_rate"),
+    Argument("momentum", "sgd.momentum"),
+    Argument("nesterov", "sgd.nesterov"),
+    Argument("beta_1", "adam.beta1"),
+    Argument("beta_2", "adam.beta2"),
+    Argument("amsgrad", "adam.amsgrad"),
+    Argument("weight_decay", "adamw.weight_decay weight_decay.value"),
+    Argument("global_clipnorm clipnorm", "clip.norm"),
 )
-ARGUMENTS: Final = by_key((cause, argument) for argument, causes in _TABLE for cause in causes)
+ARGUMENTS: Final = by_key((cause, argument) for argument in _TABLE for cause in argument.causes.split())
 
 
 def settings(cause: Cause) -> list[Setting]:
     """Return what may be changed on Keras's side to remove a cause, the likeliest first; [] if no argument sets it."""
     old, new = cause.sides.get("keras"), cause.sides.get("torch")
     known = ARGUMENTS.get(cause.id, ()) if new is not None else ()
-    return [Setting(argument.names, argument.value(old), argument.value(new)) for argument in known]
+    return [Setting(tuple(each.names.split()), each.value(old), each.value(new)) for each in known]
 
 
 def changed(change: Change) -> Setting:

@@ -38,7 +38,7 @@ def edit(place: Place, value: Any, root: Path) -> Edit | None:
     source = Source(place.path)
     splices = [(place.span, place.template.format(code(value)))]
     if isinstance(value, Expression) and "keras" in value and source.imported("keras") is None:
-        splices.append((Span(*_imports(source)), "import keras\n"))
+        splices.append((_imports(source), "import keras\n"))
     changed = spliced(source.bytes, splices)
     line = source.line(place.span.start)
     after = changed.decode().split("\n")[line - 1 + len(splices) - 1]

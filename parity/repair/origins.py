@@ -12,21 +12,8 @@ from typing import Any, NamedTuple
 import libcst as cst
 
 from parity.repair.arguments import Setting
-from parity.repair.source import (
-    NOTHING,
-    Function,
-    Source,
-    Span,
-    argument,
-    default_of,
-    expressions,
-    first_of,
-    literal,
-    parameters,
-    parsed,
-    place_of,
-    spread,
-)
+from parity.repair.source import NOTHING, Function, Source, Span, argument, expressions, first_of, literal, parsed
+from parity.repair.source import parameter as parameter_of
 from parity.runtime.survey import Frame, Made
 
 CLOSE = 1e-3  # a constant that was solved for has noise in its last digits
@@ -112,8 +99,8 @@ class Origins:
         while function is not None:
             if (value := scope.source.assigned(name, function)) is not None and value is not scope.node:
                 return self.value(scope.at(value))
-            if any(each.name.value == name for each in parameters(function)):
-                return self._parameter(function, name, scope)
+            if parameter := parameter_of(function, name):
+                return self._parameter(function, parameter, scope)
             scope = Scope(scope.source, function)  # how the program came to an outer function is not known
             function = scope.source.function(function)
         assigned = self._global(name, scope.source)
@@ -127,12 +114,12 @@ class Origins:
             return _assigned(home, imported[2])
         return None
 
-    def _parameter(self, function: Function, name: str, scope: Scope) -> list[Place]:
+    def _parameter(self, function: Function, parameter: cst.Param, scope: Scope) -> list[Place]:
         """Return the places of a parameter's value: the call's argument, or else the default."""
-        source, default = scope.source, default_of(function, name)
+        source, name, default = scope.source, parameter.name.value, parameter.default
         by_default = self.value(scope.at(default)) if default is not None else []
         if caller := self._caller(scope):
-            if given := self.given(caller, name, place_of(source, function, name)):
+            if given := self.given(caller, name, source.place_of(function, name)):
                 return self.value(given)
             return [*by_default, insertion(caller, name)] if default is not None else []
         if name in self._kwargs and self._is_builder(source, function):
@@ -143,8 +130,8 @@ class Origins:
         """Return what a call gives to a parameter: an argument, or the entry of a mapping that is passed on."""
         if (value := argument(caller.call, name, place)) is not None:
             return caller.at(value)
-        entries = (self.entry(caller.at(mapping), name) for mapping in spread(caller.call))
-        return next(filter(None, entries), None)
+        mappings = (arg.value for arg in caller.call.args if arg.star == "**")
+        return next(filter(None, (self.entry(caller.at(mapping), name) for mapping in mappings)), None)
 
     def _is_builder(self, source: Source, function: Function) -> bool:
         kind = source.class_of(function) if isinstance(function, cst.FunctionDef) else None
@@ -219,14 +206,15 @@ class Origins:
         if not isinstance(node, cst.Name):
             return None
         function = source.function(node)
-        if function is None or not any(each.name.value == node.value for each in parameters(function)):
+        parameter = parameter_of(function, node.value) if function else None
+        if function is None or parameter is None:
             local = source.assigned(node.value, function) if function else None
             return scope.at(local) if local is not None else self._global(node.value, source)
-        caller, default = self._caller(scope), default_of(function, node.value)
-        given = argument(caller.call, node.value, place_of(source, function, node.value)) if caller else None
+        caller = self._caller(scope)
+        given = argument(caller.call, node.value, source.place_of(function, node.value)) if caller else None
         if caller and given is not None:
             return caller.at(given)
-        return scope.at(default) if default is not None else None
+        return scope.at(parameter.default) if parameter.default is not None else None
 
     def _caller(self, scope: Scope) -> Scope | None:
         """Return the call that led to the function around an expression; None if that is not known."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 
 from parity.core.arrays import Array
@@ -48,7 +49,7 @@ def reproduce(file: PairFile, result: CaseResult, folder: Path, target: Path, py
 def _written(guilty: "_Guilty", target: Path, pythons: Mapping[str, str]) -> Iterator[str]:
     """Write everything, and yield the output of each script."""
     np.savez(target / ARRAYS, **guilty.arrays())  # type: ignore[arg-type]
-    for side in TEMPLATES:
+    for side in guilty.traces:
         path = target / f"{side}_module.py"
         path.write_text(guilty.script(side))
         command = [pythons.get(side) or sys.executable, path.name]
@@ -60,77 +61,11 @@ def _written(guilty: "_Guilty", target: Path, pythons: Mapping[str, str]) -> Ite
         yield from (f"{path}: {line}" for line in said.splitlines())
 
 
-# In both: `inputs` is the number of tensors that the module is given, `leaf` says which of those that it returns is
+# In both, `inputs` is the number of tensors that the module is given, `leaf` says which of those that it returns is
 # compared, and `axes` is the order of axes that makes the output of Keras's layer torch's.
-TORCH = '''\
-"""{title}, with the input and the weights that were recorded in arrays.npz."""
-
-import sys
-from pathlib import Path
-
-import numpy as np
-import torch
-
-sys.path[:0] = {search}
-import {package}
-
-ARRAYS = np.load(Path(__file__).with_name("arrays.npz"))
-torch.manual_seed({seed})
-torch.set_default_dtype(torch.float64)
-module = {builder}({arguments}).double().get_submodule("{module}").train({training})
-weights = {{name[6:]: torch.from_numpy(ARRAYS[name]) for name in ARRAYS if name.startswith("torch/")}}
-module.load_state_dict(weights, strict=False)
-with torch.no_grad():
-    returned = module(*(torch.from_numpy(ARRAYS[f"input{{i}}"]) for i in range({inputs})))
-output = torch.utils._pytree.tree_leaves(returned)[{leaf}].numpy()
-print("torch", type(module).__name__, output.dtype, output.shape, "mean", output.mean())
-for side in ("torch", "keras"):
-    difference = np.abs(output - ARRAYS[f"output_{{side}}"]).max()
-    print(f"largest difference from what {{side}}'s module returned: {{difference:.3g}}")
-'''
-KERAS = '''\
-"""{title}, with the input and the weights that were recorded in arrays.npz."""
-
-import os
-import sys
-from pathlib import Path
-
-os.environ["KERAS_BACKEND"] = "tensorflow"
-import keras
-import numpy as np
-
-sys.path[:0] = {search}
-import {package}
-
-ARRAYS = np.load(Path(__file__).with_name("arrays.npz"))
-keras.utils.set_random_seed({seed})
-keras.config.set_dtype_policy("float64")
-keras.config.set_floatx("float64")
-
-
-def named(parts, name):  # of several parts with one name, the further ones are numbered
-    names = [part.name for part in parts]
-    numbers = [names[:place].count(name) for place, name in enumerate(names)]
-    return next(part for part, number in zip(parts, numbers) if name == part.name + f"_{{number}}" * (number > 0))
-
-
-layer = {builder}({arguments})
-for name in "{module}".split("/"):
-    layer = named([each for each in layer._layers if not isinstance(each, keras.layers.InputLayer)], name)
-inputs = [keras.ops.convert_to_tensor(ARRAYS[f"keras_input{{i}}"]) for i in range({inputs})]
-layer(*inputs, training={training})  # makes the variables
-for path in [key[6:] for key in ARRAYS if key.startswith("keras/")]:
-    holder, *_ = *inner, name = [layer, *path.split("/")]
-    for part in inner[1:]:
-        holder = named(holder._layers, part)
-    named(holder._trainable_variables + holder._non_trainable_variables, name).assign(ARRAYS[f"keras/{{path}}"])
-output = np.array(keras.tree.flatten(layer(*inputs, training={training}))[{leaf}]).transpose({axes})
-print("keras", type(layer).__name__, output.dtype, output.shape, "mean", output.mean())
-for side in ("torch", "keras"):
-    difference = np.abs(output.reshape(ARRAYS[f"output_{{side}}"].shape) - ARRAYS[f"output_{{side}}"]).max()
-    print(f"largest difference from what {{side}}'s module returned: {{difference:.3g}}")
-'''
-TEMPLATES = {"torch": TORCH, "keras": KERAS}
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("parity.repair"), undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+)
 
 
 class _Guilty:
@@ -223,7 +158,7 @@ class _Guilty:
         package, _, function = builder.partition(":")
         arguments: dict[str, Any] = self.pair.kwargs | getattr(self.pair, f"{side}_kwargs")
         module, _, leaf = getattr(self.match, side).partition("#")
-        return TEMPLATES[side].format(
+        return TEMPLATES.get_template(f"{side}_module.py.j2").render(
             title=f"{module} of {builder}, alone",
             search=self.file.search,
             package=package,

@@ -89,6 +89,11 @@ class Source:
         static = any(self.text(each.decorator) == "staticmethod" for each in function.decorators)
         return isinstance(self.scope(function), cst.ClassDef) and not static
 
+    def place_of(self, function: Function, name: str) -> int | None:
+        """Return the place of a parameter among a call's arguments; None if it can be passed by name alone."""
+        names = [each.name.value for each in (*function.params.posonly_params, *function.params.params)]
+        return names.index(name) - self.is_method(function) if name in names else None
+
     def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the nodes around a node, the innermost first."""
         parent = self._parents.get(node)
@@ -164,14 +169,9 @@ def argument(call: cst.Call, name: str, place: int | None) -> cst.BaseExpression
     return ordered[place].value
 
 
-def spread(call: cst.Call) -> list[cst.BaseExpression]:
-    """Return the mappings that a call passes on as **mapping."""
-    return [arg.value for arg in call.args if arg.star == "**"]
-
-
-def default_of(function: Function, name: str) -> cst.BaseExpression | None:
-    """Return the default of a parameter; None if it has none."""
-    return next((each.default for each in parameters(function) if each.name.value == name), None)
+def parameter(function: Function, name: str) -> cst.Param | None:
+    """Return the parameter of a name."""
+    return next((each for each in parameters(function) if each.name.value == name), None)
 
 
 def first_of(function: Function) -> str:
@@ -186,12 +186,6 @@ def expressions(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
             yield child
         else:
             yield from expressions(child)
-
-
-def place_of(source: Source, function: Function, name: str) -> int | None:
-    """Return the place of a parameter among a call's arguments; None if it can be passed by name alone."""
-    names = [each.name.value for each in (*function.params.posonly_params, *function.params.params)]
-    return names.index(name) - source.is_method(function) if name in names else None
 
 
 def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
