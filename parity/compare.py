@@ -32,7 +32,7 @@ from parity.repair import flags
 from parity.report import ci, output, terminal
 from parity.report.html import comparison
 from parity.report.output import progress
-from parity.results import CaseResult, LayoutCheck, Report, failed
+from parity.results import CaseResult, Report, failed
 from parity.runtime import resources
 from parity.runtime.plan import Plan
 from parity.runtime.resources import crowded, missing
@@ -91,9 +91,8 @@ def _collect(args: argparse.Namespace, report: Report, printed: terminal.Printed
 
 def _shorten(result: CaseResult, args: argparse.Namespace) -> None:
     """Take out of a result the parts of which a report has many, unless a flag needs them."""
-    layout = result.checks.get("layout")
-    if isinstance(layout, LayoutCheck) and not (args.layout or args.html):
-        layout.sides = {}
+    if result.layout and not (args.layout or args.html):
+        result.layout.sides = {}
     result.mapping = result.mapping if args.mapping else None
     result.details = result.details if args.html else None
 

@@ -231,6 +231,12 @@ class CaseResult(Result):
     sides: dict[str, PairSide] | msgspec.UnsetType = msgspec.UNSET
 
     @property
+    def layout(self) -> LayoutCheck | None:
+        """Return the comparison of the device layouts; None if there is none."""
+        check = self.checks.get("layout")
+        return check if isinstance(check, LayoutCheck) else None
+
+    @property
     def alone(self) -> str:
         """Return the side that was compared with itself alone, where the other has no such strategy, or ""."""
         return next(iter(self.devices)) if self.against_single and len(self.devices) == 1 else ""

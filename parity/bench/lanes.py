@@ -45,7 +45,6 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what a reader calls it."""
         return NAMES[self.side, self.mode]
 
 

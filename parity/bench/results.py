@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from parity.core.clock import Time
 from parity.core.errors import UsageError
@@ -54,9 +55,7 @@ def interval(samples: Sequence[float]) -> Interval:
 
 def quartiles(samples: Sequence[float]) -> tuple[float, float]:
     """Return the first and the third quartile of the samples."""
-    if len(samples) == 1:
-        return samples[0], samples[0]
-    first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
+    first, third = np.quantile(samples, (0.25, 0.75)).tolist()
     return first, third
 
 

@@ -17,7 +17,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.pairs import compare as pairs
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
-from parity.results import CaseResult, LayoutCheck, Report
+from parity.results import CaseResult, Report
 from parity.runtime.backend import Backend
 from parity.runtime.plan import Plan
 from parity.runtime.runner import Runner
@@ -99,14 +99,11 @@ def recorded_context(file: PairFile, folder: Path) -> PairContext:
 
 def _trainings(case: Case, settings: Settings) -> Iterator[tuple[Way, Case]]:
     """Yield what is timed: the case in all modes, and the same training on a single device in the usual one."""
-    for way in settings.modes:
-        if not case.distribution.side_obstacle(way.side):
-            yield way, case
+    able = [way for way in settings.modes if not case.distribution.side_obstacle(way.side)]
+    yield from ((way, case) for way in able)
     if case.distribution.is_distributed:
         alone = baseline(case)
-        for way in settings.modes:
-            if way.mode == USUAL[way.side] and not case.distribution.side_obstacle(way.side):
-                yield way, alone
+        yield from ((way, alone) for way in able if way.mode == USUAL[way.side])
 
 
 def _backend(way: Way, case: Case, settings: Settings, folder: Path) -> Backend:
@@ -139,8 +136,7 @@ def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
 
 def _sent(result: CaseResult, side: str) -> dict[str, int]:
     """Return the bytes of a side's copies between devices and of its collectives in a step, by what they are."""
-    check = result.checks.get("layout")
-    layout = check.sides.get(side) if isinstance(check, LayoutCheck) else None
+    layout = result.layout.sides.get(side) if result.layout else None
     copies: Counter[str] = Counter()
     for transfer in layout.transfers if layout else ():
         copies[f"{transfer.what} copies"] += transfer.bytes

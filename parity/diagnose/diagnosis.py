@@ -111,8 +111,8 @@ def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: T
 
     `told` are causes that do not explain the first divergence.
     """
-    result, layout = compared.result, compared.result.checks["layout"]
-    assert isinstance(layout, LayoutCheck)
+    result, layout = compared.result, compared.result.layout
+    assert layout
     sides = _sides(compared, reference, candidate)
     first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
     # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes

@@ -111,8 +111,7 @@ def sarif(remarks: Sequence[Remark]) -> str:
 
 
 def _remark(case: CaseResult, cause: Cause) -> Remark:
-    sides = sides_in_words(cause)
-    said = f"{case.case}: {cause.where}: {sides}" if sides else f"{case.case}: {cause.where}"
+    said = ": ".join(filter(None, (case.case, cause.where, sides_in_words(cause))))
     level: Level = "error" if case.verdict == "diverged" else "warning"
     return Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source)
 

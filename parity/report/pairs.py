@@ -13,11 +13,11 @@ from parity.core.groups import by_key
 from parity.core.wording import agree, count, listed
 from parity.pairs.weights import show as weights
 from parity.report.output import Console
-from parity.results import RANKING, CaseResult, Cause, Coverage, Matched, Repair, TriedEdit, Variation
+from parity.results import RANKING, CaseResult, Coverage, Matched, Repair, Variation
 
-MOST_NAMES = 6  # names that a list prints at most
+MOST_NAMES = 6  # names that a list of tensors or modules prints at most
 LONGEST = 100  # characters of a variation's reason; the first failing one's is also the pair's, and printed in full
-FEW_NAMES = 3  # names that a list prints at most; the JSON has all of them
+FEW_NAMES = 3  # names of variations or branches; the JSON has all of them
 
 
 def show(case: CaseResult, console: Console) -> None:
@@ -31,9 +31,8 @@ def show(case: CaseResult, console: Console) -> None:
     if case.mapping:
         console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
     if case.mapping and case.mapping.entries:
-        console.print(
-            f"\nthe same as [[weights]] rules, to copy into the pair file and edit:\n\n{weights.as_toml(case.mapping)}"
-        )
+        rules = weights.as_toml(case.mapping)
+        console.print(f"\nthe same as [[weights]] rules, to copy into the pair file and edit:\n\n{rules}")
 
 
 def suggest(case: CaseResult, console: Console) -> None:
@@ -56,7 +55,8 @@ def lines(case: CaseResult) -> Iterator[str]:
             yield f"{what}: {_few(names)}"
     yield from (f"assumed: {sentence}" for sentence in case.assumptions if sentence not in case.reason)
     yield from (sentence for sentence in case.not_compared if sentence not in case.reason)
-    yield from _accepted(case.expected)
+    for (name, reason), where in by_key(((cause.id, cause.reason), cause.where) for cause in case.expected).items():
+        yield f"accepted: {name} at {_few(where)}: {reason}"
     yield from coverage_lines(case)
 
 
@@ -68,12 +68,6 @@ def _matched(matched: Matched) -> Iterator[str]:
             yield f"{len(keys)} only in {side}: {_few(keys)}"
     for name, layout in matched.layouts.items():
         yield f"output {name} by its layers: {layout}"
-
-
-def _accepted(expected: list[Cause]) -> Iterator[str]:
-    """Yield a line for each cause and reason of accepted differences, with all places where it occurs."""
-    for (name, reason), where in by_key(((cause.id, cause.reason), cause.where) for cause in expected).items():
-        yield f"accepted: {name} at {_few(where)}: {reason}"
 
 
 def _few(names: list[str]) -> str:
@@ -128,17 +122,13 @@ def show_repairs(case: CaseResult, console: Console) -> None:
     if repair is None:
         return
     for edit in repair.edits:
-        console.print(f"  repair: {_said(edit)}")
+        outcome = "accepted" if edit.accepted else f"refused: {edit.why}"
+        console.print(f"  repair: {edit.cause} at {edit.where}, {edit.file}:{edit.line}: {outcome}")
         console.print(f"    - {edit.before}")
         console.print(f"    + {edit.after}")
     for line in repair.left:
         console.print(f"  repair: {line}")
     console.print(f"  repair: {_outcome(repair)}")
-
-
-def _said(edit: TriedEdit) -> str:
-    outcome = "accepted" if edit.accepted else f"refused: {edit.why}"
-    return f"{edit.cause} at {edit.where}, {edit.file}:{edit.line}: {outcome}"
 
 
 def _outcome(repair: Repair) -> str:

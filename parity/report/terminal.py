@@ -81,9 +81,8 @@ class Printed:
         for case in report.cases:
             _explain(case, console)
             pairs.show(case, console)
-            layout = case.checks.get("layout")
-            if isinstance(layout, LayoutCheck) and layout.sides and self._layouts:
-                show_layouts(case.case, layout.sides, console)
+            if case.layout and case.layout.sides and self._layouts:
+                show_layouts(case.case, case.layout.sides, console)
         counts = ", ".join(f"{number} {verdict}" for verdict, number in report.summary.items() if number)
         nothing = "" if any(report.summary.get(verdict) for verdict in RANKING) else "; nothing was compared"
         console.print(f"{count(len(report.cases), 'case')}: {counts}{nothing}")
@@ -94,7 +93,8 @@ class Printed:
             console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
         for line in (*LEGEND, *_excused(report), *filter(None, [extent_line(report)])):
             console.fold(line, style="dim")
-        for line, number in _declared(report).items():
+        declared = Counter(line for case in report.cases if case.layout for line in case.layout.declared)
+        for line, number in declared.items():
             console.print(f"declared in {count(number, 'case')}: {line}", style="dim")
 
     def _line(self, cells: Sequence[Text], style: str = "") -> Table:
@@ -165,12 +165,6 @@ def text(case: CaseResult) -> str:
     return file.getvalue().strip("\n")
 
 
-def _declared(report: Report) -> Counter[str]:
-    """Return the declared differences of layouts, with the number of cases in which each occurs."""
-    checks = [case.checks.get("layout") for case in report.cases]
-    return Counter(line for check in checks if isinstance(check, LayoutCheck) for line in check.declared)
-
-
 def _devices(report: Report, side: str) -> str:
     """Return the kinds of devices that one side ran on, with the number of cases for each."""
     kinds = Counter(kind for case in report.cases for kind in set(case.devices.get(side, ())))
@@ -181,13 +175,13 @@ def _row(case: CaseResult, room: int) -> list[str]:
     """Return the cells of a case's row, with `room` characters for the name of its worst tensor."""
     bits = [_bits(case.checks.get(kind)) for kind in KINDS]
     seconds = "+".join(f"{value:.0f}" for value in case.seconds.values())
-    marks = _layout(case.checks.get("layout")), _single(case)
+    marks = _layout(case.layout), _single(case)
     return [case.case, case.verdict, *bits, *marks, seconds, fitted(_worst_name(case), room)]
 
 
-def _layout(check: object) -> str:
+def _layout(check: LayoutCheck | None) -> str:
     """Return the mark for a layout check: "=" equal, "≈" different as declared, "!" different."""
-    if not isinstance(check, LayoutCheck) or check.verdict == "skipped":
+    if check is None or check.verdict == "skipped":
         return "-"
     return "!" if check.differences else "≈" if check.declared else "="
 
@@ -237,9 +231,8 @@ def _explain(case: CaseResult, console: Console) -> None:
 
 def _is_repeated(case: CaseResult) -> bool:
     """Return whether the reason is printed with the first divergence, the layouts, or the single-device check."""
-    layout = case.checks.get("layout")
     printed = [case.first_divergence.reason] if case.first_divergence else []
-    printed += layout.differences if isinstance(layout, LayoutCheck) else []
+    printed += case.layout.differences if case.layout else []
     return case.reason in printed or any(case.reason == against.reason for against in case.against_single.values())
 
 
@@ -255,14 +248,12 @@ def _causes(case: CaseResult, console: Console) -> None:
 
 def _explain_devices(case: CaseResult, console: Console) -> None:
     """Print the differences of layouts, and where a side differs from its own training on a single device."""
-    layout = case.checks.get("layout")
-    if isinstance(layout, LayoutCheck):
-        first = case.first_divergence
-        further = [line for line in layout.differences if not (first and line == first.reason)]
-        for line in further[:MOST_LINES]:
-            console.fold(f"  {line}")
-        if len(further) > MOST_LINES:
-            console.print(f"  and {len(further) - MOST_LINES} more")
+    first, differences = case.first_divergence, case.layout.differences if case.layout else []
+    further = [line for line in differences if not (first and line == first.reason)]
+    for line in further[:MOST_LINES]:
+        console.fold(f"  {line}")
+    if len(further) > MOST_LINES:
+        console.print(f"  and {len(further) - MOST_LINES} more")
     for side, against in case.against_single.items():
         if against.verdict != "match":
             alone = f"{side}, compared with its own training on a single device"

@@ -14,7 +14,7 @@ from parity.details import Details
 from parity.report import pairs, words
 from parity.report.html import band, losses, page, rows
 from parity.report.words import extent_line, not_compared
-from parity.results import CaseResult, Check, LayoutCheck, Report
+from parity.results import CaseResult, Check, Report
 
 PAIR = "pair/"
 
@@ -58,32 +58,22 @@ def _not_compared(report: Report) -> Markup:
     """Return what was not compared, with the cases for each reason."""
     numbered = list(enumerate(report.cases, start=1))
     reasons = by_key((sentence, (number, case.case)) for number, case in numbered for sentence in not_compared(case))
-    alone = [(number, case.case, case.extent.alone) for number, case in numbered if case.extent]
-    return page.part(
-        "not_compared",
-        line=extent_line(report),
-        reasons=reasons,
-        alone=[each for each in alone if each[2]],
-    )
+    alone = [(number, case.case, case.extent.alone) for number, case in numbered if case.extent and case.extent.alone]
+    return page.part("not_compared", line=extent_line(report), reasons=reasons, alone=alone)
 
 
 def _cases(report: Report) -> Iterator[Markup]:
     """Yield the section of each case; of the built-in ones those that need no reader are folded."""
     first = words.main_case(report.cases)
     for number, case in enumerate(report.cases, start=1):
-        yield page.part(
-            "case",
-            number=number,
-            is_open=case is first or len(report.cases) == 1,
-            is_first=case is first,
-            **_case(case),
-        )
+        is_first = case is first
+        is_open = is_first or len(report.cases) == 1
+        yield page.part("case", number=number, is_open=is_open, is_first=is_first, **_case(case))
 
 
 def _case(case: CaseResult) -> dict[str, Any]:
     """Return what the template of a case shows."""
-    layout = case.checks.get("layout")
-    sides = layout.sides if isinstance(layout, LayoutCheck) else {}
+    sides = case.layout.sides if case.layout else {}
     details = case.details or Details(needed=0.0)
     numbers = rows.listed(details.tensors)
     return {
@@ -97,7 +87,7 @@ def _case(case: CaseResult) -> dict[str, Any]:
         "shown": len(numbers),
         "left_out": rows.left_out(details.tensors),
         "names": list(case.devices) or ["torch", "keras"],
-        "layout": layout,
+        "layout": case.layout,
         "drawings": {side: rows.drawing(side, layout) for side, layout in sides.items()},
         "not_compared": not_compared(case) if case.extent else case.not_compared,
         "remarks": list(pairs.lines(case)),

@@ -22,15 +22,9 @@ def plot(losses: dict[str, list[float | None]]) -> Markup:
         return Markup("")
     low, high = min(known), max(known)
     names, curves = list(losses), list(losses.values())
-    parts = [
-        *_axis(low, high),
-        *_curves(names, curves, low, high),
-        *_difference(curves),
-        *_ticks(len(curves[0])),
-    ]
-    return svg.figure(
-        WIDTH, HEIGHT, f"Loss of {names[0]} and {names[1]} in {count(len(curves[0]), 'step')}", parts, "losses"
-    )
+    parts = [*_axis(low, high), *_curves(names, curves, low, high), *_difference(curves), *_ticks(len(curves[0]))]
+    label = f"Loss of {names[0]} and {names[1]} in {count(len(curves[0]), 'step')}"
+    return svg.figure(WIDTH, HEIGHT, label, parts, "losses")
 
 
 def largest_difference(losses: dict[str, list[float | None]]) -> float | None:

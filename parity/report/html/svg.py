@@ -20,21 +20,18 @@ def figure(width: float, height: float, label: str, parts: Iterable[Markup], kin
 
 
 def text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> Markup:
-    """Return a text; `style` names classes."""
     return Markup('<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>').format(
         number(x), number(y), style, anchor, words
     )
 
 
 def rectangle(x: float, y: float, width: float, height: float, style: str, radius: float = 0) -> Markup:
-    """Return a rectangle."""
     return Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="{}" class="{}"/>').format(
         number(x), number(y), number(width), number(height), number(radius), style
     )
 
 
 def line(start: Point, end: Point, style: str) -> Markup:
-    """Return a straight line."""
     return Markup('<line x1="{}" y1="{}" x2="{}" y2="{}" class="{}"/>').format(*map(number, (*start, *end)), style)
 
 
@@ -70,7 +67,6 @@ def arrow(start: Point, end: Point, style: str = "arrow", both: bool = False) ->
 
 
 def power_of_two(exponent: int) -> str:
-    """Return 2 with an exponent."""
     return "2" + str(exponent).translate(SUPERSCRIPTS)
 
 
