@@ -93,7 +93,6 @@ class Child:
                 pipe.close()
 
     def alive(self) -> bool:
-        """Return whether the process is still running."""
         return self._process.poll() is None
 
     def fileno(self) -> int:

@@ -29,13 +29,7 @@ from parity.trace.training import Training
 
 POLL = 0.005  # seconds between checks for the other ranks' parts
 # The manifest's fields that map files to facts, with the attributes in which a recorder has these facts of its files.
-BY_FILE = {
-    "files": "files",
-    "aliases": "aliases",
-    "same": "references",
-    "digests": "digests",
-    "summarised": "summarised",
-}
+BY_FILE = {each: each for each in ("files", "aliases", "digests", "summarised")} | {"same": "references"}
 
 
 class Rank(NamedTuple):
@@ -84,14 +78,10 @@ class Side(Protocol):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One rank's part of the manifest (see `Manifest` for the fields)."""
+    """One rank's part of the manifest: the account of its runs, and what its recorders have of each file."""
 
-    layout: Layout
-    modules: dict[str, str]
-    classes: dict[str, str]
-    lifted: list[str]
-    training: Training
-    by_file: dict[str, dict[str, Any]]  # by the fields that map files to facts
+    account: Account
+    by_file: dict[str, dict[str, Any]]  # by the manifest's fields that map files to facts
 
 
 def record(job: Job, side: Side) -> None:
@@ -105,6 +95,7 @@ def record(job: Job, side: Side) -> None:
         manifest.write_part(folder, rank.number, part)
         return
     parts = [part, *(_wait(folder, other) for other in range(1, rank.of))]
+    accounts = [each.account for each in parts]
     by_file: dict[str, Any] = {field: _merged(each.by_file[field] for each in parts) for field in part.by_file}
     facts = manifest.Manifest(
         case=job.case,
@@ -112,15 +103,15 @@ def record(job: Job, side: Side) -> None:
         data={"source": "pair" if job.pair else job.case.data.source, "sha256": dataset.digest},
         versions=side.versions(),
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
-        layout=layout.merge([part.layout for part in parts], job.case.distribution.is_staged),
+        layout=layout.merge([account.layout for account in accounts], job.case.distribution.is_staged),
         replicas=_holding(replicas(job.case, rank.of), by_file["files"]),
-        modules=_merged(part.modules for part in parts),
-        classes=_merged(part.classes for part in parts),
+        modules=_merged(account.modules for account in accounts),
+        classes=_merged(account.classes for account in accounts),
         mapping=job.pair.mapping if job.pair else None,
         matching=job.pair.matching if job.pair else None,
         side=job.pair.side if job.pair else None,
-        lifted=[computation for part in parts for computation in part.lifted],
-        training=part.training,
+        lifted=[computation for account in accounts for computation in account.lifted],
+        training=part.account.training,
         **by_file,
     )
     manifest.write(folder, facts)
@@ -151,7 +142,8 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
     """Record the job's runs on this rank, and return its part of the manifest."""
     # Those of a pair are torch's, from its survey.
     initial: Mapping[str, Floats] = survey.Initial(Path(job.pair.survey)) if job.pair else weights.initial(job.case)
-    part = None
+    whole: Account | None = None
+    by_file: dict[str, dict[str, Any]] = {field: {} for field in (*BY_FILE, "moved")}
     for run in job.runs:
         start, data = initial, dataset
         if run == "witness":
@@ -162,21 +154,18 @@ def _record(job: Job, side: Side, rank: Rank, dataset: Any) -> Part:
             data = dataset if job.case.dropout else dataset.reversed()
         at = job.case.precision if run == "low" else precision.HIGH
         recording = recorders(job, f"{run}/rank-", rank, data)
-        account = side.run(Run(job.case, at, start, data, recording, part is None, job.fault, job.pair))
-        part = part or Part(
-            *account[:2], account.classes, [], account.training, by_file={field: {} for field in (*BY_FILE, "moved")}
-        )
-        if run == "high":
-            part = msgspec.structs.replace(part, training=account.training)
-        part.lifted.extend(computation for computation in account.lifted if computation not in part.lifted)
+        account = side.run(Run(job.case, at, start, data, recording, whole is None, job.fault, job.pair))
+        whole = whole or account
+        training = account.training if run == "high" else whole.training
+        whole = whole._replace(training=training, lifted=list(dict.fromkeys([*whole.lifted, *account.lifted])))
         for field, attribute in BY_FILE.items():
-            part.by_file[field] |= _by_file(run, recording, attribute)
+            by_file[field] |= _by_file(run, recording, attribute)
         if run == "high" and "witness" in job.runs:  # run it again, and keep what is not bitwise equal
             repeats: dict[int, Recorder] = {replica: Repeat(before) for replica, before in recording.items()}
             side.run(Run(job.case, precision.HIGH, initial, dataset, repeats, False, job.fault, job.pair))
-            part.by_file["moved"] |= _by_file(run, repeats, "moved")
-    assert part  # a job names a run
-    return part
+            by_file["moved"] |= _by_file(run, repeats, "moved")
+    assert whole  # a job names a run
+    return Part(whole, by_file)
 
 
 def _by_file(run: str, recording: Mapping[int, Recorder], attribute: str) -> dict[str, Any]:

@@ -34,16 +34,15 @@ class Task:
         with self._lock:
             for side in sides:
                 if side.name not in self._answers:
-                    self._answers[side.name] = begun(partial(side.do, self._job(side.name)))
+                    folder = str((self.folder / side.name).absolute())
+                    job = Job(case=self.case, runs=RUNS[side.name], folder=folder)
+                    self._answers[side.name] = begun(partial(side.do, job))
 
     def answers(self) -> dict[str, Answer]:
         """Wait for the recordings, which have begun, and return the answers by side. Raises MissingError."""
         with self._lock:
             begun_so_far = dict(self._answers)
         return {name: ended(answer) for name, answer in begun_so_far.items()}
-
-    def _job(self, side: str) -> Job:
-        return Job(case=self.case, runs=RUNS[side], folder=str((self.folder / side).absolute()))
 
     def release(self, user: str) -> None:
         """Note that a case no longer needs this trace; delete the trace after its last user, unless it is kept."""

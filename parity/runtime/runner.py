@@ -125,7 +125,7 @@ def both(jobs: Mapping[Worker, Work]) -> dict[str, Answer]:
     return {name: ended(answer) for name, answer in answers.items()}
 
 
-class Runner:
+class Runner(contextlib.AbstractContextManager["Runner"]):
     """Both sides' processes, of which as many work at the same time as there are processors.
 
     `backends` are the first process of each side. Closing the runner ends all processes; jobs that wait are not run.
@@ -143,9 +143,6 @@ class Runner:
     def of(cls, pythons: Mapping[str, str], folder: Path, kind: Kind = "cpu", patience: float = PATIENCE) -> Self:
         """Return a runner of one process for each of these backends, whose interpreters `pythons` names ("": this)."""
         return cls([Backend(name, python, folder, kind, patience) for name, python in pythons.items()])
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -170,16 +167,13 @@ class Runner:
             return self._further[key]
 
     def _side(self, backend: Backend) -> Side:
-        return Side(backend, self._turns, _most(backend, self._processors))
+        # One process on GPUs, whose memory a process takes for itself.
+        most = 1 if backend.kind == "gpu" else max(min(self._processors, memory() // MEMORY), 1)
+        return Side(backend, self._turns, most)
 
     def doing(self) -> dict[str, str]:
         """Return the names of the cases that each side is running."""
         return {side.name: ", ".join(self._turns.doing(side)) for side in self.sides}
-
-
-def _most(backend: Backend, processors: int) -> int:
-    """Return how many processes a side may have: one on GPUs, whose memory a process takes for itself."""
-    return 1 if backend.kind == "gpu" else max(min(processors, memory() // MEMORY), 1)
 
 
 class _Request(NamedTuple):

@@ -153,12 +153,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     `rehearsal`: the forward pass in training mode, if it could run. `returned`: what the whole model returned in
     inference; empty if the pair file has [outputs]. `is_mode_lost`: Keras's `call` takes no `training`, so that fit
     calls the model without it. `overridden`: the methods of keras.Model's that a user calls and that its class has of
-    its own. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights
-    that take part in nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move;
-    of Keras's model only if it was asked for. `laws`: by name, the laws of the weights whose initial values were drawn
-    anew. `outside`: Keras's layers with weights that were made with the model and
-    are no part of it, in words. `copies`: untrained weights that begin with the values of trained ones, as those of a
-    target network or of a moving average do.
+    its own. `optimizer`: where the user's own optimizer is made, on Keras's side. `unused`: weights that take part in
+    nothing that is compared, and `still`: those of Keras's that are zeros which training cannot move; of Keras's model
+    only if it was asked for. `laws`: by name, the laws of the weights whose initial values were drawn anew. `outside`:
+    Keras's layers with weights that were made with the model and are no part of it, in words. `copies`: untrained
+    weights that begin with the values of trained ones, as those of a target network or of a moving average do.
     """
 
     side: str
@@ -284,7 +283,6 @@ class Pass:
         self.outputs.append(Seen(key=key, module=module, shape=array.shape))
 
     def close(self) -> None:
-        """Finish the file."""
         self._writer.close()
 
 
