@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 
 from parity.config.pair import Pair
-from parity.config.schema import Case
 from parity.core.arrays import Array
 from parity.core.groups import by_key
 from parity.core.precision import ROUNDOFF
@@ -72,14 +71,13 @@ class Collector:
         """Return how much of the reference's trace was compared."""
         rows = [row for row in self.details.tensors if not row.alone]
         alone = by_key((row.alone, row.name) for row in self.details.tensors)
+        activations = {row.name for row in rows if (row.kind, row.step) == ("activation", 0)}
         return Extent(
             parameters=_parameters({row.name for row in rows if row.kind == "parameter"}, reference),
-            activations=_activations(
-                {row.name for row in rows if (row.kind, row.step) == ("activation", 0)}, reference
-            ),
+            activations=_activations(activations, reference),
             alone={side: list(dict.fromkeys(alone[side])) for side in self.names if side in alone},
             not_promoted=by_key(self._not_promoted),
-            not_run=_not_run(reference.case, reference),
+            not_run=_not_run(reference),
         )
 
 
@@ -101,9 +99,9 @@ def _activations(compared: set[str], reference: Trace) -> Share:
     return share(len(compared), len(names))
 
 
-def _not_run(case: Case, reference: Trace) -> dict[str, str]:
+def _not_run(reference: Trace) -> dict[str, str]:
     """Return the modes that a recording did not run, with the reasons."""
-    reasons = {}
+    case, reasons = reference.case, {}
     if not case.model.trains:
         reasons[TRAINING] = "the pair file has no [train]"
     elif not any(file.endswith(keys.step_file(case.steps)) for file in reference.manifest.files):
@@ -125,10 +123,10 @@ def not_promoted(name: str, files: Step) -> tuple[bool, bool]:
     ulp, has them too.
     """
     key = keys.key("activation", name)
-    reference, candidate = (_rounded(file.get(key)) for file in files.highs)
-    narrow = [_is_narrow(file.get(key)) for file in files.highs]
+    found = [file.get(key) for file in files.highs]
+    narrow = [array is not None and not is_whole(array) and array.dtype.itemsize < WIDTH for array in found]
+    (reference, candidate), other = map(_rounded, found), list(map(_is_other, found))
     both = reference and candidate and _kept_rounded(name, files)
-    other = [_is_other(file.get(key)) for file in files.highs]
     return narrow[0] or both or (reference and other[1]), narrow[1] or both or (candidate and other[0])
 
 
@@ -137,10 +135,6 @@ def _kept_rounded(name: str, files: Step) -> bool:
     given: Mapping[str, Array] = files.reference_high
     witness = (files.witness or {}).get(keys.key("activation", name))
     return _is_other(given.get(keys.key("input", name))) and _rounded(witness)
-
-
-def _is_narrow(array: Array | None) -> bool:
-    return array is not None and not is_whole(array) and array.dtype.itemsize < WIDTH
 
 
 def _is_other(array: Array | None) -> bool:

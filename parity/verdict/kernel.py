@@ -156,9 +156,9 @@ class _AllRuns:
             _apart(witness, reference, self.spare),
         ]
         starts = range(0, self.spare.size, self._half)
-        high = _join([self._high([_part(block, start, self._half) for block in blocks]) for start in starts])
+        high = _join([self._high(_taken(blocks, slice(start, start + self._half))) for start in starts])
         if high.largest:
-            self.table.enter([None if run is None else run[:: self._every] for run in blocks], None)
+            self.table.enter(_taken(blocks, slice(None, None, self._every)), None)
         size = _alone(reference)
         return [size, size if _is_close(high, size) else _alone(candidate), high, *apart]
 
@@ -177,7 +177,7 @@ class _AllRuns:
             for some in np.split(places, range(PIECE, places.size, PIECE)) if places.size else ():
                 first, beyond = int(some[0]), int(some[-1]) + 1
                 part = slice(first, beyond) if beyond - first == some.size else some
-                self._enter([None if run is None else run[part] for run in blocks], difference[part])
+                self._enter(_taken(blocks, part), difference[part])
         return size
 
     def _enter(self, runs: list[Array | None], difference: Array) -> None:
@@ -186,7 +186,7 @@ class _AllRuns:
         if chosen.all():
             self.table.enter(runs, difference)
         elif chosen.any():
-            self.table.enter([None if run is None else run[chosen] for run in runs], difference[chosen])
+            self.table.enter(_taken(runs, chosen), difference[chosen])
 
 
 def count_apart(one: Array, other: Array, limit: float) -> int:
@@ -195,8 +195,9 @@ def count_apart(one: Array, other: Array, limit: float) -> int:
     return sum(int(np.count_nonzero(_finite(a.astype(np.float64), b)[0] > limit)) for a, b in parts)
 
 
-def _part(block: Array | None, start: int, size: int) -> Array | None:
-    return None if block is None else block[start : start + size]
+def _taken(runs: list[Array | None], part: slice | Array) -> list[Array | None]:
+    """Return a part of each of the runs that there are."""
+    return [None if run is None else run[part] for run in runs]
 
 
 def _alone(values: Array | None) -> _Size:

@@ -161,16 +161,12 @@ class LowRuns:
 
     def findings(self) -> list[Finding]:
         """Return a finding for each side whose low run is noisier than it should be."""
-        return [
-            Finding(
-                id=NOISE,
-                side=side,
-                where=noises[0].key,
-                message=f"{side}'s {self.rule.low} run is {noises[0].bits:.1f} bits noisier than {noises[0].than} "
-                f"(the first of {count(len(noises), 'such tensor')})",
-            )
-            for side, noises in self._told.items()
-        ]
+        found = []
+        for side, (first, *further) in self._told.items():
+            than = f"{first.than} (the first of {count(1 + len(further), 'such tensor')})"
+            message = f"{side}'s {self.rule.low} run is {first.bits:.1f} bits noisier than {than}"
+            found.append(Finding(id=NOISE, side=side, where=first.key, message=message))
+        return found
 
 
 def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] | None:

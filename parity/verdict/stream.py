@@ -76,23 +76,16 @@ def _walk(
 ) -> list[Any]:
     """Reduce the blocks that begin at `starts`; an empty tensor is one empty block."""
     buffers = [np.empty(step, dtype) for _ in tensors]
-    sources = _sources(tensors)
+    read = [each if isinstance(each, Change) else (each,) for each in tensors if each is not None]
+    sources = [array.reshape(-1) for arrays in read for array in arrays]
     results = []
     with np.errstate(all="ignore"):  # the reductions handle numbers that are not finite
         for start in starts or (0,):
             part = slice(start, start + step)
-            loaded = [
-                _load(tensor, part, buffer, reduction.spare) for tensor, buffer in zip(tensors, buffers, strict=True)
-            ]
-            results.append(reduction(loaded))
+            pairs = zip(tensors, buffers, strict=True)
+            results.append(reduction([_load(tensor, part, buffer, reduction.spare) for tensor, buffer in pairs]))
             release(*(source[part] for source in sources))
     return results
-
-
-def _sources(tensors: Sequence[Tensor | None]) -> list[Array]:
-    """Return all arrays that are read, flattened."""
-    found = [tensor if isinstance(tensor, Change) else (tensor,) for tensor in tensors if tensor is not None]
-    return [array.reshape(-1) for arrays in found for array in arrays]
 
 
 def _load(tensor: Tensor | None, part: slice, buffer: Array, spare: Array) -> Array | None:

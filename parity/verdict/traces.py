@@ -280,11 +280,8 @@ def _is_visible(spread: Spread, runs: Runs) -> bool:
 
 
 def _is_plain_gradient(key: str, files: Step) -> bool:
-    return (
-        key.startswith("gradient/")
-        and not key.endswith(keys.LOCAL)
-        and files.holds(key, files.reference_high[key].shape)
-    )
+    is_plain = key.startswith("gradient/") and not key.endswith(keys.LOCAL)
+    return is_plain and files.holds(key, files.reference_high[key].shape)
 
 
 def _casts(trace: Trace) -> dict[str, list[str]]:
