@@ -155,14 +155,11 @@ def _rows(timed: Timed) -> list[list[str]]:
 
 
 def _markdown(benchmark: Benchmark) -> str:
-    return ci.document(headline(benchmark), list(_tables(benchmark)), map(ci.escaped, benchmark.slower))
-
-
-def _tables(benchmark: Benchmark) -> Iterator[str]:
+    tables: list[str] = []
     for timed in benchmark.timed:
-        yield f"\n{ci.escaped(title(timed))}: {timed.verdict} {ci.escaped(timed.reason)}\n"
-        if timed.lanes:
-            yield from ci.table(HEADINGS, _rows(timed))
+        tables.append(f"\n{ci.escaped(title(timed))}: {timed.verdict} {ci.escaped(timed.reason)}\n")
+        tables += ci.table(HEADINGS, _rows(timed)) if timed.lanes else []
+    return ci.document(headline(benchmark), tables, map(ci.escaped, benchmark.slower))
 
 
 class Sample(NamedTuple):
@@ -195,23 +192,19 @@ def _samples(timed: Timed, what: str) -> Iterator[Sample]:
 def _plot(heading: str, what: str, samples: Sequence[Sample]) -> Markup:
     lowest, highest = min(sample.y for sample in samples), max(sample.y for sample in samples)
     numbers = sorted({sample.x for sample in samples})
-
-    def place(number: float, value: float) -> svg.Point:
-        x, y = _share(number, numbers[0], numbers[-1]), _share(value, lowest, highest)
-        return LEFT + x * (RIGHT - LEFT), BOTTOM - y * (BOTTOM - TOP)
-
+    x_of = svg.Axis(math.log(numbers[0]), math.log(numbers[-1]), LEFT, RIGHT)
+    y_of = svg.Axis(math.log(lowest), math.log(highest), BOTTOM, TOP)
     curves = by_key((sample.name, sample) for sample in samples)
     parts = [svg.text(LEFT, TOP - 8, heading, "tick")]
     for value in dict.fromkeys((lowest, math.sqrt(lowest * highest), highest)):
-        _, y = place(numbers[0], value)
+        y = y_of(math.log(value))
         parts += [svg.line((LEFT, y), (RIGHT, y), "grid"), svg.text(LEFT - 8, y + 4, f"{value:.3g}", "tick", "end")]
     for number in numbers:
-        x, bottom = place(number, lowest)
-        parts.append(svg.text(x, bottom + 20, f"{what} {number}", "tick", "middle"))
+        parts.append(svg.text(x_of(math.log(number)), BOTTOM + 20, f"{what} {number}", "tick", "middle"))
     ends = []
     for name, curve in curves.items():
         ordered = sorted(curve, key=lambda sample: sample.x)
-        points = [place(sample.x, sample.y) for sample in ordered]
+        points = [(x_of(math.log(sample.x)), y_of(math.log(sample.y))) for sample in ordered]
         parts.append(svg.path(points, STYLES[curve[0].side]))
         for sample, (x, y) in zip(ordered, points, strict=True):
             said = f"{name}, {what} {sample.x}: {sample.y:.4g} samples per second"
@@ -226,8 +219,3 @@ def _names(ends: Sequence[tuple[float, str]]) -> Iterator[Markup]:
     for y, name in sorted(ends):
         free = max(y + 4, free + LINE)
         yield svg.text(RIGHT + 12, free, name, "tick")
-
-
-def _share(value: float, low: float, high: float) -> float:
-    """Return where a value lies between two others on a logarithmic scale, 0 to 1."""
-    return math.log(value / low) / (math.log(high / low) or 1.0)

@@ -58,7 +58,7 @@ def _relative(value: float | None, row: Compared) -> float | None:
 
 def _y(power: float) -> float:
     """Return the y of a logarithm; what is off the scale is drawn at its end."""
-    return TOP + (HIGHEST - min(max(power, LOWEST), HIGHEST)) / (HIGHEST - LOWEST) * (BOTTOM - TOP)
+    return svg.Axis(LOWEST, HIGHEST, BOTTOM, TOP)(min(max(power, LOWEST), HIGHEST))
 
 
 def _axis() -> Iterator[Markup]:

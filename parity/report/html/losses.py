@@ -20,9 +20,10 @@ def plot(losses: dict[str, list[float | None]]) -> Markup:
     known = [value for curve in losses.values() for value in curve if value is not None]
     if len(losses) != 2 or min(map(len, losses.values())) < 2 or not known:
         return Markup("")
-    low, high = min(known), max(known)
     names, curves = list(losses), list(losses.values())
-    parts = [*_axis(low, high), *_curves(names, curves, low, high), *_difference(curves), *_ticks(len(curves[0]))]
+    x = svg.Axis(0, max(map(len, curves)) - 1, LEFT, RIGHT)
+    y = svg.Axis(min(known), max(known), MIDDLE, TOP)
+    parts = [*_axis(y), *_curves(names, curves, x, y), *_difference(curves, x), *_ticks(len(curves[0]), x)]
     label = f"Loss of {names[0]} and {names[1]} in {count(len(curves[0]), 'step')}"
     return svg.figure(WIDTH, HEIGHT, label, parts, "losses")
 
@@ -37,34 +38,23 @@ def largest_difference(losses: dict[str, list[float | None]]) -> float | None:
     return max(apart, default=None)
 
 
-def _x(step: int, steps: int) -> float:
-    return LEFT + step / max(steps - 1, 1) * (RIGHT - LEFT)
+def _axis(y: svg.Axis) -> Iterator[Markup]:
+    for value in dict.fromkeys((y.low, (y.low + y.high) / 2, y.high)):
+        yield svg.line((LEFT, y(value)), (RIGHT, y(value)), "grid")
+        yield svg.text(LEFT - 8, y(value) + 4, f"{value:z.4g}", "tick", "end")
 
 
-def _y(value: float, low: float, high: float) -> float:
-    return MIDDLE - (value - low) / ((high - low) or 1.0) * (MIDDLE - TOP)
-
-
-def _axis(low: float, high: float) -> Iterator[Markup]:
-    for value in dict.fromkeys((low, (low + high) / 2, high)):
-        y = _y(value, low, high)
-        yield svg.line((LEFT, y), (RIGHT, y), "grid")
-        yield svg.text(LEFT - 8, y + 4, f"{value:z.4g}", "tick", "end")
-
-
-def _curves(names: Sequence[str], curves: Sequence[Curve], low: float, high: float) -> Iterator[Markup]:
+def _curves(names: Sequence[str], curves: Sequence[Curve], x: svg.Axis, y: svg.Axis) -> Iterator[Markup]:
     """Yield a line for each side, then, above both, the points with their numbers."""
     points = []
     for name, curve, style in zip(names, curves, STYLES, strict=True):
         known = [(step, value) for step, value in enumerate(curve) if value is not None]
-        places = [(_x(step, len(curve)), _y(value, low, high)) for step, value in known]
-        yield svg.path(places, style)
-        titles = (f"step {step}, {name}: {value:z.17g}" for step, value in known)
-        points += [svg.marked(x, y, "name", title) for (x, y), title in zip(places, titles, strict=True)]
+        yield svg.path([(x(step), y(value)) for step, value in known], style)
+        points += [svg.marked(x(at), y(loss), "name", f"step {at}, {name}: {loss:z.17g}") for at, loss in known]
     yield from points
 
 
-def _difference(curves: Sequence[Curve]) -> Iterator[Markup]:
+def _difference(curves: Sequence[Curve], x: svg.Axis) -> Iterator[Markup]:
     """Yield a bar for each step: the difference as a fraction of the loss, in powers of two from -60 to 0."""
     yield svg.line((LEFT, BOTTOM), (RIGHT, BOTTOM), "grid")
     yield svg.line((LEFT, BELOW), (RIGHT, BELOW), "grid")
@@ -75,10 +65,10 @@ def _difference(curves: Sequence[Curve]) -> Iterator[Markup]:
             continue
         apart = math.log2(abs(one - other)) - math.log2(max(abs(one), abs(other)))
         height = max(apart + 60, 0) / 60 * (BOTTOM - BELOW)
-        yield svg.rectangle(_x(step, len(curves[0])) - 3, BOTTOM - height, 6, max(height, 1), "bar")
+        yield svg.rectangle(x(step) - 3, BOTTOM - height, 6, max(height, 1), "bar")
 
 
-def _ticks(steps: int) -> Iterator[Markup]:
+def _ticks(steps: int, x: svg.Axis) -> Iterator[Markup]:
     every = max(1, math.ceil(steps / 12))
     for step in range(0, steps, every):
-        yield svg.text(_x(step, steps), HEIGHT - 8, f"step {step}" if step == 0 else str(step), "tick", "middle")
+        yield svg.text(x(step), HEIGHT - 8, f"step {step}" if step == 0 else str(step), "tick", "middle")

@@ -5,10 +5,25 @@ Colours are classes of style.css, so that a drawing follows the page's colour sc
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 Point = tuple[float, float]
+
+
+class Axis(NamedTuple):
+    """Where numbers lie in a drawing: `low` at `start` and `high` at `end`, each number on a straight line between."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, number: float) -> float:
+        return self.start + (number - self.low) / ((self.high - self.low) or 1.0) * (self.end - self.start)
+
+
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
