@@ -52,5 +52,5 @@ def test_half_precision_matches(run, name, precision):
 
 @pytest.mark.slow
 def test_the_specimen_matches(run):
-    result = run(next(resolve(fault) for fault in ALL if fault.site.at.case == "specimen/single"))
+    result = run(next(resolve(fault) for fault in ALL if fault.at.case == "specimen/single"))
     assert (result.verdict, result.findings) == ("match", [])

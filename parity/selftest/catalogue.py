@@ -220,7 +220,7 @@ SPECIMEN_CASE = {"name": "specimen/single", "model": {"kind": "specimen"}, "data
 
 def resolve(fault: Fault) -> Case:
     """Return the case that a fault is planted on."""
-    name, changes = fault.site.at
+    name, changes = fault.at
     if name == SPECIMEN_CASE["name"]:
         return cases.convert({**SPECIMEN_CASE, **changes})
     return cases.resolve(name, changes)

@@ -52,8 +52,10 @@ def _cases(draw: Draw) -> Case:
         "steps": draw(st.sampled_from([1, 2, 3, 5, 5, LONG])),
         "devices": draw(st.sampled_from([2, 2, 3])),
         "model": _model(draw, model),
-        "data": {"batch": batch, "source": _source(draw, model)},
+        "data": {"batch": batch, "source": "synthetic"},
     }
+    if model in SOURCES:
+        table["data"]["source"] = draw(st.sampled_from(["synthetic", SOURCES[model]]))
     if model != "transformer":
         table["data"]["scale"] = draw(st.sampled_from([2.0**-10, 0.5, 1.0, 1.0, 8.0]))
     if model == "residual_block":
@@ -96,10 +98,6 @@ def _model(draw: Draw, model: str) -> dict[str, Any]:
         },
     }
     return {name: draw(strategy) for name, strategy in sizes[model].items()}
-
-
-def _source(draw: Draw, model: str) -> str:
-    return draw(st.sampled_from(["synthetic", SOURCES[model]])) if model in SOURCES else "synthetic"
 
 
 def _optimizer(draw: Draw) -> dict[str, Any]:

@@ -36,29 +36,21 @@ Side = Literal["torch", "keras"]
 SIDES: tuple[Side, ...] = ("torch", "keras")
 
 
-class Site(NamedTuple):
-    """The case that a fault is planted on, and where its first effect in execution order is.
-
-    `place` is a glob over names. `step` is None for an effect before the first step.
-    """
-
-    at: At
-    kind: str
-    place: str
-    step: int | None = 0
-
-
 class Fault(NamedTuple):
-    """A mutation by name (in faults/ of its side), where it shows, and what must be found.
+    """A mutation by name (in faults/ of its side), the case that it is planted on, where it shows, and its cause.
 
-    `cause` is the id of the cause, "" if the catalogue of causes has none for it. `also` is the id of a cause that may
-    be named as well, since it is true too. `mistake` says in words what is wrong.
+    `kind`, `place`, `step`: of its first effect in execution order; `place` is a glob over names, `step` is None for an
+    effect before the first step. `cause` is the id of the cause, "" if the catalogue of causes has none for it. `also`
+    is the id of a cause that may be named as well, since it is true too. `mistake` says in words what is wrong.
     """
 
     name: str
     side: str  # torch or keras
-    site: Site
+    at: At
+    kind: str
+    place: str
     cause: str
+    step: int | None = 0
     also: str = ""
     mistake: str = ""
 
@@ -79,8 +71,8 @@ def row(
     One that shows in a parameter is a fault of the initial parameters, which are recorded before the first step. The
     cause is the name of the fault itself unless one is given.
     """
-    site = Site(at, kind, place, None if kind == "parameter" else step)
-    return [Fault(name, side, site, name if cause is None else cause, also, mistake) for side in sides]
+    first, cause = None if kind == "parameter" else step, name if cause is None else cause
+    return [Fault(name, side, at, kind, place, cause, first, also, mistake) for side in sides]
 
 
 Pairs = Sequence[tuple[Array, Array]]
@@ -108,11 +100,8 @@ class Outcome(NamedTuple):
     def placed(self) -> bool:
         """Return whether the first divergence is where the fault was planted, by step, kind and name."""
         assert self.fault
-        site = self.fault.site
-        return any(
-            (step, kind) == (site.step, site.kind) and fnmatch.fnmatchcase(name, site.place)
-            for step, kind, name in self.places
-        )
+        names = [name for step, kind, name in self.places if (step, kind) == (self.fault.step, self.fault.kind)]
+        return any(fnmatch.fnmatchcase(name, self.fault.place) for name in names)
 
     @property
     def places(self) -> list[tuple[int | None, str, str]]:

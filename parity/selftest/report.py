@@ -119,9 +119,9 @@ def _complain(outcome: Outcome, console: Console) -> None:
         console.print(f"{label(outcome)}: not caught on {outcome.case.name}: {result.verdict} {result.reason}")
         return
     if not outcome.placed:
-        site = fault.site
+        planted = f"step {fault.step}, {fault.kind}, {fault.place}"
         places = "; ".join(f"step {step}, {kind}, {name}" for step, kind, name in outcome.places)
-        console.print(f"{label(outcome)}: planted at step {site.step}, {site.kind}, {site.place}; found at {places}")
+        console.print(f"{label(outcome)}: planted at {planted}; found at {places}")
     if not outcome.named:
         expected, named = fault.cause or "none in the catalogue", ", ".join(sorted(outcome.causes)) or "none"
         console.print(f"{label(outcome)}: expected the cause {expected}; named: {named}")

@@ -41,12 +41,12 @@ def test_a_fault_has_one_row_for_both_sides():
 
 def test_there_are_eighty_faults_on_few_cases():
     assert len(ALL) >= 80
-    assert max(Counter((fault.side, fault.name, fault.site.at.case) for fault in ALL).values()) == 1
+    assert max(Counter((fault.side, fault.name, fault.at.case) for fault in ALL).values()) == 1
     assert len({msgspec.json.encode(resolve(fault)) for fault in ALL}) <= 40
 
 
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: f"{fault.side}:{fault.name}")
 def test_a_fault_says_where_it_is(fault):
-    assert fault.site.kind in KINDS | {"optimizer_state"}
-    assert fault.site.step is None or 0 <= fault.site.step <= resolve(fault).steps
-    assert fault.site.place
+    assert fault.kind in KINDS | {"optimizer_state"}
+    assert fault.step is None or 0 <= fault.step <= resolve(fault).steps
+    assert fault.place

@@ -12,11 +12,11 @@ from parity.results import CaseResult, Cause, Divergence, Finding
 from parity.selftest import __main__ as command
 from parity.selftest import clean, report
 from parity.selftest.catalogue import ALL
-from parity.selftest.outcome import At, Fault, Outcome, Site, ask_other_checks
+from parity.selftest.outcome import At, Fault, Outcome, ask_other_checks
 from parity.selftest.report import Selftest
 
 CASE = cases.resolve("simple_block/single")
-FAULT = Fault("relu.slope", "keras", Site(At("simple_block/single"), "activation", "re*"), "relu.slope")
+FAULT = Fault("relu.slope", "keras", At("simple_block/single"), "activation", "re*", "relu.slope")
 OUTPUTS = [(np.ones(3, np.float32), np.ones(3, np.float32))]
 
 
