@@ -70,12 +70,9 @@ def _table(advice: Advice, side: str) -> Table:
     return table
 
 
-def _against(measured: Measured) -> Iterator[str]:
-    """Yield what was measured of a step and of the memory, each with how far its prediction is off."""
-    yield _seconds(measured.seconds)
-    yield f"{measured.seconds_error:+z.0%}"
-    yield _bytes(measured.peak)
-    yield f"{measured.peak_error:+z.0%}"
+def _against(found: Measured) -> tuple[str, str, str, str]:
+    """Return what was measured of a step and of the memory, each with how far its prediction is off."""
+    return _seconds(found.seconds), f"{found.seconds_error:+z.0%}", _bytes(found.peak), f"{found.peak_error:+z.0%}"
 
 
 def _notes(advice: Advice) -> Iterator[str]:

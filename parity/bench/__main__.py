@@ -63,14 +63,8 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         benchmark.slower = list(slower(before, benchmark)) if before else []
     if not args.quiet:
         printed.end(benchmark)
-    return _status(benchmark)
-
-
-def _status(benchmark: Benchmark) -> int:
     verdicts = {found.verdict for found in benchmark.timed}
-    if "error" in verdicts:
-        return 3
-    return int(bool(benchmark.slower) or not verdicts <= set(SAME))
+    return 3 if "error" in verdicts else int(bool(benchmark.slower) or not verdicts <= set(SAME))
 
 
 def _timed(args: argparse.Namespace, subjects: Sequence[Subject], benchmark: Benchmark) -> Iterator[Timed]:

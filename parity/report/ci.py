@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from parity import __version__
 from parity.report import terminal, words
 from parity.report.words import MARKS, extent_line, headline, main_case, next_step, sides_in_words
-from parity.results import CaseResult, Cause, Divergence, Report
+from parity.results import CaseResult, Divergence, Report
 
 State = Literal["passed", "failure", "error", "skipped"]
 STATES: dict[str, State] = {"diverged": "failure", "inconclusive": "failure", "error": "error", "skipped": "skipped"}
@@ -98,7 +98,13 @@ class Remark(NamedTuple):
 
 def remarks_of_causes(report: Report) -> list[Remark]:
     """Return the named causes whose line in the port is known."""
-    return [_remark(case, cause) for case in report.cases for cause in case.causes if cause.source]
+    remarks = []
+    for case in report.cases:
+        level: Level = "error" if case.verdict == "diverged" else "warning"
+        for cause in filter(lambda each: each.source, case.causes):
+            said = ": ".join(filter(None, (case.case, cause.where, sides_in_words(cause))))
+            remarks.append(Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source))
+    return remarks
 
 
 def sarif(remarks: Sequence[Remark]) -> str:
@@ -108,12 +114,6 @@ def sarif(remarks: Sequence[Remark]) -> str:
     driver = {"name": "framework-parity", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
-
-
-def _remark(case: CaseResult, cause: Cause) -> Remark:
-    said = ": ".join(filter(None, (case.case, cause.where, sides_in_words(cause))))
-    level: Level = "error" if case.verdict == "diverged" else "warning"
-    return Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source)
 
 
 def _place(source: str) -> tuple[str, int] | None:
