@@ -2,9 +2,8 @@
 
 Computation is that of measured steps of `single`: what a step costs once, its update above all; what each forward and
 backward pass costs, however few its samples; and what grows with the operations. A link costs a latency for each
-message and its bytes over its bandwidth. Collectives are those of a ring (Patarasuk and Yuan 2009, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations"): n devices make 2 (n - 1) hops for an all-reduce, and n - 1 for a
-gather or a scatter.
+message and its bytes over its bandwidth. Collectives are those of a ring: n devices make 2 (n - 1) hops for an
+all-reduce, and n - 1 for a gather or a scatter (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms").
 """
 
 import math

@@ -53,26 +53,20 @@ class Single(NamedTuple):
 
 
 class Here(NamedTuple):
-    """How to measure: the interpreters, the kind of devices, seconds for each measurement, and patience.
-
-    `pair`, `trained`: for a pair what its training has to know, and its own case.
-    """
+    """How to measure: the interpreters, the kind of devices, seconds for each measurement, and patience."""
 
     pythons: Mapping[str, str]
     kind: Kind
     seconds: float
     patience: float
-    pair: PairContext | None = None
-    trained: Case | None = None
+    pair: PairContext | None = None  # for a pair, what its training has to know
+    trained: Case | None = None  # and its own case
 
 
 class Step(NamedTuple):
-    """A step's measured seconds, and the peak memory of the process or GPU with the most.
+    """A step's measured seconds, and the peak memory of the process or GPU with the most."""
 
-    The seconds are those of the first training, times the median of the ratios to it in the same rounds.
-    """
-
-    seconds: float
+    seconds: float  # those of the first training, times the median of the ratios to it in the same rounds
     peak: int
 
 

@@ -66,16 +66,12 @@ class Block(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A module that can run beside others, on device `number` modulo the number of devices.
-
-    `weights`: the bytes of its weights. `source` names what it takes, so that two branches that take the same tensor
-    are known.
-    """
+    """A module that can run beside others, on device `number` modulo the number of devices."""
 
     number: int
-    weights: int
+    weights: int  # the bytes of its weights
     cost: Cost
-    source: str
+    source: str  # names what it takes, so that two branches that take the same tensor are known
     taken: Tensor
     returned: Tensor
 
@@ -155,8 +151,7 @@ def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: floa
 def described(trace: Trace) -> tuple[Model, int]:
     """Return the description of a recorded training, and the number of samples in its batch.
 
-    The samples are on the first axis of the first input. What a module returns is taken to be kept for the backward
-    pass.
+    The samples are on the first axis of the first input. What a module returns counts as kept for the backward pass.
     """
     steps = [stem for stem in trace.stems("low") if keys.step_of(stem) is not None]
     state = trace.open("low", keys.INITIAL) if keys.INITIAL in trace.stems("low") else {}

@@ -139,8 +139,7 @@ def slots(optimizer: Optimizer) -> int:
 def in_flight(case: Case, stage: int) -> int:
     """Return how many micro-batches a stage has in flight at most.
 
-    All of them under GPipe (Huang et al. 2018); under 1F1B (Narayanan et al. 2019) as many as there are stages from it
-    to the last one.
+    All under GPipe (Huang et al. 2018); as many as stages from it to the last under 1F1B (Narayanan et al. 2019).
     """
     strategy = case.distribution
     if not isinstance(strategy, strategies.Pipelined):

@@ -28,15 +28,9 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True):
 class Bursts:
     """Count the steps of a training; where a burst ends, write its time and wait until the next one is to begin.
 
-    `model` is the one whose parts are timed, set once it is built.
-
-    Args:
-        job: the first burst.
-        rank: this process.
-        following: returns the next burst, when it is to begin.
-        wait: returns when the devices have finished the work that they were given.
-        peak: returns the most bytes of memory ever held.
-        timed: times the parts of one step of a model, which runs within its block.
+    `job`: the first burst. `following`: returns the next one, when it is to begin. `wait`: returns when the devices
+    have finished their work. `peak`: returns the most bytes of memory ever held. `timed`: times the parts of a step
+    within its block. `model`: the one whose parts are timed, set once it is built.
     """
 
     def __init__(

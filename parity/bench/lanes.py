@@ -49,10 +49,9 @@ class Way(NamedTuple):
 
 
 class Lane(contextlib.AbstractContextManager["Lane"]):
-    """A training that runs on its own in turn with others. It ends its processes when its block is left.
+    """A training that runs on its own in turn with others, and ends its processes when its block is left.
 
-    `way`: which side, and how. `backend`: processes that are not used for anything else. `pair`: what is known of a
-    user's pair.
+    `backend`: processes that are not used for anything else. `pair`: what is known of a user's pair.
     """
 
     def __init__(self, way: Way, case: Case, backend: Backend, pair: PairContext | None = None) -> None:

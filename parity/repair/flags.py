@@ -24,10 +24,7 @@ def add_flags(parser: cli.Parser) -> None:
 
 
 def check(parser: cli.Parser, args: argparse.Namespace) -> None:
-    """Exit with status 2 if other flags contradict these.
-
-    Raises UsageError if what they name cannot be written, and MissingError if a package is missing.
-    """
+    """Exit with status 2 if other flags contradict these. Raises UsageError for paths, MissingError for a package."""
     for flag in ("repair", "reproduce"):
         if getattr(args, flag) and (args.golden or args.traces or args.case or len(args.pair) + bool(args.torch) != 1):
             parser.error(f"--{flag} is for one pair: it needs one --pair=FILE.toml, or --torch, --keras and --input")

@@ -1,7 +1,6 @@
 """Edits of the port's code: where an experiment has put something else, and what torch's code does that it does not.
 
-The first are an operator, a function, a call that is left out; the second is put around an expression on the line at
-which the calls of both part.
+The first are an operator, a function, a call that is left out; the second is put around an expression.
 """
 
 from collections.abc import Iterator

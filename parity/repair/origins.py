@@ -51,8 +51,7 @@ class Scope(NamedTuple):
 class Origins:
     """The places that a value of one setting comes from.
 
-    `root`: the folder that files must lie in. `builder`: the name of the function that makes the model, and `kwargs`
-    what it is called with by the pair's file `pair`.
+    `root`: the folder that files must lie in. `builder`, `kwargs`: what makes the model, and what `pair` gives to it.
     """
 
     def __init__(

@@ -69,10 +69,7 @@ TEMPLATES = jinja2.Environment(
 
 
 class _Guilty:
-    """The module at a divergence: its counterpart, and what both were given and returned.
-
-    Raises UsageError if that was not recorded.
-    """
+    """The module at a divergence, its counterpart, what both were given and returned. Raises UsageError."""
 
     def __init__(self, file: PairFile, first: Divergence, folder: Path) -> None:
         assert first.step is not None

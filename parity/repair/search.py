@@ -1,8 +1,7 @@
 """Repair a port: try the edits that may remove its causes, keep those that do, and write them as a diff.
 
 Every trial is a whole comparison of the pair, in a copy of the user's folder. An edit is kept if its causes are gone
-and nothing new came. What is known of the port is then read anew from that comparison, until it matches or no edit is
-left to try.
+and nothing new came; the port is then read anew, until it matches or no edit is left to try.
 """
 
 import shutil
@@ -51,8 +50,7 @@ class Wish(NamedTuple):
 class Repairing:
     """The search for the edits that repair one pair.
 
-    `sides`: torch's and Keras's processes. `scratch`: a folder for copies and traces. `varied`: whether the pair is
-    compared also on variations of its inputs.
+    `scratch`: a folder for copies and traces. `varied`: whether the pair is compared also on variations of its inputs.
     """
 
     def __init__(self, file: PairFile, sides: Sequence[Worker], scratch: Path, varied: bool) -> None:
@@ -65,10 +63,7 @@ class Repairing:
         self._trials = 0
 
     def run(self, result: CaseResult, folder: Path, diff: Path) -> Repair:
-        """Repair the port of a pair whose comparison has left its traces in `folder`, and write the diff.
-
-        Raises UsageError if the diff cannot be written.
-        """
+        """Repair the port of a pair whose traces are in `folder`, and write the diff. Raises UsageError."""
         state = State({}, {}, result, candidates.read(self.file, self.root, folder))
         while (wishes := self._wishes(state)) and self._trials < MOST_TRIALS:
             state = self._improved(state, wishes)

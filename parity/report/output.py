@@ -171,13 +171,9 @@ def progress(
 ) -> Iterator[Callable[[], None]]:
     """Show the line within the block, on a terminal only; provide the function that counts one of `total` as done.
 
-    Args:
-        what: what the command does, e.g. "comparing".
-        total: of how many.
-        noun: what is counted, e.g. "case".
-        doing: returns what is running at present, by side.
-        table: the console on which results are printed meanwhile. If it is a terminal, the line is shown below them,
-            else on stderr.
+    `what`: what the command does, e.g. "comparing". `noun`: what is counted, e.g. "case". `doing`: returns what is
+    running at present, by side. `table`: the console on which results are printed meanwhile; if it is a terminal, the
+    line is shown below them, else on stderr.
     """
     columns = (
         TextColumn(what),

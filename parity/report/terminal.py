@@ -71,10 +71,7 @@ class Printed:
         self._print(self._line(row))
 
     def end(self, report: Report) -> None:
-        """Print what follows the table: the details of failures, the summary, the environment and the legend.
-
-        Raises OSError if this or a row could not be written.
-        """
+        """Print failures, the summary, environment and legend. Raises OSError if this or a row could not be written."""
         if self._error:
             raise self._error
         console = self.console

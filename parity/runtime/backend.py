@@ -1,9 +1,9 @@
 """The parent's side of a backend: processes that run one job at a time and are always ended.
 
-A job is run by a single process, or by a group of one process per rank. A group is started for the first
-job that needs it and kept for the following jobs; besides the single process, at most one group of ranks
-is kept. If a rank fails, its whole group is ended. All are forks of a process that has imported the framework, so that
-a new one costs little: each pair has its own, as its code may change what holds for a whole process.
+A job is run by a single process, or by a group of one process per rank. A group is started for the first job that
+needs it and kept; besides the single process, at most one group of ranks is. If a rank fails, its whole group is ended.
+All are forks of a process that has imported the framework, so that a new one costs little: each pair has its own, as
+its code may change what holds for a whole process.
 """
 
 import contextlib
@@ -94,10 +94,7 @@ class Backend:
         return self._owners.get(job.group(self.name), owner(job)) == owner(job)
 
     def ready(self, group: Group) -> list[Child]:
-        """Return the group's processes, started and with their framework imported.
-
-        Raises BackendError and MissingError.
-        """
+        """Return the group's processes, with their framework imported. Raises BackendError and MissingError."""
         if group not in self._groups:
             for other in list(self._groups):
                 if other.devices != group.devices or min(other.ranks, group.ranks) > 1:

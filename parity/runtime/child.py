@@ -35,8 +35,7 @@ class HungError(BackendError):
 class Child:
     """A running process of a backend, which leads a process group of its own.
 
-    `name`: what errors call it, `backend`: whose it is, `python`: its interpreter. `process`: started by this one, or
-    forked by another.
+    `name`: what errors call it, `backend`: whose it is, `python`: its interpreter. `process`: started here, or forked.
     """
 
     def __init__(

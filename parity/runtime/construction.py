@@ -45,10 +45,7 @@ def made(owner: object) -> Made | None:
 
 
 def arguments(kind: type) -> tuple[list[str], list[str]]:
-    """Return the names of the arguments that a class takes by position and by keyword.
-
-    A class that passes **kwargs on takes its base's keywords as well.
-    """
+    """Return the arguments that a class takes by position and by keyword; **kwargs stands for its base's keywords."""
     positional: list[str] = []
     keywords: list[str] = []
     for base in kind.__mro__:

@@ -128,10 +128,7 @@ def _merged(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def replicas(case: Case, ranks: int) -> list[list[int]]:
-    """Return, for each replica, the consecutive ranks that hold it.
-
-    A single process records every replica under a rank number of its own.
-    """
+    """Return the consecutive ranks that hold each replica; a single process has a rank number of its own for each."""
     if ranks == 1:
         return [[replica] for replica in range(case.replicas)]
     size = ranks // case.replicas

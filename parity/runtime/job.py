@@ -20,13 +20,10 @@ MODES: dict[str, list[Mode]] = {"torch": ["eager", "compile"], "keras": ["eager"
 
 
 class Group(NamedTuple):
-    """The processes that a job needs: the number of ranks, and of logical devices to set up when they start.
-
-    `devices` is 0 for torch, whose virtual devices are set up by each job.
-    """
+    """The processes that a job needs: the number of ranks, and of logical devices to set up when they start."""
 
     ranks: int
-    devices: int
+    devices: int  # 0 for torch, whose virtual devices are set up by each job
 
 
 class _CaseJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +86,7 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):
     profile: str = ""
 
     def group(self, backend: str) -> Group:
-        """Return the processes in which the backend runs the job.
-
-        TensorFlow gets one device more than the virtual ones: the host is a device of its own.
-        """
+        """Return the processes in which the backend runs the job; of TensorFlow's devices, one more is the host."""
         ranks = self.case.distribution.processes(backend) if self.case else self.ranks
         return Group(ranks, self.devices + self.virtual if backend == "keras" else 0)
 

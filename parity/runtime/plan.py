@@ -55,8 +55,7 @@ class Task:
 class Plan:
     """The traces of a comparison's cases; `own` and `baselines` hold each case's tasks by its name.
 
-    Not every case has a baseline (see `why_no_baseline`). Traces are written below `folder`, and stay there if they are
-    `kept`.
+    Not every case has a baseline (see `why_no_baseline`). Traces are written below `folder`, and stay there if `kept`.
     """
 
     def __init__(self, cases: Sequence[Case], scratch: Path, keep: Path | None) -> None:

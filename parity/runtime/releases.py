@@ -54,10 +54,7 @@ class Releases:
         return versions[first + 1 : last + 1]
 
     def variables(self, version: str) -> dict[str, str]:
-        """Return the variables of a process that imports a version, which is installed unless it is there already.
-
-        Raises UsageError if pip cannot install it.
-        """
+        """Return the variables of a process that imports a version, installed if it is missing. Raises UsageError."""
         folder = self.cache / f"{self.package}-{version}"
         if version != self.installed and not folder.exists():
             with tempfile.TemporaryDirectory(dir=self.cache, prefix="installing-") as scratch:

@@ -32,10 +32,7 @@ COUNT = {
 
 
 def missing(devices: Devices, pythons: dict[str, str]) -> str:
-    """Return why nothing can run on these devices, or "". Fewer GPUs than requested are enough: they are shared.
-
-    Raises MissingError where that is because a framework is not installed.
-    """
+    """Return why nothing can run on these devices, or "": fewer GPUs than requested are shared. Raises MissingError."""
     if devices.kind == "cpu" or _seen(pythons):
         return ""
     return f"{devices}: this machine has no GPU that {' and '.join(pythons)} can use"
@@ -56,10 +53,7 @@ def crowded(case: Case, devices: Devices, pythons: dict[str, str]) -> str:
 
 
 def available(pythons: dict[str, str]) -> Devices:
-    """Return the GPUs that all backends can use, or else two CPU devices.
-
-    `pythons`: each backend's interpreter, "" for the running one.
-    """
+    """Return the GPUs that all backends can use, by their interpreters ("": this one), or else two CPU devices."""
     count = gpus(pythons)
     return Devices("gpu", count) if count else WITHOUT_GPU
 

@@ -31,8 +31,7 @@ WAKE = 0.5  # seconds; a wait returns this often so that Python can handle signa
 def begun(function: Callable[[], T]) -> "Future[T]":
     """Call a function in a daemon thread, and return the future of its result or exception.
 
-    A ThreadPoolExecutor would not do: the interpreter joins its threads at exit, and so would wait after Ctrl-C for a
-    child that hangs.
+    A ThreadPoolExecutor would not do: the interpreter joins its threads at exit, after Ctrl-C also for a hanging child.
     """
     future: Future[T] = Future()
 
@@ -65,10 +64,7 @@ MEMORY = 3 << 30  # bytes of memory for each process of a side
 
 
 def in_order(subjects: Sequence[S], work: Callable[[S], T], ahead: int) -> Iterator[T]:
-    """Call `work` for each subject in a thread, for up to `ahead` subjects at a time; yield the results in order.
-
-    Raises what `work` raises.
-    """
+    """Call `work` for subjects in threads, `ahead` at a time, and yield the results in order. Raises what it raises."""
     futures = deque(begun(partial(work, subject)) for subject in subjects[:ahead])
     for number in range(len(subjects)):
         result = ended(futures.popleft())
@@ -228,8 +224,7 @@ class _Turns:
     def _is_next(self, request: _Request) -> bool:
         """Return whether a job may run now: it has waited for the longest of those for which a process is idle.
 
-        Jobs of the pair that has last run there come first. Where no process is idle, it is one for which another may
-        start: those that are there are used first.
+        Jobs of the pair that has last run there come first. Where no process is idle, another may be started for it.
         """
         if len(self._running) >= self._most:
             return False

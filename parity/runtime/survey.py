@@ -230,10 +230,7 @@ def built(folder: Path, file: str = BUILT) -> dict[str, Array]:
 
 
 def copies(untrained: Iterable[tuple[str, Array]], trained: Iterable[Any], array: Callable[[Any], Array]) -> list[str]:
-    """Return the names of those untrained weights that hold the values of a trained one.
-
-    `array`: returns the numbers of a trained weight.
-    """
+    """Return the names of untrained weights that hold the values of a trained one, whose numbers `array` returns."""
     by_shape = grouped(trained, lambda weight: tuple(weight.shape))
     return [
         name

@@ -1,8 +1,7 @@
 """The catalogue of planted faults: a row for each, with what is wrong, where it must be found, and as which cause.
 
 A row made by `_both` is a fault of either side, one made by `_torch` or `_keras` of that side alone; one that shows at
-other places in Keras than in torch is made of both. The mutations themselves are in torch_impl/faults and
-keras_impl/faults.
+other places in Keras than in torch is made of both. The mutations themselves are in faults/ of each side.
 """
 
 import functools

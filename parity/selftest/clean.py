@@ -18,10 +18,7 @@ SOURCES = {"residual_block": "photographs", "simple_block": "diabetes", "two_lin
 
 
 def random_cases(count: int, number: int = 0) -> list[Case]:
-    """Return up to `count` random cases, at least one; the same `number` gives the same cases.
-
-    They are sorted so that neighbours can share their processes.
-    """
+    """Return up to `count` random cases, the same for a `number`, sorted so that neighbours can share processes."""
     drawn: dict[bytes, Case] = {}
 
     @seed(number)

@@ -80,7 +80,7 @@ TOLERANCE = 1e-5
 
 
 class Outcome(NamedTuple):
-    """A comparison. `fault` is None for a clean run.
+    """A comparison; `fault` is None for a clean run.
 
     `outputs` are the pairs of outputs that other checks compare; `objections` tells for each whether it objects.
     """
@@ -124,10 +124,7 @@ class Outcome(NamedTuple):
 
 
 def outputs(torch: Trace, keras: Trace) -> list[tuple[Array, Array]]:
-    """Return pairs of what the whole models returned in the low runs.
-
-    There is one pair for the first step, and one for the evaluation after the training.
-    """
+    """Return what both whole models returned in the low runs: in the first step, and in the evaluation at the end."""
     stems = [keys.step_file(0), keys.step_file(torch.case.steps)]
     return [pair for stem in stems if (pair := _results(torch, keras, stem))]
 
@@ -142,12 +139,10 @@ def _results(torch: Trace, keras: Trace, stem: str) -> tuple[Array, Array] | Non
 
 
 def ask_other_checks(outputs: Sequence[Pairs], python: str) -> list[dict[str, bool]]:
-    """Return, for each run, whether each check by name objects to any pair of its outputs.
+    """Return, for each run, whether each check by name objects to any pair of its outputs. Raises BackendError.
 
     `python` is an interpreter that has torch. torch.testing.assert_close uses tolerances of its own, 1e-5 absolute
     and 1.3e-6 relative for float32. Polygraphy is left out if it is not installed.
-
-    Raises BackendError.
     """
     allclose = partial(np.allclose, rtol=TOLERANCE, atol=TOLERANCE)
     agreed = ([torch.shape == keras.shape and allclose(torch, keras) for torch, keras in pairs] for pairs in outputs)
@@ -159,10 +154,7 @@ def ask_other_checks(outputs: Sequence[Pairs], python: str) -> list[dict[str, bo
 
 
 def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]:
-    """Run the checks that need torch in a process of their own, since nothing here imports a framework.
-
-    Return, for each check, the numbers of the runs that it objects to.
-    """
+    """Return the runs that each check of torch's objects to, asked in a process that may import torch."""
     arrays = {
         f"{run}/{number}/{side}": array
         for run, pairs in enumerate(outputs)

@@ -43,10 +43,9 @@ class Selftest(NamedTuple):
 
     @property
     def status(self) -> int:
-        """Return the exit status.
+        """Return the exit status: 3 if a run failed.
 
-        0: all faults are caught and placed, nine of ten are named, and no clean run raises an alarm. 3: a run failed.
-        1: anything else.
+        0: all faults are caught and placed, nine of ten are named, and no clean run raises an alarm. 1: anything else.
         """
         if any(outcome.result.verdict == "error" for outcome in self.outcomes):
             return 3
@@ -82,10 +81,7 @@ def show(selftest: Selftest, file: TextIO) -> None:
 
 
 def _sums(selftest: Selftest, console: Console) -> None:
-    """Print how many faults were caught, placed and named, and how many clean runs raised an alarm.
-
-    The same is printed of the other checks, which only catch.
-    """
+    """Print how many faults were caught, placed and named, and the false alarms; the other checks only catch."""
     faults, clean = selftest.faults, selftest.clean
     sums = {name: sum(getattr(outcome, name) for outcome in faults) for name in ("caught", "placed", "named")}
     summary = ", ".join(f"{number} {name}" for name, number in sums.items())

@@ -119,8 +119,7 @@ def not_promoted(name: str, files: Step) -> tuple[bool, bool]:
     """Return for each side whether a module's output was computed in less than float64.
 
     It was if it has another dtype, or float32's values where the other side's are no such values. It was on both sides
-    if both have such values although the module's input has none, and the witness, whose weights are moved by a float64
-    ulp, has them too.
+    if both have such values, the module's input has none, and the witness, which begins an ulp away, has them too.
     """
     key = keys.key("activation", name)
     found = [file.get(key) for file in files.highs]

@@ -87,10 +87,7 @@ def _whole(trace: Trace, run: str, stem: str) -> Tensors:
 
 
 def _loss(trace: Trace, replicas: list[Tensors], losses: list[list[Array]]) -> Array:
-    """Return the loss of the whole batch: the losses of all micro-batches, weighted by their numbers of samples.
-
-    Raises TraceError if the trace does not tell these numbers.
-    """
+    """Return the loss of the whole batch: those of its parts, weighted by their samples. Raises TraceError."""
     if trace.case.loss.reduction == "sum" or not all(losses):  # sums add up; a single loss is the whole batch's
         return np.asarray(sum(loss for own in losses for loss in own))
     if not all("sample/indices" in replica for replica in replicas):
@@ -102,10 +99,7 @@ def _loss(trace: Trace, replicas: list[Tensors], losses: list[list[Array]]) -> A
 
 
 def across(reference: Trace, candidate: Trace) -> CaseResult:
-    """Compare two traces whose cases differ in strategy or devices; the result's `against_single` has the details.
-
-    Raises TraceError if the two trainings are not the same mathematics.
-    """
+    """Compare two traces that differ in strategy or devices. Raises TraceError if they are not the same mathematics."""
     single, trace = sorted((reference, candidate), key=lambda trace: trace.case.distribution.is_distributed)
     _check(single, trace)
     witness = single if "witness" in single.manifest.runs else None

@@ -1,8 +1,7 @@
 """Evidence for a match: the reasons why a case is inconclusive although no tensor diverged.
 
-A match claims something about every kind of tensor that a case has. If there is no evidence for that claim (numbers
-that are not finite, a kind without any tensor to compare, a reference that does not reproduce itself), the case is
-inconclusive, with a reason of one line.
+A match claims something about every kind of tensor that a case has. Without evidence for it (numbers that are not
+finite, a kind without any tensor to compare, a reference that does not reproduce itself), the case is inconclusive.
 """
 
 from collections import Counter

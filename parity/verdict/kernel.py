@@ -2,8 +2,7 @@
 
 The tensors are cut into blocks that fit into the cache. In each block, the required pairs of runs are subtracted into
 one reused buffer and reduced to the largest magnitude and the L2 norm; the results of all blocks are then joined.
-Memory stays at a few blocks, whatever the size of the tensors, because the pages of mapped files are released after
-each block.
+Memory stays at a few blocks, whatever the size of the tensors: the pages of mapped files are released after each.
 
 Differences are taken where both values are finite. `same_nonfinite` tells whether the other positions agree
 (NaN, +inf, -inf). Integers are compared as float64, which is exact up to 2^53.

@@ -1,8 +1,8 @@
 """The verdict on the low runs in the first step: they must not be noisier than rounding makes them.
 
 A fault that exists only at the run precision does not show in the float64 runs. The noise of each side's low run, its
-distance from that side's high run, is therefore compared with the noise of the other side, and with what rounding
-explains. The latter finds faults that both sides share.
+distance from that side's high run, is therefore compared with that of the other side, and with what rounding explains,
+which finds faults that both sides share.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -57,8 +57,7 @@ class Low(NamedTuple):
 class LowRuns:
     """Checks the low runs tensor by tensor.
 
-    `noisier`: by side, the tensors that are noisier than the other side's or than rounding explains, by any amount
-    above the first limit.
+    `noisier`: by side, the tensors that are by NOISIER bits noisier than the other side's, or than rounding explains.
     """
 
     def __init__(self, names: tuple[str, str], rule: Rule) -> None:
@@ -67,10 +66,7 @@ class LowRuns:
         self._told: dict[str, list[Noise]] = {}
 
     def check(self, key: str, spread: Spread, runs: Runs, stored: float = 0.0) -> str:
-        """Check a tensor of the first step; return the reason why it is diverged, or "" if it is not.
-
-        `stored`: for an update, the scale of its parameter.
-        """
+        """Return why a tensor of the first step is diverged, or "". `stored`: for an update, its parameter's scale."""
         kind = keys.split(key)[0]
         if kind not in KINDS:
             return ""
@@ -128,10 +124,7 @@ class LowRuns:
         return found
 
     def _few(self, side: Low, other: Low, spread: Spread) -> bool:
-        """Return whether only this side is off, and only in few elements.
-
-        That is a fault, or a sort or comparison that rounding decided differently.
-        """
+        """Return whether only this side is off in few elements: by a fault, or a sort that rounding has changed."""
         far = 2.0**FAR_NOISIER * ROUNDOFF[self.rule.low] * spread.scale
         counts = [
             kernel.count_apart(high, low, far)

@@ -94,8 +94,7 @@ class Table:
     def octaves(self) -> list[Octave]:
         """Return the octaves in which the high runs differ by more than what is always a match, smallest first.
 
-        Elements that the low runs have lost make octaves of their own: one that a comparison turned into a mask of
-        -1e30 in the low runs says nothing about the noise of the others.
+        Elements that the low runs have lost, as by a comparison that made a mask of -1e30, make octaves of their own.
         """
         lost = np.where(self._lost_difference > LOST_ULP * self.live(), self._lost_difference, 0.0)
         return self._octaves(self._difference, self._noise) + self._octaves(
@@ -135,10 +134,7 @@ class Table:
 def exceeding(runs: Sequence[Array | None], difference: Array, limits: Array) -> NDArray[np.intp]:
     """Return the indices of the elements of a block that differ by more than rounding makes at the run precision.
 
-    Args:
-        runs: the block in every run, in the order of kernel.Runs.
-        difference: |reference - candidate| of the high runs.
-        limits: a buffer of at least as many elements.
+    `difference`: |reference - candidate| of the high runs. `limits`: a buffer of at least as many elements.
     """
     high = runs[0]
     assert high is not None

@@ -1,8 +1,7 @@
 """The rule that gives a tensor its verdict, from the differences between its runs (docs/verdicts.md).
 
-Rounding errors shrink by E bits from the run precision to float64 (29 for float32); a difference of
-meaning does not. So the difference between the two float64 runs is compared with the noise of the low
-runs: bits = log2(noise / difference).
+Rounding errors shrink by E bits from the run precision to float64 (29 for float32); a difference of meaning does not.
+So the difference of the float64 runs is compared with the noise of the low runs: bits = log2(noise / difference).
 """
 
 import math
@@ -110,10 +109,7 @@ class Rule:
         return spread.difference > (rounding if spread.size >= MANY else WITNESS * rounding)
 
     def reproduces(self, spread: Spread, moved: float) -> bool:
-        """Return whether the repeated reference is as close to itself as a candidate must be.
-
-        `moved`: the largest difference between the high run and its repetition.
-        """
+        """Return whether the reference repeats itself, `moved` apart, as closely as a candidate must."""
         noise = max(spread.noise, ROUNDOFF[self.low] * spread.scale)
         return moved <= max(FEW_ULP * spread.scale, noise * 2.0**-self.needed)
 

@@ -52,11 +52,7 @@ def stream(
     """Reduce tensors of one size block by block, and return the results of all blocks and each thread's reduction.
 
     Large tensors are distributed over threads, block by block; numpy releases the interpreter's lock while it computes.
-
-    Args:
-        tensors: the tensors; None for one that is missing.
-        make: makes a thread's reduction, from the number of elements of a block and the dtype.
-        dtype: what the blocks are converted to.
+    `make`: makes a thread's reduction from the number of elements of a block and the dtype of the blocks.
     """
     size = max(tensor.size for tensor in tensors if tensor is not None)
     is_threaded = THREADS > 1 and size >= THREADED

@@ -206,8 +206,7 @@ class _Comparison:
     def _parted(self, spread: Spread, files: Step) -> bool:
         """Return whether the two trainings have drifted apart by rounding alone, as far as this tensor differs.
 
-        The median of this step's gradients shows the drift. The tensor's own witness may be small by luck, most of all
-        that of a single number.
+        The median of this step's gradients shows the drift; the witness of the tensor itself may be small by luck.
         """
         if self._drift is None:
             found = [kernel.measure(files.runs(key)) for key in files.reference_high if _is_plain_gradient(key, files)]
@@ -246,10 +245,9 @@ class _Comparison:
             self.update = divergence if is_update else self.update
 
     def _described(self, place: Divergence, files: Step, largest: float) -> Divergence:
-        """Complete a divergence with the values and statistics of both sides.
+        """Complete a divergence with the values and statistics of both sides: of the low runs if only these differ.
 
-        They are those of the low runs if only these differ, and of the parameter itself if an update differs.
-        `largest`: the magnitude of the elements that the verdict is about.
+        Of an update they are the parameter's. `largest`: the magnitude of the elements that the verdict is about.
         """
         key = keys.stored(place.kind, place.name)
         low = f"of the {self.rule.low} runs" in place.reason

@@ -1,7 +1,4 @@
-"""The page of a comparison: the first screen, what was not compared, each case, and the environment.
-
-The first screen has the table of models and strategies, with a coloured and marked cell for each case.
-"""
+"""The page of a comparison: the first screen with the table of models and strategies, each case, the environment."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, get_args

@@ -1,7 +1,4 @@
-"""The rows of a case's list of tensors, which are grouped; and the drawing of a side's device layout.
-
-In a drawing, devices are boxes with modules in them, and what moves between them are arrows.
-"""
+"""The rows of a case's list of tensors, in groups; and the drawing of a device layout: boxes of modules, and arrows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,10 +44,7 @@ class Group(NamedTuple):
 
 
 def listed(tensors: Sequence[Compared]) -> list[int]:
-    """Return the numbers of the tensors to show.
-
-    They are those that are no match, with their neighbours, and of each module the one with the fewest bits.
-    """
+    """Return the numbers of the tensors to show: what is no match, its neighbours, and each module's fewest bits."""
     unequal = [number for number, each in enumerate(tensors) if each.verdict != "match"][:MOST]
     near = {place for number in unequal for place in range(number - AROUND, number + AROUND + 1)}
     worst: dict[str, int] = {}
