@@ -5,7 +5,7 @@ import re
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args
+from typing import Annotated, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -100,9 +100,8 @@ def parse(text: str, known: Table) -> Group:
     if match := re.fullmatch(r"([1-9]\d{0,4})x(.+)", text):
         found(known.device, match[2], f"--devices={text}: device")
         return Group(int(match[1]), match[2])
-    raise UsageError(
-        f"--devices={text}: expected cpu:N or gpu:N of this machine, or NxDEVICE of the table, e.g. 8xH200"
-    )
+    expected = "cpu:N or gpu:N of this machine, or NxDEVICE of the table, e.g. 8xH200"
+    raise UsageError(f"--devices={text}: expected {expected}")
 
 
 def found(rows: dict[str, Kind], name: str, where: str) -> Kind:
@@ -139,9 +138,7 @@ def by_strategy(case: Case, devices: int) -> dict[str, Case | str]:
 
 def _by(case: Case, name: str, devices: int) -> Case:
     """Return the case with another strategy and the options that this one has. Raises ValueError if it cannot be."""
-    values: dict[str, Any] = {
-        option: getattr(case, option) if name in users else UNUSED[option] for option, users in OPTIONS.items()
-    }
+    values = {option: getattr(case, option) if name in users else UNUSED[option] for option, users in OPTIONS.items()}
     title = f"{case.name.partition('/')[0]}/{name}"
     changed = msgspec.structs.replace(case, name=title, strategy=name, devices=devices, **values)
     if changed.accumulate == 1 and isinstance(changed.distribution, Pipelined):

@@ -56,10 +56,8 @@ def _linear(shapes: Shapes, name: str, inputs: int, outputs: int) -> Block:
 
 
 def _perceptron(model: Perceptron, shapes: Shapes) -> tuple[Block, Block]:
-    return (
-        _linear(shapes, "linear1", model.inputs, model.hidden),
-        _linear(shapes, "linear2", model.hidden, model.outputs),
-    )
+    first = _linear(shapes, "linear1", model.inputs, model.hidden)
+    return first, _linear(shapes, "linear2", model.hidden, model.outputs)
 
 
 def _simple_block(model: schema.SimpleBlock, uncut: Model) -> Model:

@@ -27,6 +27,7 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 Shape = tuple[int, ...]
+Arrays = dict[str, Array]
 FLOAT, LONG = 4, 8  # bytes of a float32 and of an int64
 
 
@@ -174,9 +175,7 @@ def described(trace: Trace) -> tuple[Model, int]:
     return model, batch
 
 
-def _blocks(
-    shapes: dict[str, tuple[int, ...]], own: dict[str, Array], outputs: dict[str, Array], batch: int
-) -> tuple[Block, ...]:
+def _blocks(shapes: dict[str, Shape], own: Arrays, outputs: Arrays, batch: int) -> tuple[Block, ...]:
     """Return a block for each member of the numbered lists of modules that hold weights, in the order of execution.
 
     What belongs to no member is in the first block if it comes before all of them, else in that of the one before it.
@@ -189,20 +188,16 @@ def _blocks(
     for names, held in ((shapes, weights), (own, kept)):
         current = known[0]
         for name in names:
-            member = MEMBER.match(name)
-            current = member[0] if member and member[0] in held else current
+            match = MEMBER.match(name)
+            current = match[0] if match and match[0] in held else current
             held[current].append(name)
-    return tuple(
-        Block(
-            tuple(weights[member]),
-            Cost(
-                sum(own[name].nbytes for name in kept[member]) / batch,
-                sum(_flops(shapes[name], outputs.get(name.rpartition(".")[0])) for name in weights[member]) / batch,
-            ),
-            (_tensor(last if member == known[-1] else outputs[member], batch),),
-        )
-        for member in known
-    )
+    blocks = []
+    for member in known:
+        flops = sum(_flops(shapes[name], outputs.get(name.rpartition(".")[0])) for name in weights[member])
+        cost = Cost(sum(own[name].nbytes for name in kept[member]) / batch, flops / batch)
+        passed = last if member == known[-1] else outputs[member]
+        blocks.append(Block(tuple(weights[member]), cost, (_tensor(passed, batch),)))
+    return tuple(blocks)
 
 
 def _flops(weight: tuple[int, ...], output: Array | None) -> float:

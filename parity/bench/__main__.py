@@ -83,19 +83,10 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     cli.add_runs(parser)
     modes = list(get_args(Mode))
     add("--mode", action="append", default=[], choices=modes, help="how steps are carried out (default: in all ways)")
-    add(
-        "--seconds",
-        type=cli.seconds,
-        default=SECONDS,
-        help=f"stop measuring a case after this long, but not before six rounds (default {SECONDS:.0f})",
-    )
-    add(
-        "--sweep",
-        nargs="+",
-        default=[],
-        metavar="NAME=N,N",
-        help="time every combination, e.g. --sweep batch=8,32 devices=1,2",
-    )
+    limit = f"stop measuring a case after this long, but not before six rounds (default {SECONDS:.0f})"
+    add("--seconds", type=cli.seconds, default=SECONDS, help=limit)
+    combined = "time every combination, e.g. --sweep batch=8,32 devices=1,2"
+    add("--sweep", nargs="+", default=[], metavar="NAME=N,N", help=combined)
     output.add_flags(parser, "the times", "html")
     add("--save", dest="json", metavar="FILE", help="the same as --json, for a later --against")
     add("--against", metavar="FILE", help="fail where one side's steps are slower than in this file")

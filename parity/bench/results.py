@@ -119,9 +119,8 @@ class Benchmark(msgspec.Struct, kw_only=True):
 
 def this_machine() -> Machine:
     """Return the machine that this process runs on."""
-    return Machine(
-        processor=_processor(), cores=len(os.sched_getaffinity(0)), system=f"{platform.system()} {platform.machine()}"
-    )
+    system = f"{platform.system()} {platform.machine()}"
+    return Machine(processor=_processor(), cores=len(os.sched_getaffinity(0)), system=system)
 
 
 def _processor() -> str:

@@ -54,9 +54,7 @@ def _written(guilty: "_Guilty", target: Path, pythons: Mapping[str, str]) -> Ite
         path.write_text(guilty.script(side))
         command = [pythons.get(side) or sys.executable, path.name]
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
-        ended = subprocess.run(
-            command, cwd=target, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
-        )
+        ended = subprocess.run(command, cwd=target, env=environment, capture_output=True, text=True, timeout=LONGEST)
         said = ended.stdout if ended.returncode == 0 else (ended.stderr.strip().splitlines() or ["it failed"])[-1]
         yield from (f"{path}: {line}" for line in said.splitlines())
 
@@ -142,9 +140,8 @@ class _Guilty:
         shapes = {weight.name: weight.shape for weight in self.surveys["keras"].weights}
         for entry in mapping.entries if mapping else ():
             if any(name.startswith(f"{self.layer}/") for name in entry.keras):
-                arrays = transfer.to_keras(
-                    entry, [torch[name] for name in entry.torch], [shapes[name] for name in entry.keras]
-                )
+                own = [torch[name] for name in entry.torch]
+                arrays = transfer.to_keras(entry, own, [shapes[name] for name in entry.keras])
                 for name, array in zip(entry.keras, arrays, strict=True):
                     if name.startswith(f"{self.layer}/"):
                         yield name.removeprefix(f"{self.layer}/"), array

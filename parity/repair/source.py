@@ -18,6 +18,7 @@ from parity.runtime.survey import Frame
 
 NOTHING: Final = object()  # what `literal` returns for an expression that is none
 Function = cst.FunctionDef | cst.Lambda
+Assignment = tuple[cst.BaseExpression, cst.BaseExpression]  # a target and the value that is assigned to it
 
 
 class Span(NamedTuple):
@@ -194,8 +195,8 @@ def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from _walk(child)
 
 
-def _assignments(node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """Yield all targets below a node with the values that are assigned to them; tuples element by element."""
+def _assignments(node: cst.CSTNode) -> Iterator[Assignment]:
+    """Yield all assignments below a node, those of tuples element by element."""
     for each in _walk(node):
         if isinstance(each, cst.Assign):
             for target in each.targets:
@@ -204,9 +205,7 @@ def _assignments(node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, cst.Ba
             yield each.target, each.value
 
 
-def _unpacked(
-    target: cst.BaseExpression, value: cst.BaseExpression
-) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+def _unpacked(target: cst.BaseExpression, value: cst.BaseExpression) -> Iterator[Assignment]:
     if isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, (cst.Tuple, cst.List)):
         for inner, given in zip(target.elements, value.elements, strict=False):
             yield from _unpacked(inner.value, given.value)

@@ -175,13 +175,8 @@ def progress(
     running at present, by side. `table`: the console on which results are printed meanwhile; if it is a terminal, the
     line is shown below them, else on stderr.
     """
-    columns = (
-        TextColumn(what),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TextColumn(agree(total, noun)),
-        TimeRemainingColumn(),
-    )
+    counted = MofNCompleteColumn(), TextColumn(agree(total, noun))
+    columns = TextColumn(what), BarColumn(20), *counted, TimeRemainingColumn()
     # The files are asked: FORCE_COLOR makes a console call itself a terminal where it writes to a log.
     console = table if table and table.file.isatty() else rich.console.Console(stderr=True)
     line = Progress(*columns, _Doing(doing), console=console, transient=True, disable=not console.file.isatty())
@@ -210,9 +205,7 @@ def show_layouts(case: str, sides: dict[str, Layout], console: Console) -> None:
     table = Table(title=f"{case}: device layouts", box=None, padding=(0, 1, 0, 0), title_justify="left")
     for heading in ("", *sides):
         table.add_column(heading, overflow="fold")
-    table.add_row(
-        "devices", *("\n".join(f"{n} = {name}" for n, name in enumerate(layout.devices)) for layout in layouts)
-    )
+    table.add_row("devices", *("\n".join(f"{n} = {name}" for n, name in enumerate(each.devices)) for each in layouts))
     for row in _rows(layouts):
         table.add_row(*row)
     console.print()
@@ -225,9 +218,7 @@ def _rows(layouts: list[Layout]) -> Iterator[list[str]]:
         held = [getattr(layout, aspect) for layout in layouts]
         yield from _by_name(f"{aspect}: ", held, lambda devices: ", ".join(map(str, devices)))
     shards = [layout.shards for layout in layouts]
-    yield from _by_name(
-        "shards: ", shards, lambda sizes: f"{' + '.join(map(str, sizes))} {agree(sum(sizes), 'element')}"
-    )
+    yield from _by_name("shards: ", shards, lambda held: f"{' + '.join(map(str, held))} {agree(sum(held), 'element')}")
     yield from _by_name("", list(map(flows, layouts)), lambda size: count(size, "byte"))
     yield ["replicas", *(str(layout.replicas) for layout in layouts)]
 

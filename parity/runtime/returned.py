@@ -99,11 +99,8 @@ def in_order(keys: Sequence[Path], outputs: list[Leaf]) -> list[Leaf]:
             for side, paths in (("torch's", only_torch), ("Keras's", only_keras))
             if paths
         ]
-        torch, keras = (
-            (only_torch[0], only_keras[0])
-            if only_torch and only_keras
-            else [next((key for key in keys if key in own), own[0])] * 2
-        )
+        common = next((key for key in keys if key in own), own[0])
+        torch, keras = (only_torch[0], only_keras[0]) if only_torch and only_keras else (common, common)
         raise UsageError(
             f"the models' outputs have different keys: {'; '.join(alone)}; in the pair file, name each output to "
             f'compare, as in [outputs.NAME] with torch = "{".".join(torch)}" and keras = "{".".join(keras)}"'

@@ -44,7 +44,7 @@ ENCODER = "transformer.encoder.layers.0"
 ATTENDED = f"{ENCODER}.self_attn"
 MASKED = "transformer.decoder.layers.0.self_attn"
 NORM = f"{ENCODER}.norm1"
-RUNNING = "bn1.running_*"
+RUNNING, BUFFERS = "bn1.running_*", "batch_norm.buffers"
 WIRING = "module.wiring"
 BFLOAT16, FLOAT16, TF32 = "precision.bfloat16", "precision.float16", "precision.tf32"
 _both = functools.partial(row, ("torch", "keras"))
@@ -178,16 +178,8 @@ ROWS: tuple[list[Fault], ...] = (
     _keras("gradient.sign", "the negative", BLOCK, "gradient", "*"),
     _both("batch.uneven", "a mean of unequal parts' means", UNEVEN, "gradient", "*"),
     _both("accumulation.normalisation", "micro-batches summed, not averaged", ACCUMULATE, "gradient", "*"),
-    _both("batch_norm.buffers", "not the first replica's", RESIDUAL_DDP, "buffer", RUNNING, step=1),
-    _keras(
-        "batch_norm.own_buffers",
-        "each replica keeps its own",
-        RESIDUAL_DDP,
-        "buffer",
-        RUNNING,
-        "batch_norm.buffers",
-        step=1,
-    ),
+    _both(BUFFERS, "not the first replica's", RESIDUAL_DDP, "buffer", RUNNING, step=1),
+    _keras("batch_norm.own_buffers", "each replica keeps its own", RESIDUAL_DDP, "buffer", RUNNING, BUFFERS, step=1),
     _torch("send_recv.gradient", "not sent back", STAGES, "gradient", "linear1.*"),
     # Placement: correct values on wrong devices.
     [

@@ -65,9 +65,8 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
 def _note(found: Against, place: str, key: str, judgement: TensorVerdict, reason: str = "") -> None:
     found.compared += 1
     if judgement.verdict != "match" and found.verdict == "match":
-        found.reason = (
-            f"{place}: {in_words(*keys.split(key))}: {reason or f'{max(judgement.bits or 0.0, 0.0):.1f} bits'}"
-        )
+        why = reason or f"{max(judgement.bits or 0.0, 0.0):.1f} bits"
+        found.reason = f"{place}: {in_words(*keys.split(key))}: {why}"
     found.verdict = worst([found.verdict, judgement.verdict])
     bits = judgement.bits
     if judgement.by_bits and bits is not None and (found.worst_bits is None or bits < found.worst_bits):
@@ -130,10 +129,9 @@ def _check(single: Trace, trace: Trace) -> None:
     for each in (single, trace):
         if each.case.distribution.is_distributed and (reason := why_no_baseline(each.case)):
             raise TraceError(f"{_spread(each.case)} is another computation than the other trace: {reason} {folders}")
-    if single.manifest.data != trace.manifest.data:
-        raise TraceError(
-            f"the traces are of different data: {difference(single.manifest.data, trace.manifest.data)} {folders}"
-        )
+    data = single.manifest.data, trace.manifest.data
+    if data[0] != data[1]:
+        raise TraceError(f"the traces are of different data: {difference(*data)} {folders}")
 
 
 def _alone(case: Case) -> Case:

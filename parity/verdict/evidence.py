@@ -86,10 +86,8 @@ class Evidence:
         if kind not in FINITE:
             return None
         if lost := spread.nans + (spread.infinite if kind in ("loss", "gradient") else 0):
-            return Lost(
-                "inconclusive",
-                f"{lost} of {count(spread.size, 'number')} {agree(lost, 'is')} not finite on either side",
-            )
+            of = f"{count(spread.size, 'number')} {agree(lost, 'is')}"
+            return Lost("inconclusive", f"{lost} of {of} not finite on either side")
         if spread.nans_low and step == 0:
             of = f"{count(spread.size, 'number')} of the {self.low} runs"
             return Lost("inconclusive", f"{spread.nans_low} of {of} {agree(spread.nans_low, 'is')} NaN")

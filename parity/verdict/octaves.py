@@ -97,9 +97,8 @@ class Table:
         Elements that the low runs have lost, as by a comparison that made a mask of -1e30, make octaves of their own.
         """
         lost = np.where(self._lost_difference > LOST_ULP * self.live(), self._lost_difference, 0.0)
-        return self._octaves(self._difference, self._noise) + self._octaves(
-            lost, np.maximum(self._noise, self._lost_noise)
-        )
+        noise_of_lost = np.maximum(self._noise, self._lost_noise)
+        return self._octaves(self._difference, self._noise) + self._octaves(lost, noise_of_lost)
 
     def _octaves(self, differences: Array, noises: Array) -> list[Octave]:
         noise, witness = np.maximum.accumulate(noises), np.maximum.accumulate(self._witness)

@@ -171,11 +171,9 @@ class Rule:
         The first number is that of the L2 norm, the second that of the element furthest off.
         """
         floor, norm = self._floor(spread, stored), math.sqrt(spread.size) or 1.0
-        sides = (
-            (spread.reference_error, spread.reference_furthest),
-            (spread.candidate_error, spread.candidate_furthest),
-        )
-        return [(_log2(error / norm / floor), _log2(furthest / floor)) for error, furthest in sides]
+        errors = spread.reference_error, spread.candidate_error
+        furthest = spread.reference_furthest, spread.candidate_furthest
+        return [(_log2(error / norm / floor), _log2(far / floor)) for error, far in zip(errors, furthest, strict=True)]
 
     def noisier(self, spread: Spread, stored: float = 0.0) -> float:
         """Return by how many bits the candidate's low run is noisier than the reference's; negative if less."""

@@ -132,11 +132,9 @@ def drawing(side: str, layout: Layout) -> Markup:
     longest = max((len(lane.words) for lane in lanes), default=0)
     width = max(2 * EDGE + len(boxes) * BOX + (len(boxes) - 1) * GAP, 2 * EDGE + CHARACTER * longest)
     height = bottom + LANE * len(lanes) + EDGE
-    parts = [
-        *(part for number, lines in enumerate(boxes) for part in _box(number, lines, bottom)),
-        *_lanes(lanes, bottom, width),
-    ]
-    return svg.figure(width, height, f"Devices of {side}: {', '.join(layout.devices)}", parts, "layout")
+    drawn = [part for number, lines in enumerate(boxes) for part in _box(number, lines, bottom)]
+    label = f"Devices of {side}: {', '.join(layout.devices)}"
+    return svg.figure(width, height, label, [*drawn, *_lanes(lanes, bottom, width)], "layout")
 
 
 def size(count: int) -> str:
