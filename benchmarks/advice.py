@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.advise.measure import processors
 from parity.config import cases
+from parity.runtime.resources import processors
 
 PAGE = Path(__file__).parents[1] / "docs" / "advise.md"
 BEGIN, END = "<!-- benchmarks/advice.py -->\n", "<!-- end -->\n"

@@ -24,14 +24,14 @@ from parity.advise import choices, report
 from parity.advise.advice import FACTOR, USABLE, Adviser, Target, advise, peak
 from parity.advise.choices import GIGA, TERA, Device, Document, Group, Table
 from parity.advise.describe import describe
-from parity.advise.measure import Here, Rates, measured_link, processors, rates
+from parity.advise.measure import Here, Rates, measured_link, rates
 from parity.advise.model import recorded
 from parity.config import cases, schema
 from parity.core.errors import UsageError
 from parity.pairs.file import load
 from parity.report import output
 from parity.runtime import resources
-from parity.runtime.resources import available, gpus
+from parity.runtime.resources import available, gpus, processors
 
 SECONDS = 5.0
 OWN_LINKS = ("memory", "memory")  # until that between processes is measured

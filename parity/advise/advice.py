@@ -6,12 +6,13 @@ import msgspec
 
 from parity.advise.choices import GIGA, TERA, Advice, Balanced, Choice, Device, Group, Link, Measured, by_strategy
 from parity.advise.duration import Compute, Duration, Machine, balanced, duration, work
-from parity.advise.measure import BACKWARD, Here, Rates, Single, processors, single, steps
+from parity.advise.measure import BACKWARD, Here, Rates, Single, single, steps
 from parity.advise.model import Model
 from parity.advise.spread import memory
 from parity.advise.traffic import traffic
 from parity.config.devices import baseline
 from parity.config.schema import Case
+from parity.runtime.resources import processors
 
 replace = msgspec.structs.replace
 USABLE = 0.9  # of a device's memory: the rest is for the framework, its kernels and the gaps between tensors

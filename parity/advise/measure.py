@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import statistics
 import tempfile
 import timeit
@@ -24,6 +23,7 @@ from parity.config.devices import Kind, baseline
 from parity.config.schema import Case
 from parity.config.weights import specify
 from parity.runtime.backend import Backend
+from parity.runtime.resources import processors
 from parity.trace.mapping import PairContext
 
 BACKWARD = 3  # a forward and a backward pass have so many times the operations of a forward pass
@@ -68,11 +68,6 @@ class Step(NamedTuple):
 
     seconds: float  # those of the first training, times the median of the ratios to it in the same rounds
     peak: int
-
-
-def processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:

@@ -1,5 +1,6 @@
 """The child's side of a benchmark: a training that makes a burst of steps, writes how long it took, and waits."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -83,6 +84,4 @@ def place(job: BenchJob, rank: int) -> Path:
 
 def endless(batches: Iterator[Any]) -> Iterator[Any]:
     """Make all batches, and return them over and over."""
-    made = list(batches)
-    while True:
-        yield from made
+    return itertools.cycle(list(batches))

@@ -7,7 +7,6 @@ are slower themselves, it must be by more than they are.
 """
 
 import math
-import os
 import platform
 import statistics
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 from parity.core.clock import Time
 from parity.core.errors import UsageError
 from parity.core.wording import count
+from parity.runtime.resources import processors
 
 CONFIDENCE = 0.95
 Key = tuple[str, int | None, str, str, str]
@@ -120,7 +120,7 @@ class Benchmark(msgspec.Struct, kw_only=True):
 def this_machine() -> Machine:
     """Return the machine that this process runs on."""
     system = f"{platform.system()} {platform.machine()}"
-    return Machine(processor=_processor(), cores=len(os.sched_getaffinity(0)), system=system)
+    return Machine(processor=_processor(), cores=processors(), system=system)
 
 
 def _processor() -> str:

@@ -1,7 +1,6 @@
 """Time one case or pair: compare the two sides first, then let all their trainings take turns."""
 
 import contextlib
-import os
 import statistics
 import textwrap
 from collections import Counter
@@ -20,6 +19,7 @@ from parity.pairs.prepare import place
 from parity.results import CaseResult, Report
 from parity.runtime.backend import Backend
 from parity.runtime.plan import Plan
+from parity.runtime.resources import processors
 from parity.runtime.runner import Runner
 from parity.subjects.builtin import BuiltIn
 from parity.subjects.subject import note_environment
@@ -109,7 +109,7 @@ def _trainings(case: Case, settings: Settings) -> Iterator[tuple[Way, Case]]:
 def _backend(way: Way, case: Case, settings: Settings, folder: Path) -> Backend:
     """Return processes that together have as many threads as this one may use processors."""
     folder.mkdir()
-    threads = max(len(os.sched_getaffinity(0)) // case.distribution.processes(way.side), 1)
+    threads = max(processors() // case.distribution.processes(way.side), 1)
     return Backend(way.side, settings.pythons[way.side], folder, settings.devices.kind, settings.patience, threads)
 
 

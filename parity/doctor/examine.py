@@ -1,7 +1,6 @@
 """The parent process's part of an examination: start the program's processes, and make findings of their evidence."""
 
 import contextlib
-import os
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from parity.doctor.files import Files, waiting
 from parity.doctor.finding import Finding
 from parity.runtime.backend import Backend, running
 from parity.runtime.job import DoctorJob
+from parity.runtime.resources import processors
 
 
 class ExaminedProgram(NamedTuple):
@@ -47,7 +47,7 @@ def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], l
 def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
     """Examine a program in processes that are started for it."""
     ranks = program.job.group(program.side).ranks
-    threads = max(len(os.sched_getaffinity(0)) // ranks, 1)
+    threads = max(processors() // ranks, 1)
     kind: Kind = "cpu" if program.job.virtual else "gpu"
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         backend = Backend(program.side, program.python, Path(scratch), kind, patience, threads)

@@ -4,7 +4,6 @@ SARIF has what is known of a file and line, as code scanning shows it. Markdown 
 """
 
 import html
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,9 +52,8 @@ def junit(program: str, tests: Sequence[Test]) -> str:
             detail = ElementTree.SubElement(element, test.state, message=_writable(test.message))
             detail.text = _writable(test.text) or None
     ElementTree.indent(root)
-    file = io.BytesIO()
-    ElementTree.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
-    return file.getvalue().decode() + "\n"
+    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text.decode() + "\n"
 
 
 def _test_of(case: CaseResult, strict: bool) -> Test:

@@ -42,25 +42,23 @@ def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python:
     kept = {name: value for name, value in os.environ.items() if name in KEPT or not SETTINGS.match(name)}
     paths = [str(_packages(folder, python)), *filter(None, [os.environ.get("PYTHONPATH")])]
     pools = ("PARITY_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return (
-        kept
-        | dict.fromkeys(pools, str(threads))
-        | {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONUNBUFFERED": "1",
-            "LC_ALL": "C.UTF-8",
-            "KERAS_BACKEND": "tensorflow",
-            "KERAS_HOME": str(folder / "keras"),
-            "PARITY_KERAS_HOME": os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras"),  # the user's data
-            "TMPDIR": str(folder),  # TensorFlow leaves temporary files behind when its process is killed
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            # By default glibc maps new pages for every large tensor and unmaps them afterwards (mallopt(3)).
-            # Keeping the memory instead halves the time of a recording. Of very large tensors it would keep too much.
-            "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
-            "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-        }
-        | cuda
-    )
+    return {
+        **kept,
+        **dict.fromkeys(pools, str(threads)),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "LC_ALL": "C.UTF-8",
+        "KERAS_BACKEND": "tensorflow",
+        "KERAS_HOME": str(folder / "keras"),
+        "PARITY_KERAS_HOME": os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras"),  # the user's data
+        "TMPDIR": str(folder),  # TensorFlow leaves temporary files behind when its process is killed
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        # By default glibc maps new pages for every large tensor and unmaps them afterwards (mallopt(3)).
+        # Keeping the memory instead halves the time of a recording. Of very large tensors it would keep too much.
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        **cuda,
+    }
 
 
 def may_share(backend: str, kind: str, ranks: int) -> bool:

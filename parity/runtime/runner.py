@@ -7,7 +7,6 @@ free and several of its jobs wait, as Keras's do when torch has finished, or whe
 """
 
 import contextlib
-import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from parity.core.errors import BackendError, MissingError
 from parity.runtime.backend import PATIENCE, Backend
 from parity.runtime.child import ENDING
 from parity.runtime.job import Answer, Work
-from parity.runtime.resources import memory
+from parity.runtime.resources import memory, processors
 
 T = TypeVar("T")
 WAKE = 0.5  # seconds; a wait returns this often so that Python can handle signals
@@ -128,7 +127,7 @@ class Runner(contextlib.AbstractContextManager["Runner"]):
     """
 
     def __init__(self, backends: Sequence[Backend]) -> None:
-        self._processors = len(os.sched_getaffinity(0))
+        self._processors = processors()
         self.at_once = max(self._processors, len(backends))
         self._turns = _Turns(self.at_once)
         self.sides = [self._side(backend) for backend in backends]
