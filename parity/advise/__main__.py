@@ -95,8 +95,8 @@ def _advisers(args: argparse.Namespace, group: choices.Group) -> Iterator[Advise
         yield Adviser(case, describe(case), here)
     for file in files:
         with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-            pair = recorded(file, pythons, kind, args.timeout, Path(folder))
-            yield Adviser(pair.case, pair.model, here._replace(pair=pair.context, trained=pair.trained))
+            case, model, context = recorded(file, pythons, kind, args.timeout, Path(folder))
+            yield Adviser(case, model, here._replace(pair=context, trained=file.case))
 
 
 def target(args: argparse.Namespace, group: Group, table: Table) -> Target:

@@ -127,17 +127,13 @@ class PairModel(BaseModel, frozen=True, tag="pair_model"):
     blocks: Positive = 1
 
 
-class Recorded(NamedTuple):
-    """A recorded pair: the training to predict, its description, and what its own training has to know."""
+def recorded(
+    file: PairFile, pythons: dict[str, str], kind: Kind, patience: float, folder: Path
+) -> tuple[Case, Model, PairContext]:
+    """Record a pair on one device. Return the training to predict, its description, and what its own has to know.
 
-    case: Case
-    model: Model
-    trained: Case
-    context: PairContext
-
-
-def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: float, folder: Path) -> Recorded:
-    """Record a pair on one device and describe it. Raises UsageError, BackendError and MissingError."""
+    Raises UsageError, BackendError and MissingError.
+    """
     with Runner.of(pythons, folder, kind, patience) as runner:
         result = compared(file, runner.sides, folder / file.case.name, varied=False)
     if result.verdict == "error":
@@ -146,7 +142,7 @@ def recorded(file: PairFile, pythons: dict[str, str], kind: Kind, patience: floa
     data = msgspec.structs.replace(file.case.data, batch=batch)
     stand_in = PairModel(blocks=len(model.blocks))
     case = msgspec.structs.replace(file.case, model=stand_in, data=data)
-    return Recorded(case, model, file.case, recorded_context(file, folder / file.case.name))
+    return case, model, recorded_context(file, folder / file.case.name)
 
 
 def described(trace: Trace) -> tuple[Model, int]:

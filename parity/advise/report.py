@@ -18,7 +18,6 @@ BAR = 20  # characters of the longest bar of the plot
 
 
 def show(document: Document, file: TextIO) -> None:
-    """Print the advice for all cases."""
     console = Console(file, PIPE_WIDTH)
     for advice in document.advice:
         for line in _headline(advice):

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from parity import cli
 from parity.bench.lanes import Way
@@ -36,14 +36,7 @@ SECONDS = 60.0
 SWEPT = ("batch", "devices")
 EPILOG = """Exit status: 0 everything was timed; 1 two sides are not the same computation, or something is slower than
 in --against; 2 wrong usage; 3 a side could not be run."""
-
-
-class Subject(NamedTuple):
-    """What is timed: a case, or a pair with its file, and on which devices."""
-
-    case: Case
-    file: PairFile | None
-    devices: Devices
+Subject = tuple[Case, PairFile | None, Devices]  # what is timed: a case, or a pair with its file, and on which devices
 
 
 def main(argv: Sequence[str], program: str = "parity.bench") -> int:
@@ -70,10 +63,10 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
 def _timed(args: argparse.Namespace, subjects: Sequence[Subject], benchmark: Benchmark) -> Iterator[Timed]:
     pythons, report = cli.pythons(args), Report()
     ways = [Way(side, mode) for side in pythons for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
-    for subject in subjects:
-        settings = Settings(subject.devices, pythons, ways, args.seconds, args.timeout)
+    for case, file, devices in subjects:
+        settings = Settings(devices, pythons, ways, args.seconds, args.timeout)
         with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-            yield timed(subject.case, subject.file, settings, Path(folder), report)
+            yield timed(case, file, settings, Path(folder), report)
         benchmark.environment = report.environment
 
 
@@ -116,9 +109,9 @@ def _on(args: argparse.Namespace, on: Devices) -> Iterator[Subject]:
     for case in cli.chosen_cases(args, on):
         if reason := absent or obstacle(case) or crowded(case, on, cli.pythons(args)):
             raise UsageError(f"{case.name} on {on}: {reason}")
-        yield Subject(case, None, on)
+        yield case, None, on
     for file in cli.usable_pairs(args, on):
-        yield Subject(file.case, file, on)
+        yield file.case, file, on
 
 
 def _swept(text: str) -> tuple[str, list[int]]:

@@ -121,7 +121,6 @@ def _parts(lane: LaneTimes) -> Iterator[str]:
 
 
 def makers(benchmark: Benchmark) -> Makers:
-    """Return what makes each format's text."""
     return {"html": lambda: _page(benchmark), "markdown": lambda: _markdown(benchmark)}
 
 

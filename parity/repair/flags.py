@@ -17,7 +17,6 @@ NEEDED = "libcst"  # edits Python source; only --repair needs it
 
 
 def add_flags(parser: cli.Parser) -> None:
-    """Add `--repair` and `--reproduce`."""
     add = parser.add_argument
     add("--repair", type=Path, metavar="FILE", help="find the edits of a pair's port that make it match, as a diff")
     add("--reproduce", type=Path, metavar="DIR", help="write the module that diverges first as a script for each side")

@@ -56,7 +56,6 @@ class Source:
         return Span(start, end)
 
     def text(self, node: cst.CSTNode) -> str:
-        """Return the source of a node."""
         return self.bytes[slice(*self.span(node))].decode()
 
     def line(self, offset: int) -> int:
@@ -116,7 +115,6 @@ class Source:
         return next((each for each in self.parents(node) if isinstance(each, cst.ClassDef | Function)), None)
 
     def method(self, kind: cst.ClassDef, name: str) -> cst.FunctionDef | None:
-        """Return a method of a class by its name."""
         methods = (each for each in kind.body.body if isinstance(each, cst.FunctionDef))
         return next((each for each in methods if each.name.value == name), None)
 

@@ -42,7 +42,6 @@ def tests_of_cases(report: Report, strict: bool) -> list[Test]:
 
 
 def junit(program: str, tests: Sequence[Test]) -> str:
-    """Return the XML text."""
     root = ElementTree.Element("testsuites", name=program)
     suite = ElementTree.SubElement(root, "testsuite", {"name": program, **_counts(tests)})
     for test in tests:

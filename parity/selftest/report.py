@@ -124,7 +124,6 @@ def _complain(outcome: Outcome, console: Console) -> None:
 
 
 def makers(selftest: Selftest) -> Makers:
-    """Return what makes each format's text."""
     return {
         "html": lambda: _page(selftest),
         "junit": lambda: ci.junit("parity.selftest", _tests(selftest)),
