@@ -11,14 +11,13 @@ from parity.core.groups import by_key
 from parity.core.wording import agree
 from parity.report.output import Console
 
-PIPE_WIDTH = 100  # columns if the output is no terminal
 PARTS = {"compute": "work", "imbalance": "uneven", "bubbles": "bubbles", "communication": "moved"}
 CHECKED = ("measured", "off", "peak", "off")
 BAR = 20  # characters of the longest bar of the plot
 
 
 def show(document: Document, file: TextIO) -> None:
-    console = Console(file, PIPE_WIDTH)
+    console = Console(file)
     for advice in document.advice:
         for line in _headline(advice):
             console.print(line, soft_wrap=True)

@@ -22,7 +22,6 @@ from parity.report.output import Console, Makers
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
 PARTS = ("forward", "loss", "backward", "update", "copies")
 INDENT = (0, 0, 0, 2)
-PIPE_WIDTH = 100  # columns if the output is no terminal
 LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
     "/s: samples of the data per second; MiB: most memory of a process or GPU; first: building, compiling, one step",
@@ -37,7 +36,7 @@ class Printed:
     """A benchmark that is printed while it runs."""
 
     def __init__(self, file: TextIO) -> None:
-        self.console = Console(file, PIPE_WIDTH)
+        self.console = Console(file)
 
     def add(self, timed: Timed) -> None:
         """Print what was found of one case."""

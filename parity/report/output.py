@@ -148,7 +148,7 @@ UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False
 class Console(rich.console.Console):
     """A rich console that prints text without markup; `pipe_width` is its width if the output is no terminal."""
 
-    def __init__(self, file: TextIO, pipe_width: int) -> None:
+    def __init__(self, file: TextIO, pipe_width: int = 100) -> None:
         super().__init__(file=file, markup=False, highlight=False, emoji=False)
         if not self.is_terminal:
             self.width = pipe_width
