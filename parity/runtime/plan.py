@@ -19,12 +19,13 @@ from parity.runtime.runner import Worker, begun, ended
 
 
 class Task:
-    """A training that each side records once; `users` are the names of the cases that need it."""
+    """A training, with a planted fault if there is one, that each side records once.
 
-    def __init__(self, case: Case, folder: Path, kept: bool) -> None:
-        self.case = case
-        self.folder = folder
-        self.kept = kept
+    `users` are the names of the cases that need it.
+    """
+
+    def __init__(self, case: Case, folder: Path, kept: bool, fault: str = "") -> None:
+        self.case, self.folder, self.kept, self.fault = case, folder, kept, fault
         self.users: set[str] = set()
         self._lock = threading.Lock()
         self._answers: dict[str, Future[Answer]] = {}
@@ -35,8 +36,12 @@ class Task:
             for side in sides:
                 if side.name not in self._answers:
                     folder = str((self.folder / side.name).absolute())
-                    job = Job(case=self.case, runs=RUNS[side.name], folder=folder)
+                    job = Job(case=self.case, runs=RUNS[side.name], folder=folder, fault=self.fault)
                     self._answers[side.name] = begun(partial(side.do, job))
+
+    def answer(self, side: str) -> Answer:
+        """Wait for the recording of one side, which has begun, and return its answer. Raises MissingError."""
+        return ended(self._answers[side])
 
     def answers(self) -> dict[str, Answer]:
         """Wait for the recordings, which have begun, and return the answers by side. Raises MissingError."""

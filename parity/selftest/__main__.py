@@ -15,13 +15,10 @@ import fnmatch
 import shutil
 import sys
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -33,8 +30,8 @@ from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.output import progress
 from parity.results import CaseResult
-from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.runner import Runner, Side, begun, ended, in_order
+from parity.runtime.plan import Task
+from parity.runtime.runner import Runner, Side, in_order
 from parity.selftest import report
 from parity.selftest.catalogue import ALL, resolve
 from parity.selftest.outcome import Fault, Outcome, ask_other_checks, outputs
@@ -45,14 +42,6 @@ EPILOG = """Status: 0 all faults caught and placed, nine of ten named, no false 
 3 a backend failed."""
 AHEAD = 3  # outcomes that are begun, for each job that runs at the same time
 CLEAN = 30  # random clean runs by default
-
-
-class Recording(NamedTuple):
-    """One backend's run of the case of that number; `fault` is the name of the planted fault, "" for a clean run."""
-
-    case: int
-    backend: str
-    fault: str
 
 
 def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
@@ -142,52 +131,37 @@ class _Recordings:
         by_case = grouped(faults, lambda fault: msgspec.json.encode(resolve(fault)))
         self.cases = [*(resolve(faults_of_case[0]) for faults_of_case in by_case.values()), *clean]
         self.faults = [*by_case.values(), *([] for _ in clean)]
-        self._lock = threading.Lock()
-        self._answers: dict[Recording, Future[Answer]] = {}
+        self._entries = [(number, fault) for number, faults in enumerate(self.faults) for fault in (None, *faults)]
+        self._tasks: dict[tuple[int, str], Task] = {}  # by the number of the case and the name of the fault, or ""
+        for number, fault in self._entries:
+            name = fault.name if fault else ""
+            self._tasks[number, name] = Task(self.cases[number], folder / str(number) / (name or "clean"), True, name)
 
     def outcomes(self, runner: Runner) -> Generator[Outcome, None, None]:
         """Yield the outcome of each case without a fault and of each fault, as soon as both sides are recorded."""
-        sides = {side.name: side for side in runner.sides}
-        entries = [(case, fault) for case, faults in enumerate(self.faults) for fault in (None, *faults)]
-
-        def outcome(entry: tuple[int, Fault | None]) -> Outcome:
-            recordings = _sides(*entry)
-            answers = [self._answer(recording, sides[recording.backend]) for recording in recordings]
-            return self._outcome(*entry, [ended(answer) for answer in answers])
-
-        left = Counter(case for case, _ in entries)
-        for (case, _), result in zip(entries, in_order(entries, outcome, AHEAD * runner.at_once), strict=True):
+        left = Counter(number for number, _ in self._entries)
+        outcome = partial(self._outcome, runner.sides)
+        results = in_order(self._entries, outcome, AHEAD * runner.at_once)
+        for (number, _), result in zip(self._entries, results, strict=True):
             yield result
-            left[case] -= 1
-            if not left[case]:
-                shutil.rmtree(self.folder / str(case), ignore_errors=True)
+            left[number] -= 1
+            if not left[number]:
+                shutil.rmtree(self.folder / str(number), ignore_errors=True)
 
-    def _answer(self, recording: Recording, side: Side) -> "Future[Answer]":
-        """Return the answer to a recording, which begins when it is first asked for."""
-        with self._lock:
-            if recording not in self._answers:
-                number, backend, fault = recording
-                folder = str(self._folder(recording))
-                job = Job(case=self.cases[number], runs=RUNS[backend], folder=folder, fault=fault)
-                self._answers[recording] = begun(partial(side.do, job))
-            return self._answers[recording]
-
-    def _folder(self, recording: Recording) -> Path:
-        return self.folder / str(recording.case) / recording.backend / (recording.fault or "clean")
-
-    def _outcome(self, number: int, fault: Fault | None, answers: Sequence[Answer]) -> Outcome:
+    def _outcome(self, sides: Sequence[Side], entry: tuple[int, Fault | None]) -> Outcome:
+        """Return the outcome of recordings of both sides, of which at most one has the fault."""
+        number, fault = entry
         case = self.cases[number]
+        tasks = {side: self._tasks[number, fault.name if fault and fault.side == side.name else ""] for side in sides}
+        for side, task in tasks.items():
+            task.begin([side])
+        answers = [task.answer(side.name) for side, task in tasks.items()]
         if failed := [answer.message for answer in answers if answer.status != "done"]:
             return Outcome(case, fault, CaseResult(case=case.name, verdict="error", reason=failed[0]), [])
-        torch, keras = (Trace(self._folder(side)) for side in _sides(number, fault))
+        torch, keras = (Trace(task.folder / side.name) for side, task in tasks.items())
         result = explained(torch, keras)
         result.details = None  # of hundreds of runs, they would fill the memory
         return Outcome(case, fault, result, outputs(torch, keras))
-
-
-def _sides(case: int, fault: Fault | None) -> list[Recording]:
-    """Return the recordings of both sides that are compared; at most one of them has the fault."""
-    return [Recording(case, side, fault.name if fault and fault.side == side else "") for side in ("torch", "keras")]
 
 
 if __name__ == "__main__":
