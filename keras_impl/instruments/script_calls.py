@@ -1,6 +1,6 @@
 """How a training script calls its optimizer, `train_on_batch` and gradient tapes, and the copies of its model."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -41,15 +41,18 @@ class Tapes(list[tf.GradientTape]):
         return leave(tape, *args)
 
 
-def copies(model: Any, layers: Iterable[Any]) -> list[Any]:
-    """Return the layers beside a model whose weights are equal to all of its own, such as a target network."""
-    return [each for each in layers if each is not model and _holds(each, model)] if model.built else []
+Copy = tuple[Any, Any]  # a layer, and the model that it is a copy of
 
 
-def copy_to(layers: Iterable[Any], model: Any) -> list[Any]:
-    """Give the weights of a model to its copies, which are left to themselves then: none is returned."""
-    for each in layers:
-        for variable, own in zip(each.weights, model.weights, strict=True):
+def copies(models: Iterable[Any], layers: Sequence[Any]) -> list[Copy]:
+    """Return the layers beside models whose weights are equal to all of a model's, such as a target network."""
+    return [(each, of) for of in models if of.built for each in layers if each is not of and _holds(each, of)]
+
+
+def copy_to(pairs: Iterable[Copy]) -> list[Copy]:
+    """Give the weights of models to their copies, which are left to themselves then: none is returned."""
+    for each, of in pairs:
+        for variable, own in zip(each.weights, of.weights, strict=True):
             variable.assign(own)
     return []
 

@@ -14,7 +14,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils import file_utils
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_calls import Tapes, another, batch_of, copy_to
+from keras_impl.instruments.script_calls import Copy, Tapes, another, batch_of, copy_to
 from keras_impl.instruments.script_data import Begin, first_batch, fits
 from parity.core import script
 from parity.core.errors import UsageError
@@ -41,7 +41,7 @@ class Run(script.Script):
         self.is_loop = False  # whether the script trains in a loop of its own
         self._model: Any = None
         self._made: list[Any] = []  # layers that the script has made
-        self._copies: list[Any] = []  # models beside the trained one that begin as copies of it
+        self._copies: list[Copy] = []  # models beside the trained one that begin as copies of it
         self._optimizers: list[BaseOptimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
         self._fetched: Fetched | None = None  # how its steps are known to begin with a batch
@@ -73,7 +73,7 @@ class Run(script.Script):
         Raises UsageError if it makes several at a time.
         """
         self._until = updates
-        self._copies = copy_to(self._copies, self._model)
+        self._copies = copy_to(self._copies)
         self._resume()
         if self.updates > updates:
             raise UsageError(f"{self.name}: makes several updates in one tf.function")

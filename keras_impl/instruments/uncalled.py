@@ -12,6 +12,7 @@ from keras.src import tree
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.data_adapter_utils import pack_x_y_sample_weight
 from msgspec.structs import replace
+from tensorflow.python.eager import record  # whether a tape records has no public name
 
 from keras_impl.instruments.script_data import Fit
 from keras_impl.instruments.script_fetches import Calls, Trained, layers_of
@@ -55,9 +56,9 @@ def _each_called(calls: Sequence[Called], model: keras.Model, inputs: Any, train
 def calls_of_step(model: Any, fit: Fit) -> Trained:
     """Run a train_step, op by op, on a first batch; return how it calls trained layers, or the model itself.
 
-    There are no calls if it fails. The model is left trained.
+    Those are trained of which a tape records a call. There are no calls if it fails. The model is left trained.
     """
-    calls, depths, depth = Calls(), dict[Any, int](), 0
+    calls, depths, depth, recorded = Calls(), dict[Any, int](), 0, set[Any]()
     numbers = {layer: number for number, layer in enumerate(layers_of(model))}
 
     def on_call(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -70,11 +71,13 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
         if tf.executing_eagerly() and layer in numbers and layer.trainable_variables:
             calls.note(layer, args, kwargs, outputs)
             depths.setdefault(layer, depth)
+            recorded.update([layer] if record.could_possibly_record() else [])
         return outputs
 
     given = tree.map_structure(tf.convert_to_tensor, pack_x_y_sample_weight(fit.x, fit.y, fit.sample_weight))
     with applied([around(keras.Layer, "__call__", on_call)]), contextlib.suppress(Exception):
         model.train_step(given)
+    depths = {layer: depths[layer] for layer in depths if layer in recorded}
     first = [layer for layer in depths if not depths[layer]]
     of_step, arrays = calls.only([model] if model in first else first).described(numbers, fit.x)
     inner = sorted((layer for layer in depths if depths[layer]), key=lambda layer: depths[layer])[:MOST_INNER]

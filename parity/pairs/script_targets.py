@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.script import name_of
@@ -71,14 +71,15 @@ def scales(pair: Pair, torch: Batches, keras: Batches) -> dict[str, tuple[float,
     """Return the root mean square of what is given to both models, or losses, where they are not of one scale.
 
     That is where the mean logarithms of the samples' root mean squares are further apart than SCALE, and than CLEARLY
-    times the standard error of their difference.
+    times the standard error of their difference. What a step makes of its batch is left out.
     """
-    unlike = {}
+    unlike, taken = {}, [each for key, each in torch.items() if key.startswith(OF_BATCH)]
     for name, given in pair.inputs.items():
         own = keras.get(given.keras or name, keras.get(str(list(pair.inputs).index(name)), np.zeros(0)))
         samples = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
         sides = [np.concatenate(samples) if samples else np.zeros(0), own]
-        if any(each.dtype.kind != "f" or len(each) < FEWEST for each in sides):
+        is_made = bool(taken) and not any(np.array_equal(samples[0], each) for each in taken if samples)
+        if is_made or any(each.dtype.kind != "f" or len(each) < FEWEST for each in sides):
             continue
         squares = [np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in sides]
         logs = [np.log(each[each > 0]) / 2 for each in squares]

@@ -3,7 +3,7 @@
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -101,11 +101,15 @@ def with_states(
     return called
 
 
-def copies(model: nn.Module) -> list[nn.Module]:
-    """Return the modules beside a model that have copies of all its weights, such as a target network."""
-    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and each is not model]
-    own, within = model.state_dict(), set(model.modules())
-    return [each for each in modules if each not in within and own and _holds(each, own)]
+def copies(model: nn.Module, parts: Iterable[nn.Module]) -> list[tuple[nn.Module, nn.Module]]:
+    """Return the modules beside a model that have copies of all weights of it, or of a part, such as a target network.
+
+    Each comes with what it is a copy of.
+    """
+    within = set(model.modules())
+    beside = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and each not in within]
+    weights = [(of, own) for of in (model, *parts) if (own := of.state_dict())]
+    return [(each, of) for of, own in weights for each in beside if _holds(each, own)]
 
 
 def _holds(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> bool:

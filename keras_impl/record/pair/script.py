@@ -25,7 +25,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_impl.instruments.script_calls import copies, copy_to
 from keras_impl.instruments.script_data import Begin, Fit, fits, inputs_of, taken_of
-from keras_impl.instruments.script_fetches import Fetches, Trained, layers_of
+from keras_impl.instruments.script_fetches import Fetches, Together, Trained, layers_of
 from keras_impl.instruments.script_run import Run
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
@@ -76,7 +76,8 @@ class Script(Run):
                 f"{self.name}: ended, and neither called fit or train_on_batch, nor a model where a tf.GradientTape "
                 "records; give a script that trains one model"
             )
-        self._copies = copies(self._model, self._made)
+        parts = self._model.layers if isinstance(self._model, Together) else []
+        self._copies = copies([self._model, *parts], self._made)
         return self._model
 
     def early(self) -> Early | None:
@@ -103,7 +104,7 @@ class Script(Run):
         """
         if model is not self._stands_in.get(id(self._model), self._model):
             raise UsageError(f"{self.name}: was run anew since this model was built")
-        self._copies = copy_to(self._copies, self._model)
+        self._copies = copy_to(self._copies)
         if self._run.dead:
             self._again(batch)
         self._batch, self._passes, self._backwards = {} if self._keeps_data else batch, 0, 0

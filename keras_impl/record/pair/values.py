@@ -4,13 +4,15 @@ It is converted entry by entry, so that no second copy of the model is ever in m
 its program keep in Python beside the weights is seen, and given back.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_impl.instruments.script_calls import Copy, copies, copy_to
+from keras_impl.instruments.script_data import fits
 from keras_impl.record import tree
 from keras_impl.record.pair import layers
 from keras_impl.record.pair.layers import Held
@@ -55,6 +57,7 @@ class Weights:
         )
         self._partial = {name: each for each in pairing.partial for name in each.runs}
         self._left_out = pairing.left_out.union(pairing.constants)
+        self._copies = self._copied(getattr(model, "layers", [])) if fits.get(model) else []
 
     def check(self) -> None:
         """Raise BackendError if a weight would keep its random initial values."""
@@ -78,6 +81,13 @@ class Weights:
                 if part := self._partial.get(item.description.name):
                     values = _merged(array(item.variable), part.factor * values, part.runs[item.description.name])
                 item.variable.assign(values.astype(item.description.dtype))
+        copy_to(self._copies)
+
+    def _copied(self, layers: Sequence[Any]) -> list[Copy]:
+        """Return the layers of a model that begin as copies of others, such as a target network, and those."""
+        left_out = {id(held.variable) for held in self.variables if held.description.name in self._left_out}
+        beside = [each for each in layers if left_out and left_out.issuperset(map(id, each.weights))]
+        return copies([each for each in layers if each not in beside], beside) if beside else []
 
     def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
         """Yield (kind, value) of all state of the kinds that are wanted; buffers are wanted with parameters."""

@@ -63,7 +63,7 @@ class Script(script.Script):
         self._early, self._states = (before.early, before.states) if before else (None, [])
         self._trained_calls = self._ahead = 0  # calls of modules that are trained; and before the second step's own
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
-        self._copies: list[nn.Module] = []  # modules beside the trained one that begin as copies of it
+        self._copies: list[tuple[nn.Module, nn.Module]] = []  # what begins as a copy of what is trained
         self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
@@ -83,7 +83,7 @@ class Script(script.Script):
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
-        self._copies = copies(self._model)
+        self._copies = copies(self._model, self._model.children() if isinstance(self._model, Together) else ())
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
@@ -94,7 +94,7 @@ class Script(script.Script):
         own, held = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
         first = held[0]
         foreign = [each for each in _held(held) if each.requires_grad and id(each) not in own]
-        may_be_several = self._differentiated is None and self.fetches.is_made  # as is told once a step was run
+        may_be_several = self._differentiated is None and self.fetches.last  # as is told once a step was run
         if foreign and not self._has_optimizer and not may_be_several:
             raise UsageError(
                 f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
@@ -116,8 +116,8 @@ class Script(script.Script):
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         self._stands_in = model
-        for each in self._copies:
-            each.load_state_dict(self._model.state_dict())
+        for each, of in self._copies:
+            each.load_state_dict(of.state_dict())
         self._copies = []
         if not (self._run.dead and self._passes and not self._backwards):
             before = [each._version for each in model.parameters()]
