@@ -2,6 +2,8 @@
 
 They are made of the bits that a dropout mask of as many elements has at its place, so that `torch.rand(n) < p` and a
 dropout of n elements agree. The values are replaced, and nothing else: the program's own generator goes on.
+
+Before it trains, a script draws its own: those of float32 in each run, so that each has the same data.
 """
 
 import hashlib
@@ -133,3 +135,31 @@ METHODS = {
     "bernoulli_": (UNIFORM, _filled_bernoulli),
     "bernoulli": (UNIFORM, _bernoulli),
 }
+
+
+FACTORIES = ("rand", "randn", "rand_like", "randn_like")
+IN_PLACE = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_", "bernoulli_")
+
+
+def float32_draws() -> Iterator[AbstractContextManager[Any]]:
+    """Yield patches by which is drawn in float32, and converted, what a script does not ask for in float64.
+
+    A generator gives float64 other numbers, and more of its state. None where a run is not in float64.
+    """
+    if torch.get_default_dtype() == torch.float64:
+        yield from (around(torch, name, _made) for name in FACTORIES)
+        yield from (around(torch.Tensor, name, _filled) for name in IN_PLACE)
+
+
+def _made(draw: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+    if kwargs.get("dtype") not in (None, torch.float32):
+        return draw(*args, **kwargs)
+    with torch._C.DisableTorchFunction():  # the mode that promotes would draw in float64
+        return draw(*args, **kwargs | {"dtype": torch.float32}).double()
+
+
+def _filled(draw: Callable[..., torch.Tensor], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if tensor.dtype != torch.float64:
+        return draw(tensor, *args, **kwargs)
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        return tensor.copy_(draw(torch.empty_like(tensor, dtype=torch.float32), *args, **kwargs))

@@ -8,8 +8,7 @@ import keras
 import numpy as np
 from keras.src.models.functional import Functional
 
-from keras_impl.instruments.script_callbacks import is_run
-from keras_impl.instruments.script_data import fits
+from keras_impl.instruments.script_data import fits, is_run
 from keras_impl.instruments.uncalled import calls_of_step, is_uncalled, let_call
 from keras_impl.record import precision
 from keras_impl.record.pair.build import is_overridden, user_errors

@@ -16,8 +16,7 @@ import tensorflow as tf
 from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from keras_impl.instruments.script_callbacks import Callbacks
-from keras_impl.instruments.script_data import fits, taken_of
+from keras_impl.instruments.script_data import Callbacks, fits, taken_of
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
@@ -105,11 +104,10 @@ class Training:
         self._torch, self._layouts = torch, layouts
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
-        self._fit, self._callbacks = fits.get(model), None
+        self._fit = fits.get(model)
+        self._callbacks = Callbacks(self._fit, model) if self._fit else None
         if self.pair.train.torch_loss and not (self.pair.train.keras_loss or self.is_own):
-            raise UsageError(
-                "train.torch_loss is given, and keras_loss is not; give both, or a model with a train_step"
-            )
+            raise UsageError("train.torch_loss is given without keras_loss; give both, or a model with a train_step")
         self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
         self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
         self._steps = self._setup.compile(self._traced)
@@ -117,7 +115,6 @@ class Training:
             return
         if self._fit:  # its script has compiled it
             model.optimizer = self.optimizer
-            self._callbacks = Callbacks(self._fit, model)
         elif isinstance(model, keras.Model):
             self._compile(model)
 
@@ -246,8 +243,7 @@ class Training:
                 return step(self.model, self.optimizer, self._by_name(batch))
             if build.fitted(self.model, self.pair, batch.inputs) is None:
                 return self._looped(batch)
-            data = self._data_of(batch)
-            train = functools.partial(self.model.train_step, data)
+            train = functools.partial(self.model.train_step, self._data_of(batch))
             return self._callbacks.around(train) if self._callbacks else train()
 
     def _data_of(self, batch: Batch) -> Any:
@@ -260,8 +256,7 @@ class Training:
 
     def fit(self, batches: Sequence[Batch]) -> None:
         """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""
-        first = batches[0]
-        if self.pair.train.keras_step or build.fitted(self.model, self.pair, first.inputs) is None:
+        if self.pair.train.keras_step or build.fitted(self.model, self.pair, batches[0].inputs) is None:
             for batch in batches:
                 self._run(batch)
             return

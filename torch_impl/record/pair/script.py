@@ -29,7 +29,7 @@ from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_records import Early, known
 from torch_impl.instruments.fetches import Fetches, Together
-from torch_impl.instruments.float32_draws import float32_draws
+from torch_impl.instruments.noise import float32_draws
 from torch_impl.instruments.script_calls import announce, copies, tensors_of_call, with_states
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
