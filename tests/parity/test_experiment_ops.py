@@ -11,7 +11,7 @@ import pytest
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
-from parity.diagnose.experiment import operands, ops
+from parity.diagnose.experiment import operands, ops, taken
 from parity.diagnose.experiment.first_difference import Difference, first_difference, matched, sentence
 from parity.diagnose.experiment.ops import Recorder, Recording
 
@@ -289,6 +289,43 @@ def last(joins: bool) -> Program:
     return called
 
 
+def norms(axis: int | None, then: Callable[[Array], Array] = np.exp, ops: bool = False) -> Program:
+    """Takes the length of a tensor, by one op or by several."""
+
+    def called(t: Tape, x: Array) -> Array:
+        y = t("sin", np.sin, x)
+        if not ops:
+            return t("then", np.exp, t("linalg_vector_norm", lambda y: np.sqrt((y * y).sum(axis)), y))
+        squares = t("Sum", lambda y: y.sum(axis), t("Square", np.square, y))
+        return t("then", then, t("Sqrt", np.sqrt, squares))
+
+    return called
+
+
+def scores(multiplies: bool) -> Program:
+    """Sums the products of two tensors over one axis, or over all in a matrix product."""
+
+    def called(t: Tape, x: Array) -> Array:
+        pair = t("sin", np.sin, x[:, 0]), t("cos", np.cos, x[:, 1])
+        if multiplies:
+            summed = t("sum", lambda y: y.sum(1), t("mul", np.multiply, *pair))
+        else:
+            summed = t("MatMul", lambda a, b: np.tensordot(a, b, 2), *pair)
+        return t("exp", np.exp, summed)
+
+    return called
+
+
+def sums_of(shape: tuple[int, ...]) -> Program:
+    """Adds two tensors, of which one may have a further axis."""
+
+    def called(t: Tape, x: Array) -> Array:
+        parts = t("sin", np.sin, x[:, 0, 0].reshape(shape)), t("cos", np.cos, x[:, 1, 0])
+        return t("exp", np.exp, t("add", np.add, *parts))
+
+    return called
+
+
 TABLE = np.random.default_rng(2).normal(size=(3, 6))
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
@@ -330,6 +367,16 @@ TOLD = {
     "part of a weight": (adds("add", OFFSETS), adds("AddV2", OTHERS), (np.arange(30.0),), None),
     "another op": (adds("add", OFFSETS), adds("Mul", OTHERS, np.multiply), (), None),
     "another reduction": (reduces("sum", (1, 2)), reduces("Mean", None, np.mean), (), None),
+    "a mean of the same": (
+        reduces("sum", (1, 2)),
+        reduces("Mean", (1, 2), np.mean),
+        (),
+        ("code.function", "sum", "mean"),
+    ),
+    "a length": (norms(-1), norms(None, ops=True), (), ("reduction.axes", "axes 2", "all axes")),
+    "the same length": (norms(-1), norms(-1, np.cosh, ops=True), (), None),
+    "a product": (scores(True), scores(False), (), ("reduction.axes", "axes 1", "all axes")),
+    "a shape": (sums_of((4, 1)), sums_of((4,)), (), ("broadcast.shape", "[4, 4]", "[4]")),
     "random numbers": (makes("randn"), makes("RandomUniform", EXPONENTS), (), None),
     "a computed operand": (
         lambda t, x: t("add", np.add, x, t("sin", np.sin, x)),
@@ -358,7 +405,7 @@ def test_an_order_that_was_made_before() -> None:
 
     sides = [record(positions(order)) for order in (-1, 1)]
     assert first_difference(*sides) is None
-    cause = operands.ordered(*matched(*sides), [])
+    cause = taken.ordered(*matched(*sides), [])
     assert cause is not None
     assert (cause.id, cause.torch, cause.keras) == ("code.order", "[0, 1, 2, 3, 4]", "[4, 3, 2, 1, 0]")
-    assert operands.ordered(*matched(sides[0], sides[0]), []) is None
+    assert taken.ordered(*matched(sides[0], sides[0]), []) is None

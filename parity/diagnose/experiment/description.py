@@ -22,9 +22,9 @@ from parity.diagnose.experiment.first_difference import (
     rounding,
     sentence,
 )
-from parity.diagnose.experiment.operands import named, ordered
+from parity.diagnose.experiment.operands import named
 from parity.diagnose.experiment.ops import Recording
-from parity.diagnose.experiment.taken import Named
+from parity.diagnose.experiment.taken import Named, ordered
 from parity.results import Cause
 
 OP_PRECISION: Final = "op.precision"

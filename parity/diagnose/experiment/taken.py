@@ -1,15 +1,20 @@
-"""Two ops where calls part that take other tensors, or other parts of one, each of which the other side has as well."""
+"""Two ops where calls part that take other tensors, other parts of one, or the same in another order.
+
+Each of these the other side has as well. The order is another where both take the same slices of a tensor along one
+axis, each side in its own: heads that are tiled rather than repeated.
+"""
 
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.first_difference import Difference, Graph, Parting, places
+from parity.diagnose.experiment import ops
+from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
 
 # What ops compute, by their names in either framework without case, version and trailing underscore.
 COMPUTED: Final = {
@@ -23,7 +28,11 @@ COMPUTED: Final = {
     **dict.fromkeys(("cat", "concat", "stack", "pack"), "join"),
     **dict.fromkeys(("index", "gather", "gathernd", "embedding", "index_select"), "lookup"),
 }
-WIRING, SLICE = "module.wiring", "code.slice"
+WIRING, SLICE, ORDER = "module.wiring", "code.slice", "code.order"
+SHOWN: Final = 6  # numbers of a constant
+MOST_SLICES: Final = 256  # along an axis
+MOST_TENSORS: Final = 200  # whose order is compared
+LARGEST: Final = 1 << 16  # numbers of one
 MOST_BOXES: Final = 256  # places of a part in a tensor
 
 
@@ -133,3 +142,109 @@ def _box(whole: Array, part: Array) -> str:
 
 def plain(name: str) -> str:
     return re.sub(r"(v\d+|_)$", "", name.lower()).partition(".")[0]
+
+
+def in_other_order(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
+    orders = []
+    for mine in torch.shared:
+        same_size = [theirs for theirs in keras.shared if theirs.size == mine.size]
+        partners = [theirs.array for theirs in same_size if ops.equal(mine, theirs, FLOAT32)]
+        if partners and not is_part(mine.array, weights):
+            orders.append(min((_order(mine.array, theirs) for theirs in partners), key=lambda order: order is not None))
+    if len(unlike := [order for order in orders if order]) != 1 or not (order := unlike[0]).torch.size:
+        return None
+    axis = f"axis {order.axis} of {list(order.shape)}"
+    words = f"{places(difference)} take the same slices along {axis}, in another order"
+    return numbers(ORDER, order.torch, order.keras, words)
+
+
+def ordered(torch: Graph, keras: Graph, weights: Iterable[Array]) -> Named | None:
+    """Return the first tensor of torch's of which Keras's side has the slices in another order.
+
+    It explains what differs only where no ops part, as in general either side may sort and put back.
+    """
+    own = list(weights)
+    for number in sorted(torch.values)[:MOST_TENSORS]:
+        value, is_made = torch.values[number], number in torch.makers
+        partners = sorted(torch.matched.get(number, ()))
+        if not 1 < value.size <= LARGEST or (not is_made and is_part(value.array, own)):
+            continue
+        if any(keras.values[each].size != value.size or (each in keras.makers) != is_made for each in partners):
+            continue
+        orders = [_order(value.array, keras.values[each].array) for each in partners]
+        if (first := next(iter(orders), None)) and all(orders) and first.torch.size:
+            makers = f"torch {torch.made(number)}, keras {keras.made(partners[0])}"
+            words = f"{makers}: the same slices along axis {first.axis} of {list(first.shape)}, in another order"
+            return numbers(ORDER, first.torch, first.keras, words)
+    return None
+
+
+class _Order(NamedTuple):
+    """An axis along which slices stand in another order; they are numbered as they come in torch's tensor."""
+
+    shape: tuple[int, ...]
+    axis: int
+    torch: Array
+    keras: Array
+
+
+def _order(mine: Array, theirs: Array) -> _Order | None:
+    """Return how slices are ordered, empty if no axis tells it; None if only the order of axes is another."""
+    forms = list(_forms(mine, theirs))
+    if any(itertools.starmap(_are_alike, forms)):
+        return None
+    for pair in forms:
+        for axis in range(pair[0].ndim):
+            slices: list[Array] = []
+            orders = [_numbered(np.moveaxis(array, axis, 0)[:MOST_SLICES], slices) for array in pair]
+            if sorted(orders[0]) == sorted(orders[1]):
+                return _Order(pair[0].shape, axis, *map(np.array, orders))
+    return _Order((), 0, np.array([]), np.array([]))
+
+
+def _numbered(array: Array, slices: list[Array]) -> list[int]:
+    """Return for each slice which of a list it is; those that are new are added to it."""
+    numbers = []
+    for each in array:
+        number = next((number for number, known in enumerate(slices) if _are_alike(known, each)), len(slices))
+        slices += [each] if number == len(slices) else []
+        numbers.append(number)
+    return numbers
+
+
+def _are_alike(mine: Array, theirs: Array) -> bool:
+    """Return whether two tensors are equal, one of which may be held in float32, as a table is."""
+    return mine.shape == theirs.shape and bool(
+        np.allclose(mine, theirs, rtol=0.0, atol=FLOAT32 * np.abs(mine).max(initial=0.0))
+    )
+
+
+def _forms(mine: Array, theirs: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield two tensors in one shape, for each order of the axes of the one with fewer; the other is cut as that is."""
+    few, many = sorted((mine, theirs), key=np.ndim)
+    for axes in itertools.permutations(range(few.ndim)):
+        form = few.transpose(axes)
+        if form.shape == many.shape or form.ndim < many.ndim:
+            cut = many.reshape(form.shape)
+            yield (form, cut) if few is mine else (cut, form)
+
+
+def is_part(array: Array, weights: Iterable[Array]) -> bool:
+    """Return whether all numbers of a tensor stand in one of torch's weights, as those of a packed one do."""
+    few = array.ravel()[:64]
+    return any(weight.size >= array.size and bool(np.isin(few, weight).all()) for weight in weights if weight.size > 1)
+
+
+def numbers(id_: str, torch: Array, keras: Array, words: str) -> Named:
+    """Return a cause whose values are numbers, shown from where they differ."""
+    start = 0
+    if torch.size == keras.size > SHOWN and (apart := np.flatnonzero(torch != keras)).size:
+        start = int(min(apart[0], torch.size - SHOWN))
+    words += f"; shown from element {start} on" if start else ""
+    return Named(id_, _shown(torch, start), _shown(keras, start), words)
+
+
+def _shown(numbers: Array, start: int) -> str:
+    few = numbers[start : start + SHOWN]
+    listed = ", ".join(f"{number:.6g}" if few.dtype.kind == "f" else str(number) for number in few.tolist())
+    return f"[{listed}{f', ... {numbers.size} in all' if numbers.size > SHOWN else ''}]"
