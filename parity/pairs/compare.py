@@ -133,7 +133,7 @@ def _complete(
     """Complete the result with what the surveys tell, and with the comparison on other inputs."""
     result.undecided = prepared.undecided
     keras = survey.read(Path(place(folder, "keras")))
-    explain_mode(result, keras)
+    explain_mode(result, prepared.torch, keras)
     explain_masks(result, prepared.torch, keras, *(survey.activations(Path(place(folder, side))) for side in RUNS))
     explain_states(result, keras, prepared.context.matching)
     add_sources(result, keras, prepared.context)

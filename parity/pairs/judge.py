@@ -1,6 +1,8 @@
 """Judge two traces; of a pair, name what differs, and apply what its file accepts."""
 
-from parity.config.pair import SEED, Expect, Pair
+import msgspec
+
+from parity.config.pair import SEED, UNKNOWN, Expect, Pair
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.entries import internal_error
 from parity.diagnose.gradients import without_followers
@@ -121,11 +123,30 @@ def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence
 
     What float32 does not see is none of the latter: the inherent differences make the verdict then.
     """
-    if accepted := left_over(examination, expected, evidence):
+    if expected and (accepted := left_over(examination, expected, evidence)):
         return accepted
-    known = inherent(examination.result.causes)
-    beyond = left_over(examination, [*expected, *known], evidence) if known else None
+    quiet, known = _without_noise(examination, evidence), inherent(examination.result.causes)
+    is_noisy = len(quiet.unequal) < len(examination.unequal)
+    beyond = left_over(quiet, [*expected, *known], evidence) if known or is_noisy else None
     return beyond if beyond and beyond[0] == "diverged" else None
+
+
+def _without_noise(examination: Examined, evidence: Evidence) -> Examined:
+    """Return an examination without the noise of float32 runs, if that is the first difference and has no cause.
+
+    In float64 all is equal there, so that nothing follows from it, and it hides no other difference.
+    """
+    first = examination.result.first_divergence
+    if first is None or first.bits is None or first.bits < evidence.needed:
+        return examination
+    sizes = ((tensor, evidence.size(tensor)) for tensor in examination.unequal if tensor.step == 0)
+    noisy = [tensor for tensor, size in sizes if size and size.missing <= 0]
+    places = {tensor.name for tensor in noisy}
+    causes = [cause for cause in examination.result.causes if cause.id != UNKNOWN or cause.where not in places]
+    return examination._replace(
+        unequal=[tensor for tensor in examination.unequal if tensor not in noisy],
+        result=msgspec.structs.replace(examination.result, causes=causes),
+    )
 
 
 def _ask(experiment: Experiment, examination: Examined) -> None:

@@ -326,6 +326,17 @@ def sums_of(shape: tuple[int, ...]) -> Program:
     return called
 
 
+def terms(factor: float) -> Program:
+    """Adds two tensors, each times a number of its own."""
+
+    def called(t: Tape, x: Array) -> Array:
+        one, other = t("sin", np.sin, x), t("cos", np.cos, x)
+        both = t("half", lambda y: 0.5 * y, one), t("part", lambda y: factor * y, other)
+        return t("exp", np.exp, t("add", np.add, *both))
+
+    return called
+
+
 TABLE = np.random.default_rng(2).normal(size=(3, 6))
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
@@ -353,7 +364,7 @@ TOLD = {
         heads(lambda x: np.repeat(x, 2, axis=1)),
         heads(lambda x: np.repeat(x, 2, axis=1).transpose(0, 2, 1, 3), (0, 2, 1, 3), np.negative),
         (),
-        None,
+        ("module.scale", "as it is", "-2 times what `repeat`"),
     ),
     "a part": (part(4), part(1), (), ("code.slice", "1:2 of axis 1, 4:6 of axis 2", "1:2 of axis 1, 1:3 of axis 2")),
     "other tensors": (last(True), last(False), (), ("module.wiring", "`cat` of what `sin`", "`StridedSlice` of what")),
@@ -376,6 +387,7 @@ TOLD = {
     "a length": (norms(-1), norms(None, ops=True), (), ("reduction.axes", "axes 2", "all axes")),
     "the same length": (norms(-1), norms(-1, np.cosh, ops=True), (), None),
     "a product": (scores(True), scores(False), (), ("reduction.axes", "axes 1", "all axes")),
+    "a term": (terms(0.5), terms(1.0), (), ("module.scale", "as it is", "+0.5 times what `cos`")),
     "a shape": (sums_of((4, 1)), sums_of((4,)), (), ("broadcast.shape", "[4, 4]", "[4]")),
     "random numbers": (makes("randn"), makes("RandomUniform", EXPONENTS), (), None),
     "a computed operand": (

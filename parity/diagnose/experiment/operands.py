@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment import ops
-from parity.diagnose.experiment.first_difference import Difference, Graph, Parting, places
+from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
 from parity.diagnose.experiment.taken import (
@@ -35,8 +35,10 @@ REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 CONSTANT, AXES = "code.tensor", "reduction.axes"
 BROADCAST: Final = ("add", "subtract", "multiply", "divide")
-FUNCTION, CORRECTION = "code.function", "reduction.correction"
+FUNCTION, CORRECTION, SCALE = "code.function", "reduction.correction", "module.scale"
 SPREAD: Final = re.compile("(std|var)")
+MOST_SUMS: Final = 8  # of a side that are compared
+FEWEST: Final = 8  # numbers of a sum that tell
 ROOTS: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
 
 
@@ -58,6 +60,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
         or _function(torch, keras, difference)
         or sliced(torch, keras, difference)
         or taken_from(torch, keras, difference)
+        or _scaled(difference)
     )
 
 
@@ -154,6 +157,31 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
     if math.prod(shapes[0]) == math.prod(shapes[1]):
         return None
     return Named("broadcast.shape", str(list(shapes[0])), str(list(shapes[1])), f"{places(difference)} take the same")
+
+
+def _scaled(difference: Difference) -> Named | None:
+    """Return the term of a sum that one side has times another factor: the sums are apart by a multiple of it."""
+    one, other = difference.graphs
+    for number, another in itertools.product(one.apart()[:MOST_SUMS], other.apart()[:MOST_SUMS]):
+        mine, theirs = one.values[number].array, other.values[another].array
+        are_alike = mine.shape == theirs.shape and mine.dtype.kind == "f" and mine.size >= FEWEST
+        if not are_alike or _takers(one, number).isdisjoint(_takers(other, another)):
+            continue
+        rest = theirs.astype(np.float64) - mine
+        for each in sorted(one.matched):
+            term = one.values[each].array
+            if term.shape == rest.shape and term.dtype.kind == "f" and (square := float(np.vdot(term, term))):
+                factor = float(np.vdot(term, rest)) / square
+                if np.linalg.norm(rest - factor * term) <= FLOAT32 * np.linalg.norm(rest) > 0:
+                    told = f"{factor:+.6g} times what {one.made(each)} in torch returns"
+                    return Named(SCALE, "as it is", told, f"{places(difference)}: sums are apart by that alone")
+    return None
+
+
+def _takers(graph: Graph, number: int) -> set[str]:
+    """Return what the ops compute that take a tensor."""
+    takers = {plain(graph.makers[each].name) for each in graph.makers if number in graph.inputs(each)}
+    return {COMPUTED.get(name, name) for name in takers}
 
 
 def _corrected(torch: Parting, keras: Parting, difference: Difference) -> Named | None:

@@ -24,7 +24,7 @@ COMPUTED: Final = {
     **dict.fromkeys(("div", "realdiv", "divnonan"), "divide"),
     **dict.fromkeys(("mm", "bmm", "matmul", "batchmatmul", "einsum"), "matrix product"),
     **dict.fromkeys(("pow",), "power"),
-    **dict.fromkeys(("where", "select"), "choice"),
+    **dict.fromkeys(("where", "select", "masked_fill"), "choice"),
     **dict.fromkeys(("cat", "concat", "stack", "pack"), "join"),
     **dict.fromkeys(("index", "gather", "gathernd", "embedding", "index_select"), "lookup"),
 }

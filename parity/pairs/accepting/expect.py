@@ -225,7 +225,7 @@ def left_over(examined: Examined, expected: list[Expect], evidence: Evidence) ->
     None if nothing is left, if there is a cause that is not accepted, or if all that is left is what float32 cannot
     see while it cannot be told whether an accepted difference hides a fault.
     """
-    if not expected or examined.result.verdict != "diverged":
+    if examined.result.verdict != "diverged":
         return None
     accepted = Accepted(examined, expected, evidence)
     if not accepted.has_all_causes:

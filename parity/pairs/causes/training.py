@@ -161,13 +161,15 @@ def _same(first: Array, second: Array) -> bool:
     return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
 
 
-def explain_mode(result: CaseResult, keras: Survey) -> None:
-    """Say why layers of Keras's are not in training mode, where the model's `call` takes no `training`."""
+def explain_mode(result: CaseResult, torch: Survey, keras: Survey) -> None:
+    """Say which layers are not in training mode: Keras's, where the model's `call` takes no `training`, or torch's."""
+    rates = {module.path: module.facts.get("rate") for module in torch.modules}
+    result.causes = [_as_mode(cause, "torch") if rates.get(plain(cause.where)) else cause for cause in result.causes]
     said = "; keras's `call` takes no `training`, and fit calls the model without it"
     if keras.is_mode_lost:
         result.causes = [
             msgspec.structs.replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause
-            for cause in map(_as_mode, result.causes)
+            for cause in (_as_mode(cause, "keras") for cause in result.causes)
         ]
 
 
@@ -189,10 +191,11 @@ def explain_states(result: CaseResult, keras: Survey, matching: Matching | None)
             )
 
 
-def _as_mode(cause: Cause) -> Cause:
-    """Return the cause of a dropout that drops nothing on Keras's side: its rate may be the same, but it is idle."""
-    is_idle = cause.id == "dropout.rate" and not cause.sides["keras"]
-    return msgspec.structs.replace(cause, id=MODES[0], torch=True, keras=False) if is_idle else cause
+def _as_mode(cause: Cause, side: str) -> Cause:
+    """Return the cause of a dropout that drops nothing on a side: its rate may be the same, but it is idle."""
+    if cause.id != "dropout.rate" or cause.sides[side]:
+        return cause
+    return msgspec.structs.replace(cause, id=MODES[0], torch=side != "torch", keras=side != "keras")
 
 
 def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
