@@ -122,6 +122,40 @@ def test_steps_that_make_what_their_models_are_given(
     assert any("before they take a batch" in each for each in result.not_compared)
 
 
+OTHER_SHARE = [("train_attack_loop.py", "SHARE = 0.7", "SHARE = 0.5")]
+
+
+@pytest.mark.parametrize(
+    ("name", "edits", "told"),
+    [
+        ("attack", [], []),
+        ("attack", OTHER_SHARE, [("code.constant", 0.7, 0.5)]),
+        ("views", [], []),
+    ],
+    ids=["attack", "attack's loss", "views"],
+)
+def test_steps_that_attack_their_model_or_follow_it(
+    name: str, edits: Edits, told: list[tuple[str, Any, Any]], backends: list[Backend], tmp_path: Path
+):
+    """In evaluation mode within a step, with an image that a function pools; by two modules of one optimizer.
+
+    A change of a loop's code holds for the runs of the script that begin anew.
+    """
+    result = _compared(name, edits, backends, tmp_path)
+    assert [(cause.id, cause.torch, cause.keras) for cause in result.causes] == told
+    assert result.verdict == ("diverged" if told else "match")
+    for kind in ("activation", "loss", "gradient", "update", "parameter"):
+        assert result.checks[kind].compared, kind
+
+
+@pytest.mark.usefixtures("verdicts_only")
+def test_a_target_within_a_model_that_follows_faster(backends: list[Backend], tmp_path: Path):
+    """It begins as a copy on both sides, so that the second step is the first to part."""
+    edit = ("train_views_fit.py", "0.75 * follower + 0.25", "0.25 * follower + 0.75")
+    first = _compared("views", [edit], backends, tmp_path).first_divergence
+    assert first and (first.step, first.kind) == (1, "loss")
+
+
 OTHER_RATE = [("train_values_loop.py", "slow.assign(0.9 * slow + 0.1", "slow.assign(0.1 * slow + 0.9")]
 
 

@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,23 +56,31 @@ def function(flag: str, text: str, search: Sequence[str]) -> Callable[..., Any]:
 class Main:
     """The code of a script's file, which all of its runs execute, with the attributes by which a function's is changed.
 
-    `__globals__`: those of the last run.
+    `space`: the id() of the names of the last run, which are not kept for it.
     """
 
     __defaults__ = __kwdefaults__ = __closure__ = None
 
     def __init__(self, path: Path, text: bytes) -> None:
-        self.path, self.text, self.__globals__ = path, text, dict[str, Any]()
+        self.path, self.text = path, text
         self.__code__ = compile(text, str(path), "exec")
         self.__qualname__ = self.__code__.co_qualname
+        self._module: Callable[[], types.ModuleType | None] = lambda: None
+        self.space = 0
+
+    @property
+    def __globals__(self) -> dict[str, Any]:
+        """Return the names of the last run, as long as it runs or is suspended."""
+        module = self._module()
+        return vars(module) if module else {}
 
     def run(self) -> None:
         """Run the script as Python does."""
         module, before = types.ModuleType("__main__"), sys.modules["__main__"]
-        module.__file__, self.__globals__ = str(self.path), vars(module)
+        module.__file__, self._module, self.space = str(self.path), weakref.ref(module), id(vars(module))
         sys.modules["__main__"] = module
         try:
-            exec(self.__code__, self.__globals__)
+            exec(self.__code__, vars(module))
         finally:
             sys.modules["__main__"] = before
 

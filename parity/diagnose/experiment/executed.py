@@ -147,8 +147,8 @@ def _function(
     made = existing.get(code, [])
     if outer := _function(maker, existing, makers) if maker else None:
         return Local(outer, number, made)
-    spaces = [main.__globals__ for main in mains.values()]
-    return max(made, key=lambda function: any(function.__globals__ is each for each in spaces), default=None)
+    spaces = {main.space for main in mains.values()}
+    return max(made, key=lambda function: id(function.__globals__) in spaces, default=None)
 
 
 class Lookup(NamedTuple):

@@ -12,22 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment import ops
+from parity.diagnose.experiment import ops, taken
 from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
-from parity.diagnose.experiment.taken import (
-    COMPUTED,
-    Named,
-    exchanged,
-    in_other_order,
-    is_part,
-    numbers,
-    ordered,
-    plain,
-    sliced,
-    taken_from,
-)  # fmt: skip
+from parity.diagnose.experiment.taken import COMPUTED, Named, is_part, numbers, plain
 
 REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
     "sum": np.sum, "mean": np.mean, "max": np.max, "amax": np.max, "min": np.min, "amin": np.min, "prod": np.prod,
@@ -49,17 +38,17 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     """
     torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
-        return ordered(*difference.graphs, own)
+        return taken.ordered(*difference.graphs, own)
     return (
         _reduced(torch, keras, difference)
         or _broadcast(torch, keras, difference)
         or _constant(torch, keras, difference, own)
-        or in_other_order(torch, keras, difference, own)
-        or exchanged(torch, keras, difference)
+        or taken.in_other_order(torch, keras, difference, own)
+        or taken.exchanged(torch, keras, difference)
         or _corrected(torch, keras, difference)
         or _function(torch, keras, difference)
-        or sliced(torch, keras, difference)
-        or taken_from(torch, keras, difference)
+        or taken.sliced(torch, keras, difference)
+        or taken.taken_from(torch, keras, difference)
         or _scaled(difference)
     )
 
@@ -146,15 +135,8 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
     """Return that two like ops take the same tensors, of which one side's are of shapes that make a larger result."""
     kinds = {COMPUTED.get(plain(op.name)) for op in (torch, keras)}
     shapes = [op.output.array.shape for op in (torch, keras)]
-    if (
-        len(kinds) > 1
-        or kinds.isdisjoint(BROADCAST)
-        or torch.alone
-        or keras.alone
-        or not (torch.shared and keras.shared)
-    ):
-        return None
-    if math.prod(shapes[0]) == math.prod(shapes[1]):
+    are_same = bool(torch.shared and keras.shared) and not (torch.alone or keras.alone)
+    if len(kinds) > 1 or kinds.isdisjoint(BROADCAST) or not are_same or math.prod(shapes[0]) == math.prod(shapes[1]):
         return None
     return Named("broadcast.shape", str(list(shapes[0])), str(list(shapes[1])), f"{places(difference)} take the same")
 
