@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 # as those of GANs and diffusion models do, or train on batches of their own beside a target network, and causes of
 # losses whose gradients a step has changed; and 700 in three are loops that train several models on the batches of a
 # dataset, train_steps that take data alone, what follows an update of the same step, layers that are called elsewhere
-# and settings of two layers that are exchanged, of which 430 were saved elsewhere; and 520 in one are the callbacks of
+# and settings of two layers that are exchanged, of which 430 were saved elsewhere; and 530 in one are the callbacks of
 # fit, scripts whose several models have one optimizer or a target network, changes of a script's code that hold for its
 # next runs, state that is kept from step to step, and what ops take, reduce, broadcast or scale, of which 490 and a
 # file were saved elsewhere.

@@ -142,7 +142,10 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
 
 
 def _scaled(difference: Difference) -> Named | None:
-    """Return the term of a sum that one side has times another factor: the sums are apart by a multiple of it."""
+    """Return the term of a sum that one side has times another factor: the sums are apart by a multiple of it.
+
+    What is a multiple of one tensor on both sides is no sum.
+    """
     one, other = difference.graphs
     for number, another in itertools.product(one.apart()[:MOST_SUMS], other.apart()[:MOST_SUMS]):
         mine, theirs = one.values[number].array, other.values[another].array
@@ -152,12 +155,18 @@ def _scaled(difference: Difference) -> Named | None:
         rest = theirs.astype(np.float64) - mine
         for each in sorted(one.matched):
             term = one.values[each].array
-            if term.shape == rest.shape and term.dtype.kind == "f" and (square := float(np.vdot(term, term))):
-                factor = float(np.vdot(term, rest)) / square
-                if np.linalg.norm(rest - factor * term) <= FLOAT32 * np.linalg.norm(rest) > 0:
+            if term.shape == rest.shape and term.dtype.kind == "f" and term.any() and rest.any():
+                factor = _multiple(term, rest)
+                if factor is not None and _multiple(term, mine) is None:
                     told = f"{factor:+.6g} times what {one.made(each)} in torch returns"
                     return Named(SCALE, "as it is", told, f"{places(difference)}: sums are apart by that alone")
     return None
+
+
+def _multiple(term: Array, array: Array) -> float | None:
+    """Return the factor by which a tensor is a multiple of another one; None if it is none."""
+    factor = float(np.vdot(term, array) / np.vdot(term, term))
+    return factor if np.linalg.norm(array - factor * term) <= FLOAT32 * np.linalg.norm(array) else None
 
 
 def _takers(graph: Graph, number: int) -> set[str]:
