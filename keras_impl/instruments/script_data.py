@@ -25,9 +25,8 @@ fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of sc
 class Fit(NamedTuple):
     """What a model is trained on: the first batch of `fit`, with its callbacks and the weight of each class.
 
-    `batches`: how many an epoch has, if that is known.
     Of a loop only the inputs: what it gives to its loss is replaced where it does. `calls`: how the model's train_step
-    calls layers, if it makes what they are given of its batch.
+    calls layers, if it makes what they are given of its batch. `batches`: how many an epoch has, if that is known.
     """
 
     x: Any
@@ -35,6 +34,7 @@ class Fit(NamedTuple):
     sample_weight: Any = None
     callbacks: Sequence[Callback] = ()
     class_weight: dict[int, float] | None = None
+    epochs: int = 1
     batches: int | None = None
     calls: Sequence[Called] = ()
 
@@ -106,7 +106,8 @@ def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit
     data = {name: arguments[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in arguments}
     iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
     first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
-    return Fit(*first, callbacks, arguments.get("class_weight"), iterator.num_batches)
+    epochs = arguments.get("epochs", 1)
+    return Fit(*first, callbacks, arguments.get("class_weight"), epochs=epochs, batches=iterator.num_batches)
 
 
 def taken_of(further: Mapping[str, Any]) -> list[Any]:
@@ -176,23 +177,19 @@ class Callbacks(CallbackList):
 
     def __init__(self, fit: Fit, model: Any) -> None:
         run = list(filter(is_run, fit.callbacks))
-        super().__init__(run, add_history=True, model=model, steps=fit.batches)  # `fit` returns the history
+        params = {"verbose": 0, "epochs": fit.epochs, "steps": fit.batches}
+        super().__init__(run, add_history=True, model=model, **params)  # `fit` returns the history
         self._batches = fit.batches or sys.maxsize  # of an epoch of the script's own, which is not that of a test
-        self._step, self._has_begun = 0, False
+        self._step = 0
 
     def around(self, train: Callable[[], Any]) -> Any:
         """Run the next training step, and what callbacks do before and behind it; return what the step does."""
-        if not self._has_begun:
+        if not self._step:
             self.on_train_begin()
         self.on_train_batch_begin(self._step)
         returned = train()
         self.on_train_batch_end(self._step, returned)
         return returned
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Begin the training."""
-        self._has_begun = True
-        super().on_train_begin()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begin a step, and an epoch before its first."""

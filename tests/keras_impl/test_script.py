@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_impl.instruments.script_data import fits, like
+from keras_impl.instruments.script_data import Callbacks, fits, like
 from keras_impl.record import calls
 from keras_impl.record.pair.script import Script
 from parity.core.errors import UsageError
@@ -164,6 +164,7 @@ def test_fit_is_left_with_the_form_of_its_data(tmp_path: Path):
     fit = fits[model]
     assert not script.is_loop and list(fit.inputs) == ["rows"] and fit.inputs["rows"].shape == (6, 4)
     assert fit.y.shape == (6, 3) and fit.sample_weight.shape == (6,) and fit.callbacks[0].history == {}
+    assert Callbacks(fit, model).params == {"verbose": 0, "epochs": 1, "steps": 3}
     assert fit.structured(["given"]) == {"rows": "given"} and fit.class_weight[1] == 2.0
     first, again = script.optimizer(), script.optimizer()
     assert first is model.optimizer is not again
