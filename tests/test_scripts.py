@@ -276,7 +276,7 @@ FAULTS = {
     "evaluation": (
         "fit",
         [("train.py", "range(2):\n        model.train()\n", "range(2):\n        model.train(epoch == 0)\n")],
-        "dropout.rate",
+        "dropout.active",
     ),
 }
 

@@ -53,10 +53,12 @@ def guilty(
         # The place may be around a module whose inputs could not be compared.
         if where != MODEL:
             tensors = tensors or [tensor for tensor, _ in places_of if tensor.name.startswith(f"{plain(where)}.")]
-        if tensors:
+        if moved and moved.where == where:
+            found.append(moved)
+        elif tensors:
             # Of a module's outputs one may differ visibly behind one that float32 cannot see.
             seen = next((tensor for tensor in tensors if tensor.verdict == result.verdict), tensors[0])
-            found.append(moved if moved and moved.where == where else Guilty(where, seen))
+            found.append(Guilty(where, seen))
     return found[:MOST]
 
 
