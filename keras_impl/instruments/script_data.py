@@ -106,8 +106,7 @@ def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit
     data = {name: arguments[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in arguments}
     iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
     first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
-    epochs = arguments.get("epochs", 1)
-    return Fit(*first, callbacks, arguments.get("class_weight"), epochs=epochs, batches=iterator.num_batches)
+    return Fit(*first, callbacks, arguments.get("class_weight"), arguments.get("epochs", 1), iterator.num_batches)
 
 
 def taken_of(further: Mapping[str, Any]) -> list[Any]:
@@ -176,9 +175,8 @@ class Callbacks(CallbackList):
     """
 
     def __init__(self, fit: Fit, model: Any) -> None:
-        run = list(filter(is_run, fit.callbacks))
-        params = {"verbose": 0, "epochs": fit.epochs, "steps": fit.batches}
-        super().__init__(run, add_history=True, model=model, **params)  # `fit` returns the history
+        run = list(filter(is_run, fit.callbacks))  # and the history, which `fit` returns
+        super().__init__(run, add_history=True, model=model, verbose=0, epochs=fit.epochs, steps=fit.batches)
         self._batches = fit.batches or sys.maxsize  # of an epoch of the script's own, which is not that of a test
         self._step = 0
 

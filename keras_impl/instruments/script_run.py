@@ -81,7 +81,8 @@ class Run(script.Script):
     def _is_left(self) -> bool:
         """Run the script on, and return whether it was left where it calls `fit`."""
         try:
-            self._resume()
+            with self.built():
+                self._resume()
         except _Left:
             return True
         return False

@@ -126,8 +126,7 @@ def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence
     if expected and (accepted := left_over(examination, expected, evidence)):
         return accepted
     quiet, known = _without_noise(examination, evidence), inherent(examination.result.causes)
-    is_noisy = len(quiet.unequal) < len(examination.unequal)
-    beyond = left_over(quiet, [*expected, *known], evidence) if known or is_noisy else None
+    beyond = left_over(quiet, [*expected, *known], evidence) if known or quiet is not examination else None
     return beyond if beyond and beyond[0] == "diverged" else None
 
 
@@ -140,9 +139,8 @@ def _without_noise(examination: Examined, evidence: Evidence) -> Examined:
     if first is None or first.bits is None or first.bits < evidence.needed:
         return examination
     sizes = ((tensor, evidence.size(tensor)) for tensor in examination.unequal if tensor.step == 0)
-    noisy = [tensor for tensor, size in sizes if size and size.missing <= 0]
-    places = {tensor.name for tensor in noisy}
-    causes = [cause for cause in examination.result.causes if cause.id != UNKNOWN or cause.where not in places]
+    noisy = {tensor: tensor.name for tensor, size in sizes if size and size.missing <= 0}
+    causes = [each for each in examination.result.causes if each.id != UNKNOWN or each.where not in noisy.values()]
     return examination._replace(
         unequal=[tensor for tensor in examination.unequal if tensor not in noisy],
         result=msgspec.structs.replace(examination.result, causes=causes),

@@ -32,6 +32,8 @@ ONE: Final = 1023 << 52  # the bits of 1.0
 # A difference is that of a few elements if the sums are, relatively, so many times as far apart as the largest ones.
 CONCENTRATED: Final = 8.0
 SUMS: Final = PARTS * CLASSES
+MOST_MADE: Final = 1 << 13  # summaries that are remembered
+_made: dict[tuple[bytes, str, int], Array] = {}  # by what they are of: a run that is repeated has the same tensors
 
 
 class Summary(np.ndarray):
@@ -66,10 +68,6 @@ def summary(array: Array) -> Array:
             del _made[next(iter(_made))]
         _made[key] = _summed(flat)
     return _made[key]
-
-
-_made: dict[tuple[bytes, str, int], Array] = {}  # by what they are of: a run that is repeated has the same tensors
-MOST_MADE: Final = 1 << 13
 
 
 def _summed(flat: Array) -> Array:

@@ -262,8 +262,8 @@ def deviation_by_hand(t: Tape, x: Array) -> Array:
     return t("exp", np.exp, t("Sqrt", np.sqrt, variance))
 
 
-def centred(t: Tape, x: Array) -> Array:
-    return t("exp", np.exp, t("Sub", np.subtract, x, t("Mean", lambda x: x.mean(-1, keepdims=True), x)))
+def centred(axis: int | None) -> Program:
+    return lambda t, x: t("exp", np.exp, t("Sub", np.subtract, x, t("Mean", lambda x: x.mean(axis, keepdims=True), x)))
 
 
 def part(first: int) -> Program:
@@ -374,7 +374,8 @@ TOLD = {
     "a divisor in torch": (deviation_by_hand, deviation, (), ("reduction.correction", "n", "n - 1")),
     "a root": (length, squared_length, (), ("code.function", "square root", "left out")),
     "a square": (squared_length, length, (), ("code.function", "left out", "square root")),
-    "a mean within a norm": (reduces("mean", (1, 2), np.mean), centred, (), None),
+    "a mean within a norm": (reduces("mean", (1, 2), np.mean), centred(-1), (), None),
+    "means within norms": (centred(-1), centred(None), (), ("reduction.axes", "axes 2", "all axes")),
     "part of a weight": (adds("add", OFFSETS), adds("AddV2", OTHERS), (np.arange(30.0),), None),
     "another op": (adds("add", OFFSETS), adds("Mul", OTHERS, np.multiply), (), None),
     "another reduction": (reduces("sum", (1, 2)), reduces("Mean", None, np.mean), (), None),

@@ -101,15 +101,22 @@ def with_states(
     return called
 
 
-def copies(model: nn.Module, parts: Iterable[nn.Module]) -> list[tuple[nn.Module, nn.Module]]:
-    """Return the modules beside a model that have copies of all weights of it, or of a part, such as a target network.
+Copy = tuple[nn.Module, nn.Module]  # a module, and the model that it is a copy of
 
-    Each comes with what it is a copy of.
-    """
-    within = set(model.modules())
+
+def copies(models: Sequence[nn.Module]) -> list[Copy]:
+    """Return the modules beside models that have copies of all weights of a model, such as a target network."""
+    within = {module for model in models for module in model.modules()}
     beside = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and each not in within]
-    weights = [(of, own) for of in (model, *parts) if (own := of.state_dict())]
+    weights = [(of, own) for of in models if (own := of.state_dict())]
     return [(each, of) for of, own in weights for each in beside if _holds(each, own)]
+
+
+def copy_to(pairs: Iterable[Copy]) -> list[Copy]:
+    """Give the weights of models to their copies, which are left to themselves then: none is returned."""
+    for each, of in pairs:
+        each.load_state_dict(of.state_dict())
+    return []
 
 
 def _holds(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> bool:

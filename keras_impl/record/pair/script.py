@@ -67,9 +67,7 @@ class Script(Run):
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
-        with self.built():
-            is_left = self._is_left()
-        if is_left:
+        if self._is_left():
             return self._model
         if self._model is None:
             raise UsageError(

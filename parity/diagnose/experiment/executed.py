@@ -35,10 +35,10 @@ class Executed(NamedTuple):
     @property
     def main(self) -> script.Main | None:
         """Return the script that makes the function anew; None for any other function."""
-        found = self.function
-        while isinstance(found, Local):
-            found = found.outer
-        return found if isinstance(found, script.Main) else None
+        function = self.function
+        while isinstance(function, Local):
+            function = function.outer
+        return function if isinstance(function, script.Main) else None
 
 
 class Local:
@@ -128,8 +128,8 @@ def _functions(
     for outer in calls:
         of_outer = ((code, number) for number, code in enumerate(outer.co_consts) if isinstance(code, types.CodeType))
         makers |= {code: (outer, number) for code, number in of_outer if code in calls}
-    found = ((_function(code, existing, makers), code, source) for code, source in calls.items())
-    return [Executed(one, code.co_filename, source, is_models(code.co_filename)) for one, code, source in found if one]
+    runs = ((_function(code, existing, makers), code, source) for code, source in calls.items())
+    return [Executed(run, code.co_filename, source, is_models(code.co_filename)) for run, code, source in runs if run]
 
 
 def _function(

@@ -79,8 +79,12 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     """Return that the sides reduce the same tensor over other axes, or by another function."""
     if not (torch.shared and keras.shared):
         return None
-    one, other = difference.graphs
-    mine, theirs = _reduction(torch, one), _reduction(keras, other)
+    graphs = difference.graphs
+    if all(plain(op.name) in REDUCED for op in (torch, keras)):
+        sides = zip((torch, keras), graphs, strict=True)
+        if len({op.inputs.isdisjoint(graph.taken_with(op.output)) for op, graph in sides}) > 1:
+            return None  # one is part of a norm, which takes what is left of the mean
+    mine, theirs = _reduction(torch, graphs[0]), _reduction(keras, graphs[1])
     mine, theirs = mine or (theirs and _contraction(torch, keras)), theirs or (mine and _contraction(keras, torch))
     if mine is None or theirs is None or ops.equal(Value(mine.result), Value(theirs.result)):
         return None
@@ -110,24 +114,23 @@ def _reduction(op: Parting, graph: Graph) -> _Reduction | None:
             if function and taker in graph.values and graph.inputs(taker)[:1] == [number]:
                 return _over_axes(op.output.array, graph.values[taker].array, function)
     function = REDUCED.get(name)
-    is_part = not op.inputs.isdisjoint(graph.taken_with(op.output))  # of a norm, which takes what is left of the mean
-    return _over_axes(array, op.output.array, function) if function and not is_part else None
+    return _over_axes(array, op.output.array, function) if function else None
 
 
-def _contraction(op: Parting, other: Parting) -> _Reduction | None:
+def _contraction(matmul: Parting, product: Parting) -> _Reduction | None:
     """Return over which axes of a product, which the other side sums over others, a matrix product sums."""
-    kinds = [COMPUTED.get(plain(each.name)) for each in (op, other)]
-    is_one = kinds == ["matrix product", "multiply"]
-    return _over_axes(other.output.array, op.output.array, np.sum) if is_one else None
+    kinds = [COMPUTED.get(plain(op.name)) for op in (matmul, product)]
+    is_pair = kinds == ["matrix product", "multiply"]
+    return _over_axes(product.output.array, matmul.output.array, np.sum) if is_pair else None
 
 
 def _over_axes(whole: Array, reduced: Array, function: Callable[..., Array]) -> _Reduction | None:
     """Return over which axes of a tensor a function gives another one; None if over none."""
     for count in (whole.ndim, *range(1, whole.ndim)):
         for axes in itertools.combinations(range(whole.ndim), count):
-            found = np.asarray(function(whole.astype(np.float64), axis=axes))
-            if found.size == reduced.size and ops.equal(Value(found), Value(reduced)):
-                return _Reduction(function, () if count == whole.ndim else axes, found)
+            result = np.asarray(function(whole.astype(np.float64), axis=axes))
+            if result.size == reduced.size and ops.equal(Value(result), Value(reduced)):
+                return _Reduction(function, () if count == whole.ndim else axes, result)
     return None
 
 
@@ -146,20 +149,20 @@ def _scaled(difference: Difference) -> Named | None:
 
     What is a multiple of one tensor on both sides is no sum.
     """
-    one, other = difference.graphs
-    for number, another in itertools.product(one.apart()[:MOST_SUMS], other.apart()[:MOST_SUMS]):
-        mine, theirs = one.values[number].array, other.values[another].array
+    torch, keras = difference.graphs
+    for number, another in itertools.product(torch.apart()[:MOST_SUMS], keras.apart()[:MOST_SUMS]):
+        mine, theirs = torch.values[number].array, keras.values[another].array
         are_alike = mine.shape == theirs.shape and mine.dtype.kind == "f" and mine.size >= FEWEST
-        if not are_alike or _takers(one, number).isdisjoint(_takers(other, another)):
+        if not are_alike or _takers(torch, number).isdisjoint(_takers(keras, another)):
             continue
         rest = theirs.astype(np.float64) - mine
-        for each in sorted(one.matched):
-            term = one.values[each].array
+        for each in sorted(torch.matched):
+            term = torch.values[each].array
             if term.shape == rest.shape and term.dtype.kind == "f" and term.any() and rest.any():
                 factor = _multiple(term, rest)
                 if factor is not None and _multiple(term, mine) is None:
-                    told = f"{factor:+.6g} times what {one.made(each)} in torch returns"
-                    return Named(SCALE, "as it is", told, f"{places(difference)}: sums are apart by that alone")
+                    extra = f"{factor:+.6g} times what {torch.made(each)} in torch returns"
+                    return Named(SCALE, "as it is", extra, f"{places(difference)}: sums are apart by that alone")
     return None
 
 

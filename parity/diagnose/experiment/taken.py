@@ -69,23 +69,23 @@ def taken_from(torch: Parting, keras: Parting, difference: Difference) -> Named 
     """
     if torch.shared or keras.shared:
         return None
-    one, other = difference.graphs
-    for mine, theirs in itertools.product(_put_together(torch, one), _put_together(keras, other)):
-        if one.values[mine].size == other.values[theirs].size:
+    ours, theirs = difference.graphs
+    for part, another in itertools.product(_put_together(torch, ours), _put_together(keras, theirs)):
+        if ours.values[part].size == theirs.values[another].size:
             words = f"{places(difference)} take other tensors; each side has all of them"
-            return Named(WIRING, _in_words(one, mine), _in_words(other, theirs), words)
+            return Named(WIRING, _in_words(ours, part), _in_words(theirs, another), words)
     return None
 
 
 def sliced(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two ops take other parts of the same tensor."""
-    one, other = difference.graphs
-    for mine, theirs in itertools.product(_parts(torch, one), _parts(keras, other)):
-        wholes = _whole(one, mine), _whole(other, theirs)
-        if wholes[1] in one.matched.get(wholes[0], ()) and theirs not in one.matched.get(mine, ()):
+    ours, theirs = difference.graphs
+    for part, another in itertools.product(_parts(torch, ours), _parts(keras, theirs)):
+        wholes = _whole(ours, part), _whole(theirs, another)
+        if wholes[1] in ours.matched.get(wholes[0], ()) and another not in ours.matched.get(part, ()):
             boxes = [
-                _box(graph.values[whole].array, graph.values[part].array)
-                for graph, whole, part in zip(difference.graphs, wholes, (mine, theirs), strict=True)
+                _box(graph.values[whole].array, graph.values[cut].array)
+                for graph, whole, cut in zip(difference.graphs, wholes, (part, another), strict=True)
             ]
             if all(boxes) and boxes[0] != boxes[1]:
                 return Named(SLICE, boxes[0], boxes[1], f"{places(difference)} take other parts of the same tensor")

@@ -184,10 +184,9 @@ def explain_states(result: CaseResult, keras: Survey, matching: Matching | None)
         layer = layers.get(plain(cause.where))
         kept = sorted(name for name in moving if layer and name.startswith(f"{layer}/"))
         if cause.id == UNKNOWN and kept:
-            ours, theirs = (KEPT[is_kept] for is_kept in (False, True))
             evidence = f"in the first step both are alike; keras's steps change {', '.join(kept[:MOST])}"
             result.causes[number] = msgspec.structs.replace(
-                cause, id=CARRIED, torch=ours, keras=theirs, evidence=evidence
+                cause, id=CARRIED, torch=KEPT[False], keras=KEPT[True], evidence=evidence
             )
 
 

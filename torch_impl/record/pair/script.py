@@ -30,7 +30,7 @@ from parity.core.wording import count
 from parity.pairs.script_records import Early, known
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
-from torch_impl.instruments.script_calls import announce, copies, tensors_of_call, with_states
+from torch_impl.instruments.script_calls import Copy, announce, copies, copy_to, tensors_of_call, with_states
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
@@ -63,7 +63,7 @@ class Script(script.Script):
         self._early, self._states = (before.early, before.states) if before else (None, [])
         self._trained_calls = self._ahead = 0  # calls of modules that are trained; and before the second step's own
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
-        self._copies: list[tuple[nn.Module, nn.Module]] = []  # what begins as a copy of what is trained
+        self._copies: list[Copy] = []  # models beside the trained one that begin as copies of it
         self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
@@ -83,7 +83,8 @@ class Script(script.Script):
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
-        self._copies = copies(self._model, self._model.children() if isinstance(self._model, Together) else ())
+        parts = self._model.children() if isinstance(self._model, Together) else []
+        self._copies = copies([self._model, *parts])
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
@@ -116,9 +117,7 @@ class Script(script.Script):
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         self._stands_in = model
-        for each, of in self._copies:
-            each.load_state_dict(of.state_dict())
-        self._copies = []
+        self._copies = copy_to(self._copies)
         if not (self._run.dead and self._passes and not self._backwards):
             before = [each._version for each in model.parameters()]
             self._advance(batch)
