@@ -14,6 +14,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils import file_utils
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from keras_impl.instruments import one_replica
 from keras_impl.instruments.script_calls import Copy, Tapes, another, batch_of, copy_to
 from keras_impl.instruments.script_data import Begin, first_batch, fits
 from parity.core import script
@@ -94,6 +95,7 @@ class Run(script.Script):
     def _patches(self) -> list[AbstractContextManager[Any]]:
         """Return what is patched while the script runs."""
         return [
+            *one_replica.patches(),
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
             around(Function, "__call__", self._within_function),

@@ -212,9 +212,9 @@ class Probe:
         self._emit([Seen("gradient", name + suffix, tensor) for name, tensor in named], number)
 
     def _here(self) -> int:
-        """Return the number of the replica whose code is running or being traced."""
+        """Return the number of the replica whose code is running or being traced; a user's model has one recorder."""
         context = tf.distribute.get_replica_context()
-        if context is not None and context.num_replicas_in_sync > 1:
+        if not self.counterparts and context is not None and context.num_replicas_in_sync > 1:
             return int(tf.get_static_value(context.replica_id_in_sync_group))
         return self._owner
 

@@ -15,6 +15,7 @@ from parity.config.base import Frozen, Positive
 from parity.core.errors import UsageError, nearest
 
 NAME = re.compile(r"\w[\w.-]*")  # a folder of traces is named by the side
+SINGLE: Literal["single"] = "single"
 KEPT = ("python", "env")  # where a side runs: they change no step of the training
 
 
@@ -29,6 +30,8 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
         script: a training script that is run in the place of the pair's, such as the same one after a change.
         env: further environment variables of the side's process.
         python: the interpreter that runs the side; "" for that of its framework.
+        strategy: how several devices train together.
+        devices: the number of these devices.
     """
 
     name: str = ""
@@ -38,8 +41,15 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
     script: str = ""
     env: dict[str, str] = {}
     python: str = ""
+    strategy: str = SINGLE
+    devices: Positive = 1
 
     def __post_init__(self) -> None:
+        if ("strategy" in self.changes) != (self.devices > 1):
+            raise ValueError(
+                f"strategy and devices, of 2 or more, belong together; received strategy = {self.strategy!r}, "
+                f"devices = {self.devices}"
+            )
         if self.accumulate > 1 and self.step:
             raise ValueError("accumulate and step exclude each other: a step of your own cuts its batch by itself")
 
@@ -66,7 +76,7 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
     @property
     def parts(self) -> int:
         """Return the number of parts into which each batch of a training is cut."""
-        return self.accumulate * self.ranks
+        return self.accumulate * self.devices
 
     @property
     def needs_training(self) -> list[str]:
@@ -79,23 +89,17 @@ class TorchSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
 
     Attributes:
         compile: compile the model by torch.compile; true takes inductor, or aot_eager without a C++ compiler.
-        strategy: "ddp" trains in `devices` processes with torch.nn.parallel.DistributedDataParallel.
-        devices: the number of these processes.
+        strategy: what trains in `devices` processes: "ddp" is torch.nn.parallel.DistributedDataParallel, "fsdp" is
+            torch.distributed.fsdp.fully_shard of the model, and of each item of its nn.ModuleLists.
     """
 
     compile: bool | Literal["inductor", "aot_eager", "eager"] = False
-    strategy: Literal["single", "ddp"] = "single"
-    devices: Positive = 1
+    strategy: Literal["single", "ddp", "fsdp"] = SINGLE
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if ("strategy" in self.changes) != (self.devices > 1):
-            raise ValueError(
-                f'strategy = "ddp" needs devices of 2 or more, and devices needs strategy = "ddp"; received '
-                f"strategy = {self.strategy!r}, devices = {self.devices}"
-            )
         if self.compile and (self.checkpointing or self.ranks > 1):
-            excluded = "checkpointing" if self.checkpointing else 'strategy = "ddp"'
+            excluded = "checkpointing" if self.checkpointing else f"strategy = {self.strategy!r}"
             raise ValueError(f"compile and {excluded} exclude each other; give each a side of its own")
 
     @property
@@ -113,16 +117,18 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
     Attributes:
         graph: trace each step, and each other call of the model, to a graph by tf.function, as `fit` does.
         xla: compile these graphs by XLA (jit_compile=True).
+        strategy: "mirrored" trains replicas on `devices` devices with tf.distribute.MirroredStrategy.
     """
 
     graph: bool = False
     xla: bool = False
+    strategy: Literal["single", "mirrored"] = SINGLE
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.graph and self.xla:
             raise ValueError("graph and xla exclude each other: XLA compiles a graph")
-        others = [key for key in ("accumulate", "checkpointing", "step") if key in self.changes]
+        others = [key for key in ("accumulate", "checkpointing", "step", "strategy") if key in self.changes]
         if self.is_compiled and others:
             names = "xla" if self.xla else "graph", others[0]
             raise ValueError(f"{' and '.join(names)} exclude each other; give each a side of its own")

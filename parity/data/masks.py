@@ -1,5 +1,6 @@
 """Which dropout mask is drawn next, as both sides count them: by the step, and by the calls within it."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,20 +13,29 @@ from parity.data.pairs import Rows
 Context = Callable[[], AbstractContextManager[None]]
 
 
+class _Own(threading.local):
+    """What is counted in each thread, as each replica of tf.distribute has one of its own.
+
+    `rows`: those of the batch that are being run, where these are not all. `calls`: the draws of this step by caller.
+    """
+
+    def __init__(self) -> None:
+        self.rows: Rows | None = None
+        self.calls: Counter[Hashable] = Counter()
+
+
 class Draws:
     """Counts the draws of a run's masks.
 
     Attributes:
-        rows: those of the batch that are being run, where these are not all.
         repeats: the masks that repeat an earlier one.
         is_replayed: whether masks are drawn that were drawn before.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed, self.step = seed, 0
-        self.rows: Rows | None = None
+        self._own = _Own()
         self.repeats, self.is_replayed = random.Repeats(), False
-        self._calls: Counter[Hashable] = Counter()
 
     def holding(self, pair: Pair) -> Self:
         """Draw new masks where a seed would repeat earlier ones, if the pair accepts that it does."""
@@ -39,23 +49,23 @@ class Draws:
 
     def restart(self) -> None:
         """Draw the masks of this step again; called before its forward pass is repeated."""
-        self._calls.clear()
+        self._own.calls.clear()
 
     def begin_part(self, rows: Rows | None) -> None:
         """Draw, from now on, the rows that a part of the batch has in the masks of the whole; None stands for all."""
-        self.rows = rows
+        self._own.rows = rows
         self.restart()
 
     def replaying(self) -> AbstractContextManager[None]:
         """Return a context in which is drawn again what is drawn from now on."""
-        return self._replayed(self._calls.copy())
+        return self._replayed(self._own.calls.copy())
 
     def repeated(self, drawn: Context) -> Context:
         """Return contexts in each of which is drawn again what is drawn from now on.
 
         `drawn`: a context in which a model draws.
         """
-        before = self._calls.copy()
+        before = self._own.calls.copy()
 
         @contextmanager
         def again() -> Iterator[None]:
@@ -66,20 +76,20 @@ class Draws:
 
     @contextmanager
     def _replayed(self, calls_before: Counter[Hashable]) -> Iterator[None]:
-        calls_so_far, self._calls, self.is_replayed = self._calls, calls_before, True
+        calls_so_far, self._own.calls, self.is_replayed = self._own.calls, calls_before, True
         try:
             yield
         finally:
-            self._calls, self.is_replayed = calls_so_far, False
+            self._own.calls, self.is_replayed = calls_so_far, False
 
     def _next(self, caller: Hashable) -> tuple[int, int]:
         """Return the step, and the number of the caller's draw within it."""
-        self._calls[caller] += 1
-        return self.step, self._calls[caller] - 1
+        self._own.calls[caller] += 1
+        return self.step, self._own.calls[caller] - 1
 
     def _extent(self, size: int, where: str) -> tuple[int, int]:
         """Return where a mask of `size` elements begins in that of the whole batch, and the size of that one."""
-        return (0, size) if self.rows is None else self.rows.within(size, where)
+        return (0, size) if self._own.rows is None else self._own.rows.within(size, where)
 
 
 class Drawing:

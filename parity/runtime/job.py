@@ -59,9 +59,11 @@ class Job(_CaseJob, frozen=True, kw_only=True, tag="record"):
     pair: PairContext | None = None  # set for a pair
 
     def group(self, backend: str) -> Group:
-        """Return the processes in which the backend runs the job; a side of a pair may have several ranks."""
-        ranks = self.pair.side.ranks if self.pair and self.pair.side else 1
-        return super().group(backend) if ranks == 1 else Group(ranks, 0)
+        """Return the processes in which the backend runs the job; a side of a pair may have several ranks, or devices."""
+        side = self.pair.side if self.pair else None
+        if side is None or side.devices == 1:
+            return super().group(backend)
+        return Group(side.ranks, 0 if side.ranks > 1 else side.devices)
 
 
 class DoctorJob(msgspec.Struct, frozen=True, kw_only=True, tag="examine"):

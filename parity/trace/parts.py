@@ -6,6 +6,7 @@ equal on all ranks and is not.
 """
 
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,13 @@ Tensors = dict[tuple[str, str, int], Array]  # by kind, name, and the number of 
 ON_ALL = ("gradient", "parameter")  # the kinds that are equal on all ranks after an update
 
 
+class _Part(threading.local):
+    """The part of a batch that a thread runs; each replica of tf.distribute has a thread of its own."""
+
+    tensors: Tensors
+    called: Counter[tuple[str, str]]
+
+
 class Parts(Recorder):
     """A recorder of whole batches that are run in parts; what it stores goes to `recorder`.
 
@@ -28,19 +36,19 @@ class Parts(Recorder):
 
     def __init__(self, recorder: Recorder, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
         self._recorder, self._rank, self._gather = recorder, rank, gather
-        self._parts: list[Tensors] = []
-        self._called: Counter[tuple[str, str]] = Counter()
+        self._parts: dict[int, list[Tensors]] = {}
+        self._part = _Part()
         self._shared: dict[tuple[str, str], Array] = {}
 
-    def begin(self) -> None:
-        """Begin the forward pass of the next part of a batch."""
-        self._parts.append({})
-        self._called.clear()
+    def begin(self, replica: int = 0) -> None:
+        """Begin the forward pass of a replica's next part of a batch; this thread's tensors are of that part."""
+        self._part.tensors, self._part.called = {}, Counter()
+        self._parts.setdefault(replica, []).append(self._part.tensors)
 
     def join(self) -> None:
         """Store what the forward passes of all parts, on all ranks, have recorded; the batch is whole again."""
-        by_rank = self._gather(self._parts)
-        self._parts = []
+        by_rank = self._gather([part for _, own in sorted(self._parts.items()) for part in own])
+        self._parts = {}
         parts: list[Tensors] = [part for of_rank in by_rank for part in of_rank]
         for place in parts[0] if parts else ():
             arrays = [part[place] for part in parts if place in part]
@@ -57,8 +65,8 @@ class Parts(Recorder):
         if not self.wants(kind):
             return None
         if self._parts and kind in FORWARD:
-            self._parts[-1][kind, name, self._called[kind, name]] = np.array(array)
-            self._called[kind, name] += 1
+            self._part.tensors[kind, name, self._part.called[kind, name]] = np.array(array)
+            self._part.called[kind, name] += 1
             return None
         if kind in ON_ALL:
             self._shared[kind, name] = np.array(array)

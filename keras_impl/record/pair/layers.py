@@ -5,6 +5,7 @@ recurrent layer cannot be observed, and the variables of its cell count as the l
 which name, and in which form, a layer is recorded.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -142,6 +143,17 @@ def share(model: Any, earlier: Any) -> dict[int, Any]:
     return {id(each): theirs for own, theirs in pairs for each in (own, getattr(own, "_value", own))}
 
 
+class _Pass(threading.local):
+    """What a thread has seen of a forward pass; each replica of tf.distribute has a thread of its own.
+
+    `outputs`: of each of Keras's layers, by path. `inputs`: the calls of each of torch's modules.
+    """
+
+    def __init__(self) -> None:
+        self.outputs: Counter[str] = Counter()
+        self.inputs: Counter[str] = Counter()
+
+
 class Counterparts:
     """The matched activations of one run of a model; `torch` is the survey of its counterpart."""
 
@@ -153,15 +165,14 @@ class Counterparts:
         self._matches = {match.keras: match for match in matches}
         self._fed = {each.keras: each for each in run.pair.matching.fed} if run.pair and run.pair.matching else {}
         self._kinds = {path: tree.computed(layer) for path, layer in tree.called(model).items()}
-        self._outputs: Counter[str] = Counter()  # outputs seen in this forward pass, by the path of Keras's layer
-        self._inputs: Counter[str] = Counter()  # calls seen in this forward pass, by the path of torch's module
+        self._passing = _Pass()
         self._axes: dict[tuple[int, ...], list[int]] = {}
         self._usual = usual(run.case.model, matches)
 
     def begin(self) -> None:
         """Begin a forward pass."""
-        self._outputs.clear()
-        self._inputs.clear()
+        self._passing.outputs.clear()
+        self._passing.inputs.clear()
 
     def axes(self, shape: tuple[int, ...]) -> list[int] | None:
         """Return the axes in torch's order of a tensor of this shape in the layer that is being called.
@@ -184,10 +195,10 @@ class Counterparts:
         if not tf.executing_eagerly():
             return []
         found: list[Seen] = []
-        first, tensors = self._outputs[call.path], list(flat(outputs))
-        self._outputs[call.path] += len(tensors)
+        first, tensors = self._passing.outputs[call.path], list(flat(outputs))
+        self._passing.outputs[call.path] += len(tensors)
         fed = self._fed.get(call.path)
-        if fed and self.wants("activation") and not self._inputs[fed.torch]:  # it is called once in a forward pass
+        if fed and self.wants("activation") and not self._passing.inputs[fed.torch]:  # it is called once in a forward pass
             modules.setdefault(fed.torch, self._kinds[call.path])
             found += self._given(fed.torch, fed.axes, call)
         for number, tensor in enumerate(tensors, first):
@@ -209,8 +220,8 @@ class Counterparts:
         Inputs whose number of axes or size differs from torch's are left out.
         """
         expected = self.torch.arguments.get(module, [])
-        first = self._inputs[module] * len(expected)
-        self._inputs[module] += 1
+        first = self._passing.inputs[module] * len(expected)
+        self._passing.inputs[module] += 1
         return [
             Seen("input", f"{module}#{number}" if number else module, tensor, Form(tuple(axes), shape))
             for number, (tensor, shape) in enumerate(zip(call.tensors, expected, strict=False), first)

@@ -5,8 +5,8 @@ gradients.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -189,13 +189,14 @@ Gradients = dict[int, Any]  # by id(variable); a tensor, or a list of rows
 
 
 class StepObserver:
-    """What is seen of a step: `on_loss` is called with what each backward pass differentiates.
+    """What is seen of a step, on one replica: `on_loss` is called with what each backward pass differentiates.
 
     The gradients are those that the backward pass left; those that an optimizer is given, if the step `is_own`, that is
     the user's code, which may add some up; and those that it applies after clipping, if a step that the pair's file
     names, on either side, may clip by itself; `unclipped` are then the lists of rows that an optimizer is given.
     `applied`: those that an optimizer applies, in any step. `updates`: whether it changed anything, where such a step
-    may let gradients wait.
+    may let gradients wait. What an optimizer applies is that of all replicas, of which the first observer is told;
+    `local` returns this replica's part of it.
     """
 
     def __init__(
@@ -204,7 +205,9 @@ class StepObserver:
         variables: Sequence[Any],
         is_own: bool,
         on_loss: Callable[[tf.Tensor], None] = lambda _: None,
+        local: Callable[[Any], Any] = lambda value: value,
     ) -> None:
+        self._local = local
         self.pair, self.is_own, self.on_loss = pair, is_own or pair.train.has_own_step, on_loss
         self.losses: list[tf.Tensor] = []
         self.gradients: Gradients = {}
@@ -216,20 +219,7 @@ class StepObserver:
         self.optimizers: list[Optimizer] = []  # that have updated something
         self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """See what is done within the block."""
-        own = [around(BaseOptimizer, "_backend_apply_gradients", self._apply)] if self.is_own else []
-        with (
-            around(tf.GradientTape, "gradient", self._gradient),
-            around(BaseOptimizer, "scale_loss", self._scale),
-            around(LossScaleOptimizer, "scale_loss", self._scale),
-            applied(own),
-            around(TFOptimizer, "_distributed_tf_update_step", self._update),
-        ):
-            yield
-
-    def _gradient(
+    def gradient(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a tape's backward pass; note what it differentiates by the model's variables, and the result."""
@@ -250,16 +240,22 @@ class StepObserver:
         self.gradients |= self._by_id(variables, [_divided(each, scale) for each in tf.nest.flatten(result)])
         return result
 
-    def _scale(self, scale: Callable[..., tf.Tensor], optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+    def scale(self, scale: Callable[..., tf.Tensor], optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
         larger = scale(optimizer, loss)
         if larger is not loss:
             self._scaled[id(larger)] = larger, loss, scale(optimizer, tf.ones_like(loss))
         return larger
 
-    def _apply(
+    def apply(
         self, apply: Callable[..., None], optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> None:
-        """Let an optimizer use gradients; note those that it is given, or has accumulated so far."""
+        """Let an optimizer use gradients; note, if the step is the user's own, those that it is given.
+
+        Or those that it has accumulated so far.
+        """
+        if not self.is_own:
+            apply(optimizer, gradients, variables)
+            return
         if not self._is_applied:  # what the backward pass left counts where no optimizer is called
             self._is_applied = True
             self.gradients.clear()
@@ -270,14 +266,14 @@ class StepObserver:
         self.gradients |= self._by_id(variables, given)
         apply(optimizer, gradients, variables)
 
-    def _update(
+    def update(
         self, update: Callable[..., None], optimizer: Any, distribution: Any, pairs: Sequence[Any], *rest: Any
     ) -> None:
         """Let an optimizer update variables; note the gradients that this is given, after all clipping."""
         self.updates = True
         if optimizer not in self.optimizers:
             self.optimizers.append(optimizer)
-        by_id = self._by_id([variable for _, variable in pairs], [gradient for gradient, _ in pairs])
+        by_id = self._by_id([variable for _, variable in pairs], [self._local(gradient) for gradient, _ in pairs])
         self.applied |= by_id
         if self.pair.train.has_own_step:
             given = {key: self.gradients.get(key) for key in by_id}
@@ -288,6 +284,23 @@ class StepObserver:
     def _by_id(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Gradients:
         pairs = zip(variables, gradients, strict=True)
         return {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
+
+
+def watched(own: Callable[[], StepObserver]) -> AbstractContextManager[Any]:
+    """Return a context in which is seen what a step does; `own` returns the observer of the replica that does it."""
+
+    def seen(of: type, method: str, name: str) -> Any:
+        return around(of, method, lambda *given, **named: getattr(own(), name)(*given, **named))
+
+    return applied(
+        [
+            seen(tf.GradientTape, "gradient", "gradient"),
+            seen(BaseOptimizer, "scale_loss", "scale"),
+            seen(LossScaleOptimizer, "scale_loss", "scale"),
+            seen(BaseOptimizer, "_backend_apply_gradients", "apply"),
+            seen(TFOptimizer, "_distributed_tf_update_step", "update"),
+        ]
+    )
 
 
 def _plain(variable: Any) -> Any:

@@ -48,7 +48,7 @@ def run(run: Run) -> Account:
     assert halves and halves.mapping
     run = run._replace(case=setup.case(run.case), recorders={0: setup.recorder(run.recorders[0])})
     keras.utils.clear_session()
-    with precision.policy(run.at), promoted(run.at) as promotions:
+    with precision.policy(run.at), promoted(run.at) as promotions, setup.scope():
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))
         torch = survey.read(Path(halves.survey))
         weights = Weights(model, halves.mapping, torch, run.weights)
@@ -68,7 +68,7 @@ def run(run: Run) -> Account:
         with precision.policy(run.at), promoted(run.at):
             training = replace(training, fitted=fitted.compare(run, course.traced, course.changed))
     parameters = {name: [0] for name in weights.canonical_trained()}
-    layout = Layout(devices=devices.physical(1), parameters=parameters)
+    layout = Layout(devices=devices.physical(1), parameters=parameters)  # the first device's, where replicas train
     return Account(layout, probe.modules, promotions, training=training)
 
 
@@ -152,7 +152,7 @@ class _Course:
     def _begin_forward(self) -> None:
         self.probe.begin_forward()
         if isinstance(self.recorder, Parts):
-            self.recorder.begin()
+            self.recorder.begin(self.setup.replica)
 
     def _record_step(self, batch: Batch, step: Step) -> None:
         if isinstance(self.recorder, Parts):

@@ -5,8 +5,8 @@ graph as further outputs, so that nothing is added that runs within it.
 """
 
 import itertools
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -14,8 +14,10 @@ import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 
+from keras_impl.instruments import devices
 from keras_impl.record import calls, tree
 from keras_impl.record.masks import OrderedMasks
+from keras_impl.strategies.data_parallel import mirrored_strategy
 from parity.config.schema import Case
 from parity.config.sides import KerasSide, outermost
 from parity.core.errors import UsageError
@@ -42,6 +44,8 @@ class Setup:
         self._seed = case.seed
         self.masks: OrderedMasks | None = None
         self.batch: list[np.ndarray] = []
+        names = devices.names(self.side.devices)
+        self._strategy = mirrored_strategy(names) if self.side.devices > 1 else tf.distribute.get_strategy()
 
     def case(self, case: Case) -> Case:
         """Return the pair's case, with the side's own training step, or script, in the place of the pair's."""
@@ -53,6 +57,31 @@ class Setup:
         if not (self.side.step and pair.train):
             return case
         return replace(case, model=replace(pair, train=replace(pair.train, keras_step=self.side.step)))
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return the context in which a model and its optimizer are made: their variables are on all devices."""
+        return nullcontext() if self.side.devices == 1 else self._strategy.scope()
+
+    @property
+    def replica(self) -> int:
+        """Return the number of the replica whose thread this is."""
+        context = tf.distribute.get_replica_context()
+        return int(tf.get_static_value(context.replica_id_in_sync_group)) if context else 0
+
+    def on_replicas(self, run: Callable[[Any], object], given: Sequence[Any]) -> None:
+        """Call `run` once on each device, with what is given for its replica."""
+        if self.side.devices == 1:
+            run(given[0])
+            return
+
+        def replica() -> None:
+            run(tf.nest.map_structure(_copied, given[self.replica]))
+
+        self._strategy.run(replica)
+
+    def local(self, value: Any) -> Any:
+        """Return the first replica's part of what an optimizer has for all."""
+        return self._strategy.experimental_local_results(value)[0]
 
     def recorder(self, recorder: Recorder) -> Recorder:
         """Return the recorder of whole batches, which passes on to `recorder` what is joined of its parts."""
@@ -71,9 +100,10 @@ class Setup:
                 named[path].call = wrapping(self._checkpointed, named[path].call)
 
     def parts(self, data: PairData) -> list[PairData]:
-        """Return the parts of each batch that are run one after another."""
-        of = self.side.parts
-        return [data.part(index, of, f"accumulate = {of}") for index in range(of)]
+        """Return the parts of each batch: those of the first replica in their order, then those of the next."""
+        switches = (f"accumulate = {self.side.accumulate}", f"devices = {self.side.devices}")
+        cutting = " with ".join(each for each in switches if not each.endswith("= 1"))
+        return [data.part(index, self.side.parts, cutting) for index in range(self.side.parts)]
 
     def begin_part(self, number: int) -> None:
         """Let the masks be those of one of the parts."""
@@ -128,3 +158,8 @@ class Setup:
                 return call(*tensors, **kwargs)
 
         return keras.remat(run)(*args)
+
+
+def _copied(tensor: tf.Tensor | None) -> tf.Tensor | None:
+    """Return a copy of a tensor on the device of the replica that runs."""
+    return None if tensor is None else tf.identity(tensor)

@@ -7,8 +7,8 @@ training loop from scratch". `keras_step` runs a step of the user's own.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import keras
@@ -19,7 +19,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras_impl.instruments.script_data import Callbacks, fits, taken_of
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
-from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
+from keras_impl.record.pair.optimizers import Gradients, StepObserver, made, watched
 from keras_impl.record.pair.sides import Setup
 from parity.config.pair import TARGET
 from parity.config.schema import Case
@@ -54,16 +54,20 @@ class Step(NamedTuple):
     unclipped: Gradients = {}  # the lists of rows that one is given, where the gradients are those that it applies
 
 
-def _mean(steps: Sequence[Step]) -> Step:
-    """Return what the parts of a step computed together: the means of their losses and of their gradients."""
-    last = steps[-1]
+def _joined(steps: Sequence[Step], accumulate: int, may_clip: bool) -> Step:
+    """Return what the parts of a step computed together, of which each replica has run so many.
+
+    Losses and gradients are the means of micro-batches, and of replicas the sums, as their losses are parts of a mean.
+    A step that may clip by itself has those gradients that are applied.
+    """
+    last = steps[-(len(steps) // accumulate)]  # of the first replica, which is told what is applied
     gradients = {
-        key: tf.add_n([tf.convert_to_tensor(step.gradients[key]) for step in steps]) / len(steps)
+        key: tf.add_n([tf.convert_to_tensor(step.gradients[key]) for step in steps]) / accumulate
         for key in last.gradients
         if all(step.gradients.get(key) is not None for step in steps)
     }
-    means = [tf.add_n(parts) / len(steps) for parts in zip(*(step.losses for step in steps), strict=True)]
-    return last._replace(losses=means, gradients=gradients)
+    losses = [tf.add_n(parts) / accumulate for parts in zip(*(step.losses for step in steps), strict=True)]
+    return last._replace(losses=losses, gradients=gradients | (last.applied if may_clip else {}))
 
 
 class _Left(BaseException):
@@ -187,13 +191,12 @@ class Training:
                 self._on_return(each)
             record(Step(*step, *self._said))
             return
-        steps = []
         if self.pair.train.keras_step and not self._setup.is_plain:
             self._setup.batch = [tensor.numpy() for tensor in self.batch(number).inputs.values()]
-        for part, data in enumerate(self._setup.parts(self._data)):
-            self._setup.begin_part(part)
-            steps.append(self._step(self._batch(number, data)))
-        record(steps[0] if len(steps) == 1 else _mean(steps))
+        batches = [self._batch(number, data) for data in self._setup.parts(self._data)]
+        per_replica = self._setup.side.accumulate
+        steps = [step for part in range(per_replica) for step in self._steps_of(part, batches[part::per_replica])]
+        record(steps[0] if len(steps) == 1 else _joined(steps, per_replica, self.pair.train.has_own_step))
 
     def _traced(self, batch: Batch) -> tuple[tuple[list[tf.Tensor], Gradients, Gradients], list[Any]]:
         """Run a step while it is traced; return its tensors, and what the model returned in each of its calls."""
@@ -207,10 +210,23 @@ class Training:
         self._said = step.returns_loss, step.updates  # no tensors: they are the same in each execution
         return (step.losses, step.gradients, step.applied), returned
 
+    def _steps_of(self, part: int, batches: Sequence[Batch]) -> list[Step]:
+        """Run the step of a part on each replica, given each one's batch."""
+        setup, returned = self._setup, [None] * len(batches)
+        seen = [StepObserver(self.pair, self.model.variables, self.is_own, local=setup.local) for _ in batches]
+
+        def run(batch: Batch) -> None:
+            setup.begin_part(setup.replica * setup.side.accumulate + part)
+            returned[setup.replica] = self._run(batch)
+
+        with watched(lambda: seen[setup.replica]), self._running():
+            setup.on_replicas(run, batches)
+        return [self._seen(*each) for each in zip(seen, returned, strict=True)]
+
     def _step(self, batch: Batch) -> Step:
-        seen = StepObserver(self.pair, self.model.variables, self.is_own)
-        with seen.watched():
-            returned = self.run(batch)
+        return self._steps_of(0, [batch])[0]
+
+    def _seen(self, seen: StepObserver, returned: Any) -> Step:
         if not seen.is_own:
             return Step(seen.losses, seen.gradients, seen.applied, optimizers=seen.optimizers)
         own = losses.number(returned) if self.pair.train.keras_step else None
@@ -224,8 +240,9 @@ class Training:
         def leave(loss: tf.Tensor) -> None:
             raise _Left(loss)
 
+        seen = StepObserver(self.pair, self.model.variables, self.is_own, leave)
         try:
-            with StepObserver(self.pair, self.model.variables, self.is_own, leave).watched():
+            with watched(lambda: seen):
                 self.run(batch)
         except _Left as left:
             return left.loss
@@ -233,8 +250,13 @@ class Training:
 
     def run(self, batch: Batch) -> Any:
         """Run a training step, op by op unless it is compiled, and return what the step does."""
-        with precision.eagerly(not self._setup.side.is_compiled), self._observed():
+        with self._running():
             return self._run(batch)
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        with precision.eagerly(not self._setup.side.is_compiled), self._observed():
+            yield
 
     def _run(self, batch: Batch) -> Any:
         with build.user_errors(f"keras={self.pair.keras}: the training step fails"):

@@ -231,11 +231,15 @@ class StepObserver:
             self._scaled[id(larger)] = larger, outputs
         return larger
 
+    def unscaled(self, loss: Any) -> Any:
+        """Return a loss as it was before a GradScaler has scaled it."""
+        return self._scaled.get(id(loss), (loss, loss))[1]
+
     def _note(self, differentiated: torch.Tensor | Sequence[torch.Tensor]) -> None:
         parts = [differentiated] if isinstance(differentiated, torch.Tensor) else list(differentiated)
         total = parts[0] if len(parts) == 1 else sum(part.sum() for part in parts)
         self._read |= _read(total)
-        loss = self._scaled.get(id(total), (total, total))[1]
+        loss = self.unscaled(total)
         self.losses.append(loss.detach())
         self.on_loss(loss)
 

@@ -43,6 +43,7 @@ def run(run: Run) -> Account:
     with precision.policy(run.at), promoted(run.at) as promotions:
         model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))
+        setup.shard(model)
         with without_fast_paths(model):
             state = values.Weights(model)
             probe = Probe(run, model, state, LayoutRecorder(machine, replicas=1))

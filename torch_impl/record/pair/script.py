@@ -12,8 +12,10 @@ runs have the same ones, whatever was drawn for them.
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,16 +30,21 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_records import Early, known
+from torch_impl.instruments import one_rank
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
+from torch_impl.instruments.pretended import on_cpu
 from torch_impl.instruments.script_calls import Copy, announce, copies, copy_to, tensors_of_call, with_states
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
+GPU = re.compile("cuda|nvidia|nccl", re.IGNORECASE)
 WRAPPERS = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module", "DataParallel": "module"}
 
+
 MOST_WITH_UPDATES = 16  # steps that are run to see a second update
+_on_gpu: set[Path] = set()  # the scripts that have asked for one where there is none
 
 
 class Script(script.Script):
@@ -45,6 +52,7 @@ class Script(script.Script):
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
+        self._text, self._search = text, search
         self._run = greenlet(self.main)
         self._model: nn.Module | None = None
         self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
@@ -77,7 +85,14 @@ class Script(script.Script):
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
-        self._resume(float32_draws())
+        try:
+            self._resume(float32_draws())
+        except Exception as error:
+            if not self._asks_for_gpu(str(error)):
+                raise
+            return self._build_on_gpu()
+        if self._model is None and self._asks_for_gpu(self._path.read_text()):
+            return self._build_on_gpu()
         if self._model is None:
             raise UsageError(
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
@@ -86,6 +101,19 @@ class Script(script.Script):
         parts = self._model.children() if isinstance(self._model, Together) else []
         self._copies = copies([self._model, *parts])
         return self._model
+
+    def _asks_for_gpu(self, text: str) -> bool:
+        """Return whether a script that has failed, or has not trained, asks in a text for a GPU where there is none."""
+        return not torch.cuda.is_available() and self._path not in _on_gpu and bool(GPU.search(text))
+
+    def _build_on_gpu(self) -> nn.Module:
+        """Run the script, now and from now on, with a device "cuda:0", which is the CPU."""
+        _on_gpu.add(self._path)
+        Script.__init__(self, self._text, self._search)
+        return self.build()
+
+    def entered(self) -> AbstractContextManager[None]:
+        return applied([super().entered(), on_cpu(1) if self._path in _on_gpu else nullcontext()])
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
         """Return the optimizer that the script has made, the first time; then new ones of these parameters, like it.
@@ -183,6 +211,7 @@ class Script(script.Script):
         if self._run.dead:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         patches: list[AbstractContextManager[Any]] = [
+            *one_rank.patches(),
             around(nn.Module, "__call__", self._on_call),
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),

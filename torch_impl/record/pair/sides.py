@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from msgspec.structs import replace
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
@@ -85,6 +87,16 @@ class Setup:
         """Return the recorder of whole batches, which passes on to `recorder` what is joined of its parts."""
         return Parts(recorder, self.rank.number, self._gathered) if self.side.parts > 1 else recorder
 
+    def shard(self, model: nn.Module) -> None:
+        """Shard the parameters over the ranks, if the side does: of each item of a nn.ModuleList, then of the rest."""
+        if self.side.strategy != "fsdp":
+            return
+        mesh = init_device_mesh(next(model.parameters()).device.type, (self.rank.of,))
+        lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+        for block in [block for blocks in reversed(lists) for block in blocks if any(True for _ in block.parameters())]:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+
     def wrap(self, model: nn.Module, at: str, promotions: list[str]) -> None:
         """Let the model be called as the side does. Raises UsageError if it has no module to checkpoint."""
         self.called = model
@@ -94,7 +106,7 @@ class Setup:
                 named[path].forward = _checkpointed(named[path].forward, self.masks)
         if self.side.compile:
             self._compile(model, at, promotions)
-        if self.rank.of > 1:
+        if self.side.strategy == "ddp":
             self.called = DistributedDataParallel(model)
             self.called.forward = functools.wraps(model.forward)(calling(self.called.forward))
 
@@ -120,9 +132,11 @@ class Setup:
         return calls.observed({MODEL: model}, lambda call: self.begin_call((call.args, call.kwargs)), lambda *_: None)
 
     def unsynchronised(self, number: int) -> AbstractContextManager[None]:
-        """Return a context without exchange of gradients for all parts but a rank's last one, as DDP's guide has it."""
+        """Return a context without exchange of gradients for all parts but a rank's last one, as the guides have it."""
         is_last = number == self.side.accumulate - 1
-        return nullcontext() if is_last or self.rank.of == 1 else self.called.no_sync()
+        if isinstance(self.called, FSDPModule):
+            self.called.set_requires_gradient_sync(is_last)
+        return self.called.no_sync() if self.side.strategy == "ddp" and not is_last else nullcontext()
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
         """Return the mean of a number over all ranks."""

@@ -168,7 +168,7 @@ class Training:
         self._setup.batch = list(self._data.step(batch.number).values())
         with seen.watched(), self._setup.observed(self.model), self._observed(list(batch.inputs.values())):
             returned = self._run(batch)
-        if (own := losses.number(returned)) is not None:
+        if (own := losses.number(seen.unscaled(returned))) is not None:
             means, returns_loss = [self._setup.mean(own)], True
         else:
             means, returns_loss = [self._setup.mean(loss) for loss in seen.losses], False

@@ -1,0 +1,35 @@
+"""What a script that trains on several devices finds: one replica, whatever strategy of tf.distribute it asks for.
+
+Of TensorFlow's strategies the default one runs a replica in the script's own thread, where it can be suspended.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.distribute.distribute_lib import _get_default_strategy
+
+NAMES = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "TPUStrategy", "CentralStorageStrategy")
+
+
+class OneReplica:
+    """Stands in for a class of strategies: an instance is the default strategy."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return _get_default_strategy()
+
+
+def patches() -> Iterator[AbstractContextManager[Any]]:
+    """Yield what is patched while a script runs. A strategy of several workers knows which one it is: the only one."""
+    for owner in (tf.distribute, tf.distribute.experimental):
+        for name in NAMES:
+            if hasattr(owner, name):
+                yield mock.patch.object(owner, name, OneReplica)
+    only = tf.train.ClusterSpec({"worker": ["localhost:0"]})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(only, task_type="worker", task_id=0)
+    default = _get_default_strategy().extended
+    yield mock.patch.object(default, "_cluster_resolver", resolver, create=True)
+    # Its own scope is one of variables' creators, which the script, suspended within it, would leave out of turn.
+    yield mock.patch.object(default, "_scope", nullcontext)
