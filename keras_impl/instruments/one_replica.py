@@ -11,7 +11,9 @@ from unittest import mock
 import tensorflow as tf
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy
 
-NAMES = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "TPUStrategy", "CentralStorageStrategy")
+NAMES = (
+    "MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "TPUStrategy", "CentralStorageStrategy"
+)  # fmt: skip
 
 
 class OneReplica:

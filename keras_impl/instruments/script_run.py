@@ -27,6 +27,13 @@ class _Left(BaseException):
     """Raised to leave the script where it calls `fit`."""
 
 
+class ByHand(keras.optimizers.Optimizer):
+    """Stands for the updates that a loop writes itself: it has no rate and no slots, and is never called."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: math.nan)
+
+
 class Run(script.Script):
     """A script that is run up to its call of `fit`, or to where its loop begins to train, and from there in parts.
 
@@ -55,10 +62,10 @@ class Run(script.Script):
     def optimizer(self) -> BaseOptimizer:
         """Return the optimizer that the script has made, the first time; then new ones like it.
 
-        Of several, the first. Raises UsageError if a loop has none.
+        Of several, the first; of a loop that has none, ByHand.
         """
         if self.is_loop and not self._optimizers:
-            raise UsageError(f"{self.name}: has made no optimizer before its first training step")
+            return ByHand()
         first = self._optimizers[0] if self.is_loop else self._model.optimizer
         had, self._has_optimizer = self._has_optimizer, True
         return another(first) if had else first

@@ -59,7 +59,7 @@ class Job(_CaseJob, frozen=True, kw_only=True, tag="record"):
     pair: PairContext | None = None  # set for a pair
 
     def group(self, backend: str) -> Group:
-        """Return the processes in which the backend runs the job; a side of a pair may have several ranks, or devices."""
+        """Return the processes in which the backend runs the job; a side of a pair may have several, or devices."""
         side = self.pair.side if self.pair else None
         if side is None or side.devices == 1:
             return super().group(backend)

@@ -4,16 +4,19 @@ The variables that torchrun sets are told where a script cannot do without. Its 
 and of the processes that it would start, the first one's function is called in their place.
 """
 
+import functools
 import inspect
+import multiprocessing
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -34,17 +37,24 @@ DEVICES = {"device_ids", "output_device"}
 NUMBER = re.compile(r"(world|num|n)?_?(size|world|procs?|processes|gpus?|ranks|devices)(_per_node)?", re.IGNORECASE)
 
 
-def patches() -> Iterator[AbstractContextManager[Any]]:
-    """Yield what is patched while a script runs."""
+def patches(file: Path) -> Iterator[AbstractContextManager[Any]]:
+    """Yield what is patched while a script runs, whose file this is."""
     yield around(type(os.environ), "__getitem__", _variable)
     yield around(dist, "init_process_group", _join)
     yield around(dist, "destroy_process_group", lambda destroy, group=None: None if group is None else destroy(group))
     for name in ("spawn", "start_processes"):
         yield around(mp, name, _spawned)
+    for module in (mp, multiprocessing):
+        yield around(module, "set_start_method", lambda set, method, force=False: None)  # no second time
     yield around(BaseProcess, "start", _started)
     yield around(BaseProcess, "join", _joined)
     if not torch.cuda.is_available():
         yield around(DistributedDataParallel, "__init__", _wrapped)
+    if any(map(_shards, file.parent.glob("*.py"))):
+        import torch.distributed.fsdp as fsdp  # takes half a second to import
+
+        yield mock.patch.object(fsdp, "fully_shard", _Whole(fsdp.FSDPModule))
+        yield mock.patch.object(fsdp, "FullyShardedDataParallel", FullyShardedDataParallel)
 
 
 def _variable(get: Callable[[Any, str], str], environment: Any, name: str) -> str:
@@ -106,3 +116,47 @@ def _joined(join: Callable[..., None], process: Any, timeout: float | None = Non
 def _wrapped(init: Callable[..., None], wrapper: nn.Module, module: nn.Module, *args: Any, **kwargs: Any) -> None:
     """Wrap a module that a script believes to be on a GPU of its rank's."""
     init(wrapper, module, *(None for _ in args[:2]), *args[2:], **kwargs | dict.fromkeys(DEVICES & kwargs.keys()))
+
+
+@functools.cache
+def _shards(file: Path) -> bool:
+    """Return whether a file of Python names FSDP."""
+    return b"fsdp" in file.read_bytes()
+
+
+class _Whole:
+    """Stands in for `fully_shard`: a module that is sharded over one rank is whole, with FSDP2's methods.
+
+    `methods`: the class that has them.
+    """
+
+    def __init__(self, methods: type) -> None:
+        self._none = {name: _nothing for name in vars(methods) if not name.startswith("_")}
+
+    def __call__(self, module: Any, *args: Any, **kwargs: Any) -> Any:
+        for each in module if isinstance(module, list) else [module]:
+            each.__class__ = type(f"FSDP{type(each).__name__}", (type(each),), self._none)
+        return module
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing, as there is no other rank."""
+
+
+class FullyShardedDataParallel(nn.Module):
+    """Stands in for FSDP's first form, by its name: it holds a module, and calls it."""
+
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Clip the gradients of all parameters by their norm."""
+        return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Return a context in which gradients are not exchanged, as they never are."""
+        return nullcontext()

@@ -17,6 +17,7 @@ import tensorflow as tf
 from msgspec.structs import replace
 
 from keras_impl.instruments.script_data import Begin
+from keras_impl.instruments.script_run import ByHand
 from keras_impl.record import tree
 from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build
@@ -60,7 +61,7 @@ def loop(training: Training) -> Script | None:
 def may_differ(training: Training) -> bool:
     """Return whether Python code of the user's takes part in a training, beside what builds the model."""
     if script := loop(training):
-        return script.begin is not None
+        return script.begin is not None and not isinstance(training.optimizer, ByHand)
     if training.pair.train.keras_step:
         return True
     files = program.modules()

@@ -198,7 +198,8 @@ class Counterparts:
         first, tensors = self._passing.outputs[call.path], list(flat(outputs))
         self._passing.outputs[call.path] += len(tensors)
         fed = self._fed.get(call.path)
-        if fed and self.wants("activation") and not self._passing.inputs[fed.torch]:  # it is called once in a forward pass
+        # It is called once in a forward pass.
+        if fed and self.wants("activation") and not self._passing.inputs[fed.torch]:
             modules.setdefault(fed.torch, self._kinds[call.path])
             found += self._given(fed.torch, fed.axes, call)
         for number, tensor in enumerate(tensors, first):

@@ -26,7 +26,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras_impl.instruments.script_calls import copies, copy_to
 from keras_impl.instruments.script_data import Begin, Fit, fits, inputs_of, taken_of
 from keras_impl.instruments.script_fetches import Fetches, Together, Trained, layers_of
-from keras_impl.instruments.script_run import Run
+from keras_impl.instruments.script_run import ByHand, Run
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
 from keras_impl.record.pair.layers import share
@@ -108,7 +108,7 @@ class Script(Run):
         self._batch, self._passes, self._backwards = {} if self._keeps_data else batch, 0, 0
         before = int(optimizer.iterations)
         self._resume()
-        self._accumulates |= before == int(optimizer.iterations)
+        self._accumulates |= before == int(optimizer.iterations) and not isinstance(optimizer, ByHand)
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
         self._targets.check(self.name)

@@ -17,6 +17,7 @@ from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
 from keras_impl.instruments.script_data import Callbacks, fits, taken_of
+from keras_impl.instruments.script_run import ByHand
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made, watched
@@ -232,7 +233,8 @@ class Training:
         own = losses.number(returned) if self.pair.train.keras_step else None
         returns_loss = own is not None or not self.is_own
         loss = seen.losses if own is None else [own]
-        return Step(loss, seen.gradients, seen.applied, returns_loss, seen.updates, seen.optimizers, seen.unclipped)
+        updates = seen.updates or isinstance(self.optimizer, ByHand)
+        return Step(loss, seen.gradients, seen.applied, returns_loss, updates, seen.optimizers, seen.unclipped)
 
     def loss(self, batch: Batch) -> tf.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""

@@ -40,7 +40,12 @@ from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
 GPU = re.compile("cuda|nvidia|nccl", re.IGNORECASE)
-WRAPPERS = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module", "DataParallel": "module"}
+WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "module",
+}
 
 
 MOST_WITH_UPDATES = 16  # steps that are run to see a second update
@@ -211,7 +216,7 @@ class Script(script.Script):
         if self._run.dead:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         patches: list[AbstractContextManager[Any]] = [
-            *one_rank.patches(),
+            *one_rank.patches(self._path),
             around(nn.Module, "__call__", self._on_call),
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),

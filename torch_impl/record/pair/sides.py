@@ -17,8 +17,6 @@ import torch
 import torch.distributed as dist
 from msgspec.structs import replace
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
@@ -91,6 +89,9 @@ class Setup:
         """Shard the parameters over the ranks, if the side does: of each item of a nn.ModuleList, then of the rest."""
         if self.side.strategy != "fsdp":
             return
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard  # takes half a second to import
+
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.rank.of,))
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
         for block in [block for blocks in reversed(lists) for block in blocks if any(True for _ in block.parameters())]:
@@ -134,7 +135,7 @@ class Setup:
     def unsynchronised(self, number: int) -> AbstractContextManager[None]:
         """Return a context without exchange of gradients for all parts but a rank's last one, as the guides have it."""
         is_last = number == self.side.accumulate - 1
-        if isinstance(self.called, FSDPModule):
+        if self.side.strategy == "fsdp":
             self.called.set_requires_gradient_sync(is_last)
         return self.called.no_sync() if self.side.strategy == "ddp" and not is_last else nullcontext()
 
