@@ -203,6 +203,43 @@ def test_a_loss_that_reads_weights_of_the_model(
     assert all(each[3] in cause.evidence for cause, each in zip(result.causes, told, strict=True))
 
 
+BY_HAND = [
+    (
+        "train_ranks.py",
+        "mp.spawn(main, args=(ranks,), nprocs=ranks)",
+        "mp.set_start_method('spawn')\n    processes = []",
+    ),
+    ("train_ranks.py", "processes = []", "processes = [mp.Process(target=main, args=(rank, 2)) for rank in range(2)]"),
+    ("train_ranks.py", "in range(2)]", "in range(2)]\n    [each.start() for each in processes], processes[0].join()"),
+    ("train_ranks_loop.py", "optimizer.apply_gradients(zip(", "[v.assign_sub(0.1 * g) for g, v in zip("),
+    ("train_ranks_loop.py", "strict=True))", "strict=True)]"),
+    ("train_ranks_loop.py", "    optimizer = keras.optimizers.SGD(0.1 * strategy.num_replicas_in_sync)\n", ""),
+]
+HALF = [("train_ranks_loop.py", "global_batch_size=batch", "global_batch_size=2 * batch")]
+WAITING = [("train_shards_fit.py", "SGD(0.1)", "SGD(0.1, gradient_accumulation_steps=2)")]
+
+
+@pytest.mark.parametrize(
+    ("name", "edits", "told"),
+    [
+        ("ranks", [], []),
+        ("ranks", BY_HAND, []),
+        ("ranks", HALF, [("loss.normalisation", 1.0, 0.5)]),
+        ("shards", [], []),
+        ("shards", WAITING, [("accumulation.updates", "3 updates in 3 steps", "1 update in 3 steps")]),
+    ],
+    ids=["spawn", "by hand", "another batch", "torchrun", "other updates"],
+)
+def test_scripts_for_several_devices_run_as_one_rank_and_one_replica(
+    name: str, edits: Edits, told: list[tuple[str, Any, Any]], backends: list[Backend], tmp_path: Path
+):
+    """Also those for GPUs, where there are none."""
+    result = _compared(name, edits, backends, tmp_path)
+    assert [(cause.id, cause.torch, cause.keras) for cause in result.causes] == told, result
+    assert result.verdict == ("diverged" if told else "match")
+    assert result.checks["loss"].compared and result.checks["update"].compared
+
+
 def test_a_loss_of_each_sample_is_differentiated_as_their_sum(backends: list[Backend], tmp_path: Path):
     loss = "ops.relu(near - far + MARGIN)"
     result = _compared("triplet", [("train_triplet_fit.py", f"ops.mean({loss})", loss)], backends, tmp_path)

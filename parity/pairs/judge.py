@@ -16,7 +16,7 @@ from parity.pairs.causes import later
 from parity.pairs.causes.averages import name_averages
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import name_layout, name_pair_causes, name_seeds, question_unfilled
-from parity.pairs.causes.training import name_fitted, with_changing_buffers
+from parity.pairs.causes.training import name_fitted, name_waiting, with_changing_buffers
 from parity.pairs.decay import as_decayed
 from parity.pairs.extent import constants, gradients, not_run, note_counterparts, schedules, unused
 from parity.pairs.momentum import in_torchs_form
@@ -70,6 +70,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
             _ask(experiment, _whole(examination, reference))
     result.not_compared += [*gradients(evidence.outputs()), *schedules((reference, candidate))]
     name_fitted(result, candidate, mapping)
+    name_waiting(result, reference, candidate)
     apply_expected(examination, expected, evidence)
     if result.verdict == "diverged":
         result.causes = without_followers(result.causes, examination.unequal, result.expected)

@@ -45,7 +45,7 @@ def patches(file: Path) -> Iterator[AbstractContextManager[Any]]:
     for name in ("spawn", "start_processes"):
         yield around(mp, name, _spawned)
     for module in (mp, multiprocessing):
-        yield around(module, "set_start_method", lambda set, method, force=False: None)  # no second time
+        yield around(module, "set_start_method", lambda *_, **__: None)  # it can be set once
     yield around(BaseProcess, "start", _started)
     yield around(BaseProcess, "join", _joined)
     if not torch.cuda.is_available():

@@ -218,15 +218,15 @@ class Counterparts:
     def _given(self, module: str, axes: list[int], call: Call) -> list[Seen]:
         """Return a layer's inputs in torch's order of arguments; `module` is torch's.
 
-        Inputs whose number of axes or size differs from torch's are left out.
+        Inputs whose number of axes or size differs from torch's are left out, but for a part of a batch.
         """
         expected = self.torch.arguments.get(module, [])
         first = self._passing.inputs[module] * len(expected)
         self._passing.inputs[module] += 1
         return [
-            Seen("input", f"{module}#{number}" if number else module, tensor, Form(tuple(axes), shape))
+            Seen("input", f"{module}#{number}" if number else module, tensor, form)
             for number, (tensor, shape) in enumerate(zip(call.tensors, expected, strict=False), first)
-            if tensor.shape.rank == len(axes) and tensor.shape.num_elements() == np.prod(shape, dtype=np.int64)
+            if tensor.shape.rank == len(axes) and (form := _form(tensor, axes, shape)).shape[1:] == tuple(shape)[1:]
         ]
 
 

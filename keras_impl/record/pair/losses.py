@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.losses.loss import scale_loss_for_distribution
 
 from keras_impl.record.pair import build
 from keras_impl.record.pair.outputs import Output, found, laid_out, ordered
@@ -114,7 +115,7 @@ class FirstOutput:
         if not tf.is_tensor(value) or value.shape.num_elements() != 1:
             received = f"the shape {value.shape}" if tf.is_tensor(value) else type(value).__name__
             raise UsageError(f"{text}: expected one number, received {received}")
-        return tf.reshape(value, ())
+        return scale_loss_for_distribution(tf.reshape(value, ()))  # as Keras does with what `compile` is given
 
 
 def target(pair: Pair, data: PairData, step: int, torch: Survey) -> np.ndarray:
@@ -129,12 +130,14 @@ def target(pair: Pair, data: PairData, step: int, torch: Survey) -> np.ndarray:
     return data.target(step, shape, pair.train.loss == "cross_entropy")
 
 
-def layout(pair: Pair, torch: Survey, layouts: Mapping[str, str]) -> str:
-    """Return the change of the target's axis order to that of Keras's output; "" if it stays."""
+def layout(pair: Pair, torch: Survey, layouts: Mapping[str, str], rank: int) -> str:
+    """Return the change of the axis order of a target of so many axes to that of Keras's output; "" if it stays."""
     trained, given = torch.rehearsal.trained, pair.inputs.get(TARGET)
     if given and given.keras_layout:
         return given.keras_layout
-    if (given and pair.train.keras_loss) or pair.train.loss == "cross_entropy" or not trained:
+    if (given and pair.train.keras_loss) or pair.train.loss == "cross_entropy":
+        return ""
+    if not trained or len(trained.shape) != rank:  # class ids have no axis of classes
         return ""
     name = trained.key.partition(".")[2]
     return (pair.outputs[name].keras_layout if name in pair.outputs else "") or layouts.get(trained.key, "")

@@ -22,6 +22,7 @@ from parity.config.schema import Case
 from parity.config.sides import KerasSide, outermost
 from parity.core.errors import UsageError
 from parity.core.patches import wrapping
+from parity.core.script import is_script
 from parity.data.pairs import PairData, Rows, rows_of
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
@@ -48,8 +49,16 @@ class Setup:
         self._strategy = mirrored_strategy(names) if self.side.devices > 1 else tf.distribute.get_strategy()
 
     def case(self, case: Case) -> Case:
-        """Return the pair's case, with the side's own training step, or script, in the place of the pair's."""
+        """Return the pair's case, with the side's own training step, or script, in the place of the pair's.
+
+        Raises UsageError for a script's loop on several devices.
+        """
         pair, script = case.model, self.side.script
+        if self.side.devices > 1 and pair.train and is_script(pair.train.keras_step):
+            raise UsageError(
+                f'strategy = "mirrored": {pair.train.keras_step} trains in a loop of its own, which is run on one '
+                "device; expected a script that calls fit, or a builder and a keras_step"
+            )
         if script:
             step = script if pair.train.keras_step else ""
             train = replace(pair.train, keras_step=step, keras_optimizer=script)

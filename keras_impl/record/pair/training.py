@@ -174,7 +174,7 @@ class Training:
         if self._fit and self._fit.y is not None and not self._fit.is_whole(taken_of(further)):
             target = self._fit.target({TARGET: array} | further, inputs)
         else:
-            target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts))
+            target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts, array.ndim))
         weight = None if self._fit and self._fit.is_unweighted else data.sample_weight(number)
         given = self._fit.class_weight if self._fit else dict(enumerate(self.pair.train.class_weight))
         if by_class := given or {}:

@@ -66,6 +66,7 @@ class Graph:
                 self._roots[op.outputs[0]] = self.root(op.inputs[0])
         self.end = next((self.lines[number] for number in recording.calls.returned if number in self.lines), "")
         self._returned = [self.root(number) for number in recording.calls.returned]
+        self.returned = [number for number in self._returned if number in self.values]
         self.matched: dict[int, set[int]] = {}  # the counterparts of a tensor
         self._agreed: set[int] = set()
         self._apart: set[int] = set()  # the tensors without a counterpart on which what is returned depends

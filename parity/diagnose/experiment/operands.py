@@ -38,7 +38,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     """
     torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
-        return taken.ordered(*difference.graphs, own)
+        return _pooled(difference) or taken.ordered(*difference.graphs, own)
     return (
         _reduced(torch, keras, difference)
         or _broadcast(torch, keras, difference)
@@ -115,6 +115,22 @@ def _reduction(op: Parting, graph: Graph) -> _Reduction | None:
                 return _over_axes(op.output.array, graph.values[taker].array, function)
     function = REDUCED.get(name)
     return _over_axes(array, op.output.array, function) if function else None
+
+
+def _pooled(difference: Difference) -> Named | None:
+    """Return that one side reduces a tensor of which the other, which has no further op, returns a part."""
+    sides, graphs = (difference.torch, difference.keras), difference.graphs
+    (op, graph), (_, other) = (
+        zip(sides, graphs, strict=True) if sides[0] else zip(sides[::-1], graphs[::-1], strict=True)
+    )
+    if op is None or plain(op.name) not in REDUCED:
+        return None
+    for whole in sorted({each for number in op.inputs for each in graph.matched.get(number, ())} & other.values.keys()):
+        for part in other.returned:
+            if box := taken.box(other.values[whole].array, other.values[part].array):
+                values = (f"{plain(op.name)} of all", box) if op is sides[0] else (box, f"{plain(op.name)} of all")
+                return Named(taken.SLICE, *values, f"{places(difference)}; the other returns a part of the same tensor")
+    return None
 
 
 def _contraction(matmul: Parting, product: Parting) -> _Reduction | None:

@@ -84,7 +84,7 @@ def sliced(torch: Parting, keras: Parting, difference: Difference) -> Named | No
         wholes = _whole(ours, part), _whole(theirs, another)
         if wholes[1] in ours.matched.get(wholes[0], ()) and another not in ours.matched.get(part, ()):
             boxes = [
-                _box(graph.values[whole].array, graph.values[cut].array)
+                box(graph.values[whole].array, graph.values[cut].array)
                 for graph, whole, cut in zip(difference.graphs, wholes, (part, another), strict=True)
             ]
             if all(boxes) and boxes[0] != boxes[1]:
@@ -125,7 +125,7 @@ def _in_words(graph: Graph, number: int) -> str:
     return f"`{graph.makers[number].name}` of what {' and '.join(makers)} returns"
 
 
-def _box(whole: Array, part: Array) -> str:
+def box(whole: Array, part: Array) -> str:
     """Return in words where a part stands in a tensor; "" if it is no box of its numbers."""
     ones = itertools.combinations(range(whole.ndim), max(whole.ndim - part.ndim, 0))
     for box in (np.expand_dims(part, axes) for axes in ones):
@@ -172,11 +172,18 @@ def ordered(torch: Graph, keras: Graph, weights: Iterable[Array]) -> Named | Non
         if any(keras.values[each].size != value.size or (each in keras.makers) != is_made for each in partners):
             continue
         orders = [_order(value.array, keras.values[each].array) for each in partners]
-        if (first := next(iter(orders), None)) and all(orders) and first.torch.size:
+        if (first := next(iter(orders), None)) and all(orders) and first.torch.size and not _is_of_gates(first):
             makers = f"torch {torch.made(number)}, keras {keras.made(partners[0])}"
             words = f"{makers}: the same slices along axis {first.axis} of {list(first.shape)}, in another order"
             return numbers(ORDER, first.torch, first.keras, words)
     return None
+
+
+def _is_of_gates(order: "_Order") -> bool:
+    """Return whether the order is that of a GRU's gates: torch has the reset gate first, Keras the update gate."""
+    parts = [np.array_split(numbers, 3) for numbers in (order.torch, order.keras)]
+    reset, update, new = parts[0]
+    return len(reset) == len(new) and np.array_equal(np.concatenate([update, reset, new]), np.concatenate(parts[1]))
 
 
 class _Order(NamedTuple):

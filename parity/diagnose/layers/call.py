@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.config import schema
+from parity.config.sides import Switches
 from parity.core.arrays import Array
 from parity.diagnose.formula import Formula, Seen, require, seen
 from parity.diagnose.topic import Side, numbered
@@ -63,6 +64,9 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
     state = _state(side, step, replica)
     if output is None or not calls or _lacks_state(side, state, module):
         return None
+    switches = side.trace.manifest.side
+    if layer.updated and switches and switches.parts > 1 and step < side.case.steps:
+        calls, output = _in_parts(switches, calls[0]), output._replace(value=_cut(output.value, switches)[0])
     after = layer.updated if number == 0 else ()
     updated = {name: side.value(f"buffer/{module}.{name}", step, replica) for name in after}
     of_replicas = (_calls(side.tensors(step, r), layer, module) for r in side.replicas)
@@ -81,6 +85,15 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
         number=number,
         held=tuple(_within(_state(side, step, r), "buffer", module) for r in side.replicas),
     )
+
+
+def _in_parts(switches: Switches, joined: Arguments) -> list[Arguments]:
+    """Return the arguments of the calls that a step makes on its first device, where it cuts its batch into parts."""
+    return list(zip(*(_cut(array, switches)[: switches.accumulate] for array in joined), strict=True))
+
+
+def _cut(array: Array, switches: Switches) -> list[Array]:
+    return np.array_split(array, switches.parts) if array.ndim else [array] * switches.parts
 
 
 def observe_low(side: Side, layer: Layer, module: str) -> Call | None:

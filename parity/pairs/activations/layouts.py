@@ -55,11 +55,18 @@ def output_layouts(
 
 
 def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels) -> bool:
-    """Return whether an output is an elementwise function of a tensor, or of the sum of two, with its channels `at`."""
-    output = values[key]
+    """Return whether an output is an elementwise function of a tensor, or of the sum of two, with its channels `at`.
+
+    Where none has its shape, as if it was resized, the last one tells.
+    """
+    output, rank = values[key], values[key].ndim
     modules = {module.path: module for module in survey.modules}
-    layers = [seen for seen in survey.outputs if seen.module in modules and tuple(seen.shape) == output.shape]
-    keys = [seen.key for seen in layers if channels(survey.side, modules[seen.module], len(seen.shape)) == at]
+    layers = [seen for seen in survey.outputs if seen.module in modules and len(seen.shape) == rank]
+    placed = [seen for seen in layers if channels(survey.side, modules[seen.module], rank) == at]
+    keys = [seen.key for seen in placed if tuple(seen.shape) == output.shape]
+    axis = 1 if at == "first" else -1
+    if placed and not keys and placed[-1].shape[axis] == output.shape[axis]:
+        return True
     whole = [key_of_tensor for key_of_tensor in keys if not isinstance(values[key_of_tensor], Summary)]
     tensors = [_few(values[key_of_tensor]) for key_of_tensor in whole[-NEAREST:][::-1]]
     return any(_is_made_of(_few(output), tensor) for tensor in _candidates(tensors))

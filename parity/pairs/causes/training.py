@@ -16,6 +16,7 @@ import numpy as np
 
 from parity.config.pair import UNKNOWN, Pair
 from parity.core.arrays import Array
+from parity.core.wording import count
 from parity.diagnose.experiment.causes import CARRIED, KEPT
 from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause, Divergence
@@ -28,6 +29,8 @@ from parity.trace.training import Fitted
 
 STATE = "fit.python_state"  # what Python keeps is frozen in the graph that fit makes
 GRAPH = "fit.graph"  # fit computes otherwise for another reason
+UPDATES = "accumulation.updates"  # after how many batches the gradients are applied
+SCALES = ("loss.normalisation", "loss.scale", "gradient.scale")
 PLACE = "dropout.place"  # dropouts that draw masks for tensors of other sizes
 MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
 MOST = 3  # names in a sentence
@@ -62,6 +65,27 @@ def name_fitted(result: CaseResult, candidate: Trace, mapping: Mapping) -> None:
         result.causes.append(_cause(fitted, "a tf.function" if train and train.keras_step else "fit"))
         if result.verdict != "diverged":
             result.verdict, result.first_divergence = "diverged", _divergence(fitted, candidate, mapping)
+
+
+def name_waiting(result: CaseResult, reference: Trace, candidate: Trace) -> None:
+    """Name that the sides update after other numbers of batches.
+
+    All that differs from the first update on follows, and so do scales of losses and gradients before.
+    """
+    first = result.first_divergence
+    ours, theirs = (trace.manifest.training.waiting for trace in (reference, candidate))
+    steps, waiting = reference.case.steps, [len(set(each)) for each in (ours, theirs)]
+    if waiting[0] == waiting[1] or steps in waiting or first is None:
+        return
+    told = [f"{count(steps - each, 'update')} in {count(steps, 'step')}" for each in waiting]
+    evidence = f"torch's gradients wait in {_numbers(ours)}, keras's in {_numbers(theirs)}"
+    cause = Cause(id=UPDATES, where=MODEL, torch=told[0], keras=told[1], evidence=evidence)
+    before = result.causes if first.kind in ("input", "activation", "loss") else []
+    result.causes = [cause, *(each for each in before if each.id not in (*SCALES, UNKNOWN))]
+
+
+def _numbers(steps: Sequence[int]) -> str:
+    return f"step {', '.join(map(str, steps))}" if steps else "none"
 
 
 def _state(fitted: Fitted) -> str:

@@ -82,6 +82,11 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
                 f"{path}: [sides.{side.name}]: script = {side.script!r} is to take the place of {side.framework} = "
                 f'{getattr(case.model, side.framework)!r} in [pair]; expected two training scripts, such as "train.py"'
             )
+        if side.strategy == "fsdp" and is_script(getattr(case.model, side.framework)):
+            raise UsageError(
+                f"{path}: [sides.{side.name}]: fsdp shards a model before its optimizer is made, and a script makes "
+                "both; expected a builder"
+            )
         if side.accumulate > 1 and is_script(getattr(case.model, side.framework)):
             raise UsageError(
                 f"{path}: [sides.{side.name}]: accumulate cuts the batches of a plain step, and a script's steps are "

@@ -77,9 +77,12 @@ def describe(result: CaseResult, reference: Trace, candidate: Trace) -> None:
         for broken in trace.manifest.training.breaks:
             message = f"torch.compile breaks the graph here: {broken}"
             result.findings.append(Finding(id="compile.graph_break", side=key, where=keys.MODEL, message=message))
-    if result.verdict in ("diverged", "subprecision") and reference.backend == candidate.backend:
+    if result.verdict not in ("diverged", "subprecision"):
+        return
+    switched = list(_switched(result, sides, switches))
+    if switched or reference.backend == candidate.backend:
         result.causes = [cause for cause in result.causes if cause.id not in UNNAMED and RANK not in cause.where]
-        result.causes += [*_unequal_ranks(sides), *_switched(result, sides, switches)]
+        result.causes += [*_unequal_ranks(sides), *switched]
 
 
 def _left_out(name: str, trace: Trace) -> Iterator[str]:
@@ -105,18 +108,26 @@ def _unequal_ranks(sides: dict[str, Trace]) -> Iterator[Cause]:
 
 
 def _switched(result: CaseResult, sides: dict[str, Trace], switches: dict[str, Side]) -> Iterator[Cause]:
-    """Yield the cause that the switches of two sides of one framework are: nothing else differs between them."""
+    """Yield the cause that the switches of two sides of one framework are: nothing else differs between them.
+
+    Between two frameworks it is one where a batch norm runs on other parts of a batch.
+    """
     first, modules = result.first_divergence, next(iter(sides.values())).manifest.modules
     if first is None:
         return
-    evidence = "the two sides differ in nothing else: one model, weights, data and masks"
     module = first.name if first.kind == "activation" else LAST.sub("", first.name)
-    if modules.get(module) == STATISTICS and any(map(_is_in_parts, sides.values())):
+    is_norm, is_port = modules.get(module) == STATISTICS, len({trace.backend for trace in sides.values()}) > 1
+    if is_port and not (is_norm and first.kind == "activation" and len({side.parts for side in switches.values()}) > 1):
+        return
+    evidence = "the two sides differ in nothing else: one model, weights, data and masks"
+    if is_norm and any(map(_is_in_parts, sides.values())):
         evidence = "in training it normalises by the statistics of its batch, which are those of a part of it here"
-    elif modules.get(module) == STATISTICS and first.kind == "buffer":
+    elif is_norm and first.kind == "buffer":
         evidence = "its forward pass runs again in the backward pass, and updates the statistics a second time"
     base, rest = (trace.manifest.versions | trace.manifest.environment for trace in sides.values())
-    if apart := [f"{name} {base[name]} against {rest.get(name)}" for name in base if base[name] != rest.get(name)]:
+    if not is_port and (
+        apart := [f"{name} {base[name]} against {rest.get(name)}" for name in base if base[name] != rest.get(name)]
+    ):
         evidence = f"they differ in {', '.join(apart)} as well"
     values: dict[str, Any] = {key: described(side) for key, side in switches.items()}
     yield Cause(id="sides.switch", where=first.name, evidence=evidence, **values)
