@@ -153,8 +153,12 @@ def layers():
     return tower(block(of.LayerNormalization(epsilon=1e-5)), block(of.LayerNormalization(epsilon=1e-5)))
 
 
-def batches():
-    return tower(block(of.BatchNormalization()))
+def batches(synchronized=False):
+    return tower(block(of.BatchNormalization(synchronized=synchronized)))
+
+
+def synchronised():
+    return batches(synchronized=True)
 
 
 def kinked():
@@ -168,6 +172,21 @@ def halves(model, optimizer, batch):
             loss = tf.reduce_mean((model(x, training=True) - target) ** 2) / 2
         sums = [a + b for a, b in zip(sums, tape.gradient(loss, model.trainable_variables))]
     optimizer.apply(sums, model.trainable_variables)
+
+
+def own(model, optimizer, batch):
+    """Divide the loss by the samples of all replicas, as MirroredStrategy adds the gradients up."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((model(batch["x"], training=True) - batch["target"]) ** 2) / (3 * 8)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return loss
+
+
+def local(model, optimizer, batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(batch["x"], training=True) - batch["target"]) ** 2)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    return loss
 '''
 PAIR = """
 [pair]
@@ -223,6 +242,28 @@ step = "sides_keras:halves"
 [sides.keras_checkpointed]
 framework = "keras"
 checkpointing = "blocks"
+[sides.fsdp]
+strategy = "fsdp"
+devices = 2
+[sides.keras_mirrored]
+framework = "keras"
+strategy = "mirrored"
+devices = 2
+[sides.keras_both]
+framework = "keras"
+strategy = "mirrored"
+devices = 2
+accumulate = 2
+[sides.keras_own]
+framework = "keras"
+strategy = "mirrored"
+devices = 2
+step = "sides_keras:own"
+[sides.keras_local]
+framework = "keras"
+strategy = "mirrored"
+devices = 2
+step = "sides_keras:local"
 """
 
 
@@ -264,6 +305,9 @@ SAME = [
     pytest.param("small", "torch,inductor", "", marks=pytest.mark.slow),
     pytest.param("island", "torch,compiled,checkpointed", "", marks=pytest.mark.slow),
     ("layers", "torch,reduced,halves", OWN),
+    ("layers", "keras,keras_mirrored,keras_own", ""),
+    pytest.param("synchronised", "keras,keras_mirrored", "", marks=pytest.mark.slow),
+    pytest.param("layers", "ddp,fsdp,keras_mirrored,keras_both", "", marks=pytest.mark.slow),
     pytest.param("layers", "keras,graph,keras_accumulated,keras_checkpointed", "", marks=pytest.mark.slow),
     pytest.param("layers", "keras,xla,keras_halves", "", marks=pytest.mark.slow),
     pytest.param("batches", "graph,xla,keras", "", marks=pytest.mark.slow),
@@ -297,6 +341,9 @@ OTHER = [
     pytest.param(
         "batches", "keras,keras_accumulated", "", "batch_norm", "statistics of its batch", marks=pytest.mark.slow
     ),
+    ("layers", "keras,keras_local", "", "loss", "differ in nothing else"),
+    pytest.param("batches", "keras,keras_mirrored", "", "batch_norm", "statistics of its", marks=pytest.mark.slow),
+    pytest.param("batches", "torch,keras_mirrored", "", "0.norm", "statistics of its", marks=pytest.mark.slow),
     pytest.param("batches", "keras,keras_checkpointed", "", "moving_mean", "a second time", marks=pytest.mark.slow),
 ]
 

@@ -165,7 +165,7 @@ def bits_of(value: Seen, left: float) -> float:
         return 0.0 if left else EXACT
     floor = max(value.grain / GRAIN, np.finfo(np.float64).tiny)
     reached = math.log2(value.noise) - math.log2(max(left, floor)) if math.isfinite(left) else 0.0
-    return max(reached, NEEDED if left <= value.grain else 0.0)
+    return min(max(reached, NEEDED if left <= value.grain else 0.0), EXACT)
 
 
 def reproduced_bits(formula: Formula[Observed], observation: Observed, settings: Settings) -> float:

@@ -42,6 +42,7 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
         return None
     stems = [stem for stem in candidate.stems(HIGH) if stem != keys.INITIAL]
     multiples: dict[str, float] = {}
+    others: dict[str, float] = {}  # those that the settings tell of gradients that differ otherwise too
     seen: set[str] = set()
     for stem in stems:
         step = keys.step_of(stem)
@@ -50,11 +51,19 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
         torch, keras = (trace.of_kind("gradient", step) for trace in (reference, candidate))
         for name in sorted((differ - seen) & before.keys() & torch.keys() & keras.keys()):
             decays = [each.get(name) for each in settings]
-            if any(decays) and None not in decays and (factor := _factor(keras[name] - torch[name], before[name])):
+            if not any(decays) or None in decays:
+                continue
+            told = decays[0] - decays[1]
+            if factor := _factor(keras[name] - torch[name], before[name]):
                 multiples[name] = factor
+            elif _is_scaled(keras[name] - told * before[name], torch[name]):
+                multiples[name] = told
+            else:
+                others[name] = told
         seen |= differ
     if not multiples:
         return None
+    multiples = others | multiples  # who adds it to some adds it to all, whatever else is done
     first = f"{min(multiples)}{f' and {len(multiples) - 1} more' if len(multiples) > 1 else ''}"
     gradients = {keys.key("gradient", name) for name in multiples}
     late = {stem: gradients for stem in stems if not _weights(candidate, HIGH, stem)}
@@ -128,10 +137,15 @@ def _groups(group: ParameterGroup, multiples: Mapping[str, float]) -> list[Param
     ]
 
 
+def _is_scaled(gradient: Array, other: Array) -> bool:
+    """Return whether a gradient is another one times a number, or zero, as what stops it makes it."""
+    return bool(np.abs(gradient).max() <= EXACT * np.abs(other).max()) or bool(_factor(gradient, other))
+
+
 def _factor(difference: Array, weight: Array) -> float:
     """Return by which factor a difference is a weight; 0 if it is no multiple of it."""
     square = float(np.vdot(weight, weight))
-    if difference.shape != weight.shape or not square:
+    if difference.shape != weight.shape or not square or weight.size == 1:  # of which all is a multiple
         return 0.0
     factor = float(np.vdot(weight, difference)) / square
     rest = np.abs(difference - factor * weight).max()

@@ -63,6 +63,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if any(cause.id == SEED for cause in result.causes):
         experiment = None  # what is called again draws other numbers than these
     if experiment and not permuted:
+        experiment = experiment._replace(traces=(reference, candidate))  # as both are compared
         _ask(experiment, _whole(examination, reference))
     if left := _left_over(examination, expected, evidence):
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
