@@ -50,8 +50,8 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
         before = _weights(candidate, HIGH, stem)
         torch, keras = (trace.of_kind("gradient", step) for trace in (reference, candidate))
         for name in sorted((differ - seen) & before.keys() & torch.keys() & keras.keys()):
-            decays = [each.get(name) for each in settings]
-            if not any(decays) or None in decays:
+            decays = [each[name] for each in settings if name in each]
+            if len(decays) < len(settings) or not any(decays):
                 continue
             told = decays[0] - decays[1]
             if factor := _factor(keras[name] - torch[name], before[name]):
