@@ -16,6 +16,7 @@ from parity.core.errors import UsageError, nearest
 
 NAME = re.compile(r"\w[\w.-]*")  # a folder of traces is named by the side
 SINGLE: Literal["single"] = "single"
+SHARDED = ("fsdp",)
 KEPT = ("python", "env")  # where a side runs: they change no step of the training
 
 
@@ -74,6 +75,11 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
         return False
 
     @property
+    def is_sharded(self) -> bool:
+        """Return whether each device holds a part of every parameter."""
+        return False
+
+    @property
     def parts(self) -> int:
         """Return the number of parts into which each batch of a training is cut."""
         return self.accumulate * self.devices
@@ -109,6 +115,10 @@ class TorchSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
     @property
     def is_compiled(self) -> bool:
         return bool(self.compile)
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.strategy in SHARDED
 
 
 class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework", tag="keras"):

@@ -1,7 +1,8 @@
 """What a script that trains in several processes finds: one rank, of one.
 
 The variables that torchrun sets are told where a script cannot do without. Its process group holds this process alone,
-and of the processes that it would start, the first one's function is called in their place.
+and of the processes that it would start, the first one's function is called in their place. One that needs a GPU finds
+the CPU by that name.
 """
 
 import functools
@@ -26,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from parity.core.ownership import owner
 from parity.core.patches import around
+from torch_impl.instruments.pretended import on_cpu
 
 VARIABLES = {
     **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"),
@@ -34,11 +36,15 @@ VARIABLES = {
     "MASTER_PORT": "29500",
 }
 DEVICES = {"device_ids", "output_device"}
+GPU = re.compile("cuda|nvidia|nccl", re.IGNORECASE)
+_on_gpu: set[Path] = set()  # the scripts that have asked for one where there is none
 NUMBER = re.compile(r"(world|num|n)?_?(size|world|procs?|processes|gpus?|ranks|devices)(_per_node)?", re.IGNORECASE)
 
 
 def patches(file: Path) -> Iterator[AbstractContextManager[Any]]:
     """Yield what is patched while a script runs, whose file this is."""
+    if file in _on_gpu:
+        yield on_cpu(1)
     yield around(type(os.environ), "__getitem__", _variable)
     yield around(dist, "init_process_group", _join)
     yield around(dist, "destroy_process_group", lambda destroy, group=None: None if group is None else destroy(group))
@@ -55,6 +61,17 @@ def patches(file: Path) -> Iterator[AbstractContextManager[Any]]:
 
         yield mock.patch.object(fsdp, "fully_shard", _Whole(fsdp.FSDPModule))
         yield mock.patch.object(fsdp, "FullyShardedDataParallel", FullyShardedDataParallel)
+
+
+def asks_for_gpu(file: Path, failure: Exception | None) -> bool:
+    """Return whether a script that has failed, or has not trained, needs a GPU where there is none.
+
+    From then on it finds a device "cuda:0", which is the CPU.
+    """
+    if torch.cuda.is_available() or file in _on_gpu or not GPU.search(str(failure) if failure else file.read_text()):
+        return False
+    _on_gpu.add(file)
+    return True
 
 
 def _variable(get: Callable[[Any, str], str], environment: Any, name: str) -> str:

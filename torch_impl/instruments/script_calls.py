@@ -18,6 +18,13 @@ from parity.core.errors import UsageError
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 LABELS = ("labels", "label", "targets", TARGET)  # optional arguments of models that compute a loss themselves
 
+WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "module",
+}
+
 
 def announce(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Let the hooks of a step be called, as without a closure, when its closure has computed the gradients.
@@ -133,3 +140,9 @@ def options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in kwargs.items()
         if not any(isinstance(each, torch.Tensor) and each.dim() for each in tree_leaves(value))
     }
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module within torch.compile's, and within those that distribute it."""
+    inner = WRAPPERS.get(type(module).__name__)
+    return unwrapped(getattr(module, inner)) if inner else module

@@ -219,7 +219,24 @@ class StepObserver:
         self.optimizers: list[Optimizer] = []  # that have updated something
         self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
 
-    def gradient(
+    def watched(self, own: Callable[[], "StepObserver"] | None = None) -> AbstractContextManager[Any]:
+        """Return a context in which a step is seen; `own` returns the observer of the replica that does it."""
+        observer = own or (lambda: self)
+
+        def seen(of: type, method: str, name: str) -> Any:
+            return around(of, method, lambda *given, **named: getattr(observer(), name)(*given, **named))
+
+        return applied(
+            [
+                seen(tf.GradientTape, "gradient", "_gradient"),
+                seen(BaseOptimizer, "scale_loss", "_scale"),
+                seen(LossScaleOptimizer, "scale_loss", "_scale"),
+                seen(BaseOptimizer, "_backend_apply_gradients", "_apply"),
+                seen(TFOptimizer, "_distributed_tf_update_step", "_update"),
+            ]
+        )
+
+    def _gradient(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a tape's backward pass; note what it differentiates by the model's variables, and the result."""
@@ -240,13 +257,13 @@ class StepObserver:
         self.gradients |= self._by_id(variables, [_divided(each, scale) for each in tf.nest.flatten(result)])
         return result
 
-    def scale(self, scale: Callable[..., tf.Tensor], optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+    def _scale(self, scale: Callable[..., tf.Tensor], optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
         larger = scale(optimizer, loss)
         if larger is not loss:
             self._scaled[id(larger)] = larger, loss, scale(optimizer, tf.ones_like(loss))
         return larger
 
-    def apply(
+    def _apply(
         self, apply: Callable[..., None], optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> None:
         """Let an optimizer use gradients; note, if the step is the user's own, those that it is given.
@@ -266,7 +283,7 @@ class StepObserver:
         self.gradients |= self._by_id(variables, given)
         apply(optimizer, gradients, variables)
 
-    def update(
+    def _update(
         self, update: Callable[..., None], optimizer: Any, distribution: Any, pairs: Sequence[Any], *rest: Any
     ) -> None:
         """Let an optimizer update variables; note the gradients that this is given, after all clipping."""
@@ -284,23 +301,6 @@ class StepObserver:
     def _by_id(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Gradients:
         pairs = zip(variables, gradients, strict=True)
         return {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
-
-
-def watched(own: Callable[[], StepObserver]) -> AbstractContextManager[Any]:
-    """Return a context in which is seen what a step does; `own` returns the observer of the replica that does it."""
-
-    def seen(of: type, method: str, name: str) -> Any:
-        return around(of, method, lambda *given, **named: getattr(own(), name)(*given, **named))
-
-    return applied(
-        [
-            seen(tf.GradientTape, "gradient", "gradient"),
-            seen(BaseOptimizer, "scale_loss", "scale"),
-            seen(LossScaleOptimizer, "scale_loss", "scale"),
-            seen(BaseOptimizer, "_backend_apply_gradients", "apply"),
-            seen(TFOptimizer, "_distributed_tf_update_step", "update"),
-        ]
-    )
 
 
 def _plain(variable: Any) -> Any:

@@ -20,7 +20,7 @@ from keras_impl.instruments.script_data import Callbacks, fits, taken_of
 from keras_impl.instruments.script_run import ByHand
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
-from keras_impl.record.pair.optimizers import Gradients, StepObserver, made, watched
+from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
 from keras_impl.record.pair.sides import Setup
 from parity.config.pair import TARGET
 from parity.config.schema import Case
@@ -220,7 +220,7 @@ class Training:
             setup.begin_part(setup.replica * setup.side.accumulate + part)
             returned[setup.replica] = self._run(batch)
 
-        with watched(lambda: seen[setup.replica]), self._running():
+        with seen[0].watched(lambda: seen[setup.replica]), self._running():
             setup.on_replicas(run, batches)
         return [self._seen(*each) for each in zip(seen, returned, strict=True)]
 
@@ -244,7 +244,7 @@ class Training:
 
         seen = StepObserver(self.pair, self.model.variables, self.is_own, leave)
         try:
-            with watched(lambda: seen):
+            with seen.watched():
                 self.run(batch)
         except _Left as left:
             return left.loss

@@ -82,7 +82,7 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
                 f"{path}: [sides.{side.name}]: script = {side.script!r} is to take the place of {side.framework} = "
                 f'{getattr(case.model, side.framework)!r} in [pair]; expected two training scripts, such as "train.py"'
             )
-        if side.strategy == "fsdp" and is_script(getattr(case.model, side.framework)):
+        if side.is_sharded and is_script(getattr(case.model, side.framework)):
             raise UsageError(
                 f"{path}: [sides.{side.name}]: fsdp shards a model before its optimizer is made, and a script makes "
                 "both; expected a builder"

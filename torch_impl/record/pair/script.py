@@ -12,10 +12,8 @@ runs have the same ones, whatever was drawn for them.
 
 import contextlib
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
@@ -33,23 +31,12 @@ from parity.pairs.script_records import Early, known
 from torch_impl.instruments import one_rank
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
-from torch_impl.instruments.pretended import on_cpu
-from torch_impl.instruments.script_calls import Copy, announce, copies, copy_to, tensors_of_call, with_states
+from torch_impl.instruments.script_calls import Copy, announce, copies, copy_to, tensors_of_call, unwrapped, with_states
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
-GPU = re.compile("cuda|nvidia|nccl", re.IGNORECASE)
-WRAPPERS = {
-    "OptimizedModule": "_orig_mod",
-    "DistributedDataParallel": "module",
-    "DataParallel": "module",
-    "FullyShardedDataParallel": "module",
-}
-
-
 MOST_WITH_UPDATES = 16  # steps that are run to see a second update
-_on_gpu: set[Path] = set()  # the scripts that have asked for one where there is none
 
 
 class Script(script.Script):
@@ -90,14 +77,16 @@ class Script(script.Script):
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
+        failure = None
         try:
             self._resume(float32_draws())
         except Exception as error:
-            if not self._asks_for_gpu(str(error)):
-                raise
-            return self._build_on_gpu()
-        if self._model is None and self._asks_for_gpu(self._path.read_text()):
-            return self._build_on_gpu()
+            failure = error
+        if self._model is None and one_rank.asks_for_gpu(self._path, failure):
+            Script.__init__(self, self._text, self._search)
+            return self.build()
+        if failure:
+            raise failure
         if self._model is None:
             raise UsageError(
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
@@ -106,19 +95,6 @@ class Script(script.Script):
         parts = self._model.children() if isinstance(self._model, Together) else []
         self._copies = copies([self._model, *parts])
         return self._model
-
-    def _asks_for_gpu(self, text: str) -> bool:
-        """Return whether a script that has failed, or has not trained, asks in a text for a GPU where there is none."""
-        return not torch.cuda.is_available() and self._path not in _on_gpu and bool(GPU.search(text))
-
-    def _build_on_gpu(self) -> nn.Module:
-        """Run the script, now and from now on, with a device "cuda:0", which is the CPU."""
-        _on_gpu.add(self._path)
-        Script.__init__(self, self._text, self._search)
-        return self.build()
-
-    def entered(self) -> AbstractContextManager[None]:
-        return applied([super().entered(), on_cpu(1) if self._path in _on_gpu else nullcontext()])
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
         """Return the optimizer that the script has made, the first time; then new ones of these parameters, like it.
@@ -153,7 +129,9 @@ class Script(script.Script):
         self._copies = copy_to(self._copies)
         if not (self._run.dead and self._passes and not self._backwards):
             before = [each._version for each in model.parameters()]
-            self._advance(batch)
+            self._begin_step(batch)
+            self._resume()
+            self._check()
             self._accumulates |= before == [each._version for each in model.parameters()]
             return None if self._accumulates or self._backwards > 1 else self._data.tape.loss
         self._data.batch = batch
@@ -199,11 +177,6 @@ class Script(script.Script):
             with self.entered(), contextlib.suppress(Exception):
                 self._run.throw()
 
-    def _advance(self, batch: Given | None) -> None:
-        self._begin_step(batch)
-        self._resume()
-        self._check()
-
     def _check(self) -> None:
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
@@ -215,7 +188,7 @@ class Script(script.Script):
         """
         if self._run.dead:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
-        patches: list[AbstractContextManager[Any]] = [
+        patches = [
             *one_rank.patches(self._path),
             around(nn.Module, "__call__", self._on_call),
             around(Optimizer, "__init__", self._on_optimizer),
@@ -237,9 +210,8 @@ class Script(script.Script):
                 self._outside.enter_context(torch.autocast(device, enabled=False))
 
     def _suspend(self) -> None:
-        resumer = self._run.parent
-        assert resumer and getcurrent() is self._run
-        resumer.switch()
+        assert self._run.parent and getcurrent() is self._run
+        self._run.parent.switch()
 
     def _on_fetch(self) -> Given:
         """Suspend the script where it has taken a batch, if a step begins with it; return the step's own."""
@@ -253,7 +225,7 @@ class Script(script.Script):
 
     def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a module; suspend the script before one that ends a step."""
-        own = _unwrapped(module)
+        own = unwrapped(module)
         if self._depth or calls.is_backward():
             return self.within(call, module, args, kwargs)
         if not self._is_trained(own):
@@ -263,8 +235,8 @@ class Script(script.Script):
         if self._fetched and torch.is_grad_enabled():  # also in evaluation mode, as an attack is made
             return self._in_step(call, own, args, kwargs)
         is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
-        early = self._early if self._early and self._trained_calls == self._early.call else None
-        is_first = self._model is None and bool(is_training or early)
+        is_early = self._early is not None and self._trained_calls == self._early.call
+        is_first = self._model is None and (is_training or is_early)
         if not self._fetched and (self._backwards or is_first):
             if self._model is None:
                 self._model = own
@@ -337,15 +309,9 @@ class Script(script.Script):
         return any(id(each) in held for each in module.parameters())
 
     def _is_of_model(self, optimizer: Optimizer) -> bool:
-        own = set(map(id, self._model.parameters())) if self._model else set()
+        own = set(map(id, self._model.parameters() if self._model else ()))
         return any(id(each) in own for each in _held([optimizer]))
 
 
 def _held(optimizers: Sequence[Optimizer]) -> Iterator[torch.Tensor]:
     return (each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"])
-
-
-def _unwrapped(module: nn.Module) -> nn.Module:
-    """Return the module within torch.compile's, and within those that distribute it."""
-    inner = WRAPPERS.get(type(module).__name__)
-    return _unwrapped(getattr(module, inner)) if inner else module

@@ -87,7 +87,7 @@ class Setup:
 
     def shard(self, model: nn.Module) -> None:
         """Shard the parameters over the ranks, if the side does: of each item of a nn.ModuleList, then of the rest."""
-        if self.side.strategy != "fsdp":
+        if not self.side.is_sharded:
             return
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard  # takes half a second to import
@@ -107,7 +107,7 @@ class Setup:
                 named[path].forward = _checkpointed(named[path].forward, self.masks)
         if self.side.compile:
             self._compile(model, at, promotions)
-        if self.side.strategy == "ddp":
+        if self.rank.of > 1 and not self.side.is_sharded:
             self.called = DistributedDataParallel(model)
             self.called.forward = functools.wraps(model.forward)(calling(self.called.forward))
 
@@ -135,9 +135,10 @@ class Setup:
     def unsynchronised(self, number: int) -> AbstractContextManager[None]:
         """Return a context without exchange of gradients for all parts but a rank's last one, as the guides have it."""
         is_last = number == self.side.accumulate - 1
-        if self.side.strategy == "fsdp":
+        if self.side.is_sharded:
             self.called.set_requires_gradient_sync(is_last)
-        return self.called.no_sync() if self.side.strategy == "ddp" and not is_last else nullcontext()
+        is_alone = self.rank.of == 1 or self.side.is_sharded
+        return nullcontext() if is_last or is_alone else self.called.no_sync()
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
         """Return the mean of a number over all ranks."""
