@@ -11,9 +11,20 @@ from unittest import mock
 import tensorflow as tf
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy
 
+from parity.core.patches import around
+
 NAMES = (
     "MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "TPUStrategy", "CentralStorageStrategy"
 )  # fmt: skip
+
+
+# What can be set once in a process, which has been set.
+ONCE = (
+    (tf.config, ("set_logical_device_configuration", "set_visible_devices")),
+    (tf.config.experimental, ("set_virtual_device_configuration", "set_visible_devices", "set_memory_growth")),
+    (tf.config.threading, ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads")),
+    (tf.debugging, ("set_log_device_placement",)),
+)
 
 
 class OneReplica:
@@ -29,6 +40,9 @@ def patches() -> Iterator[AbstractContextManager[Any]]:
         for name in NAMES:
             if hasattr(owner, name):
                 yield mock.patch.object(owner, name, OneReplica)
+    for owner, names in ONCE:
+        for name in names:
+            yield around(owner, name, lambda *_, **__: None)
     only = tf.train.ClusterSpec({"worker": ["localhost:0"]})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(only, task_type="worker", task_id=0)
     default = _get_default_strategy().extended

@@ -12,6 +12,11 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 LOCAL_BATCH = 16
 
 
+class Placed(nn.Module):
+    def forward(self, x):
+        return x.cuda()
+
+
 def set_up(rank, world_size):
     os.environ["MASTER_ADDR"] = "localhost"
     os.environ["MASTER_PORT"] = "29511"
@@ -21,10 +26,11 @@ def set_up(rank, world_size):
 
 def main(rank, world_size):
     set_up(rank, world_size)
+    torch.set_num_interop_threads(1)
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(64, 6), torch.randint(0, 4, (64,)))
     loader = DataLoader(data, LOCAL_BATCH, sampler=DistributedSampler(data, world_size, rank), pin_memory=True)
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)).to(rank)
+    model = nn.Sequential(Placed(), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)).to(rank)
     model = DistributedDataParallel(model, device_ids=[rank])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * world_size)
     scaler = torch.amp.GradScaler("cuda")

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras import layers
 
 keras.utils.set_random_seed(1)
+tf.config.threading.set_inter_op_parallelism_threads(1)
 strategy = tf.distribute.MirroredStrategy()
 batch = 16 * strategy.num_replicas_in_sync
 draws = np.random.default_rng(0)

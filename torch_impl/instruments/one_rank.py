@@ -35,8 +35,9 @@ VARIABLES = {
     "MASTER_ADDR": "localhost",
     "MASTER_PORT": "29500",
 }
+THREADS = ((torch, "set_num_threads"), (torch, "set_num_interop_threads"))
 DEVICES = {"device_ids", "output_device"}
-GPU = re.compile("cuda|nvidia|nccl", re.IGNORECASE)
+GPU = re.compile("cuda|gpu|nvidia|nccl", re.IGNORECASE)
 _on_gpu: set[Path] = set()  # the scripts that have asked for one where there is none
 NUMBER = re.compile(r"(world|num|n)?_?(size|world|procs?|processes|gpus?|ranks|devices)(_per_node)?", re.IGNORECASE)
 
@@ -50,8 +51,9 @@ def patches(file: Path) -> Iterator[AbstractContextManager[Any]]:
     yield around(dist, "destroy_process_group", lambda destroy, group=None: None if group is None else destroy(group))
     for name in ("spawn", "start_processes"):
         yield around(mp, name, _spawned)
-    for module in (mp, multiprocessing):
-        yield around(module, "set_start_method", lambda *_, **__: None)  # it can be set once
+    # What can be set once in a process has been set.
+    for owner_of, name in ((mp, "set_start_method"), (multiprocessing, "set_start_method"), *THREADS):
+        yield around(owner_of, name, lambda *_, **__: None)
     yield around(BaseProcess, "start", _started)
     yield around(BaseProcess, "join", _joined)
     if not torch.cuda.is_available():
@@ -72,6 +74,19 @@ def asks_for_gpu(file: Path, failure: Exception | None) -> bool:
         return False
     _on_gpu.add(file)
     return True
+
+
+def hold_to(file: Path, model: nn.Module) -> None:
+    """Let a model of a script's find the GPU that the script finds, also where it is called outside of its run."""
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with on_cpu(1):
+            return forward(*args, **kwargs)
+
+    if file in _on_gpu:
+        model.forward = called
 
 
 def _variable(get: Callable[[Any, str], str], environment: Any, name: str) -> str:

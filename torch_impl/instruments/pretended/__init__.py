@@ -41,11 +41,11 @@ def on_cpu(count: int) -> AbstractContextManager[None]:
 
 
 class _OneMachine(Machine):
-    """A machine whose devices are all one and the same."""
+    """A machine whose devices, of any number, are all one and the same."""
 
     def place(self, device: torch.device) -> torch.device:
         """Return the physical device for every virtual one; any other device unchanged."""
-        return self.physical if super().place(device).type == TYPE else device
+        return self.physical if device.type in (self.called, TYPE) else device
 
 
 @contextmanager

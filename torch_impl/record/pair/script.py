@@ -92,6 +92,7 @@ class Script(script.Script):
                 f"{self.name}: ended, and no nn.Module was called in training mode that holds the parameters of a "
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
+        one_rank.hold_to(self._path, self._model)
         parts = self._model.children() if isinstance(self._model, Together) else []
         self._copies = copies([self._model, *parts])
         return self._model
