@@ -238,6 +238,7 @@ def test_scripts_for_several_devices_run_as_one_rank_and_one_replica(
     assert [(cause.id, cause.torch, cause.keras) for cause in result.causes] == told, result
     assert result.verdict == ("diverged" if told else "match")
     assert result.checks["loss"].compared and result.checks["update"].compared
+    assert any(f"train_{name}.py and train_{name}_" in each and "devices" in each for each in result.not_compared)
 
 
 def test_a_loss_of_each_sample_is_differentiated_as_their_sum(backends: list[Backend], tmp_path: Path):

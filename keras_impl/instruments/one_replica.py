@@ -3,7 +3,7 @@
 Of TensorFlow's strategies the default one runs a replica in the script's own thread, where it can be suspended.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest import mock
@@ -16,8 +16,6 @@ from parity.core.patches import around
 NAMES = (
     "MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "TPUStrategy", "CentralStorageStrategy"
 )  # fmt: skip
-
-
 # What can be set once in a process, which has been set.
 ONCE = (
     (tf.config, ("set_logical_device_configuration", "set_visible_devices")),
@@ -27,15 +25,19 @@ ONCE = (
 )
 
 
-class OneReplica:
-    """Stands in for a class of strategies: an instance is the default strategy."""
+def patches(on_strategy: Callable[[], None]) -> Iterator[AbstractContextManager[Any]]:
+    """Yield what is patched while a script runs; `on_strategy` is called when it makes a strategy.
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return _get_default_strategy()
+    One of several workers knows which worker it is: the only one.
+    """
 
+    class OneReplica:
+        """Stands in for a class of strategies: an instance is the default strategy."""
 
-def patches() -> Iterator[AbstractContextManager[Any]]:
-    """Yield what is patched while a script runs. A strategy of several workers knows which one it is: the only one."""
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            on_strategy()
+            return _get_default_strategy()
+
     for owner in (tf.distribute, tf.distribute.experimental):
         for name in NAMES:
             if hasattr(owner, name):

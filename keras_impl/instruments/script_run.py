@@ -46,6 +46,7 @@ class Run(script.Script):
         super().__init__(text, search)
         self._free = self.free
         self._run = greenlet(self.main)
+        self.is_distributed = False  # whether it has made a strategy
         self.is_loop = False  # whether the script trains in a loop of its own
         self._model: Any = None
         self._made: list[Any] = []  # layers that the script has made
@@ -102,7 +103,7 @@ class Run(script.Script):
     def _patches(self) -> list[AbstractContextManager[Any]]:
         """Return what is patched while the script runs."""
         return [
-            *one_replica.patches(),
+            *one_replica.patches(lambda: setattr(self, "is_distributed", True)),
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
             around(Function, "__call__", self._within_function),

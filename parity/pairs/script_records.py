@@ -84,7 +84,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     (keras_impl/instruments/uncalled.py).
 
     `early`: of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's
-    as well. `keeps_data`: whether both scripts train on their own batches.
+    as well. `keeps_data`: whether both scripts train on their own batches. `is_distributed`: whether the script makes a
+    process group, or a strategy of tf.distribute.
     """
 
     inputs: list[str]
@@ -100,6 +101,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     fetched: Fetched | None = None
     keras_fetched: Fetched | None = None
     keeps_data: bool = False
+    is_distributed: bool = False
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:

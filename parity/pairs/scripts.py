@@ -16,7 +16,7 @@ from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutpu
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
-from parity.core.wording import count
+from parity.core.wording import agree, count
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import BATCH, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
 from parity.pairs.script_steps import Steps, axes, described, initial_states, outputs_by_shape, steps
@@ -241,8 +241,12 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
             f"{ours} trains in evaluation mode in {count(len(trained.in_evaluation), 'step')}: it does not call "
             "model.train() after model.eval()"
         )
-    if callbacks := read(folder / FOLDER / "keras").callbacks:
-        result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(callbacks)}")
+    port = read(folder / FOLDER / "keras")
+    if distributed := [name for name, each in ((ours, trained), (theirs, port)) if each.is_distributed]:
+        runs = f"what {' and '.join(distributed)} {agree(len(distributed), 'does')} on several devices"
+        result.not_compared.append(f"{runs}: one rank, or replica, was run; [sides] of a file may have more")
+    if port.callbacks:
+        result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}")
     sizes = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
     if sizes[0] != sizes[1]:
         message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"

@@ -42,12 +42,18 @@ _on_gpu: set[Path] = set()  # the scripts that have asked for one where there is
 NUMBER = re.compile(r"(world|num|n)?_?(size|world|procs?|processes|gpus?|ranks|devices)(_per_node)?", re.IGNORECASE)
 
 
-def patches(file: Path) -> Iterator[AbstractContextManager[Any]]:
-    """Yield what is patched while a script runs, whose file this is."""
+def patches(file: Path, on_group: Callable[[], None]) -> Iterator[AbstractContextManager[Any]]:
+    """Yield what is patched while a script runs, whose file this is; `on_group` is called when it makes its group."""
+
+    def join(init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        on_group()
+        if not dist.is_initialized():  # it is kept, as the script is run several times
+            init("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
     if file in _on_gpu:
         yield on_cpu(1)
     yield around(type(os.environ), "__getitem__", _variable)
-    yield around(dist, "init_process_group", _join)
+    yield around(dist, "init_process_group", join)
     yield around(dist, "destroy_process_group", lambda destroy, group=None: None if group is None else destroy(group))
     for name in ("spawn", "start_processes"):
         yield around(mp, name, _spawned)
@@ -102,12 +108,6 @@ def _variable(get: Callable[[Any, str], str], environment: Any, name: str) -> st
 def _has_default(asks: FrameType | None) -> bool:
     """Return whether a mapping's own method asks: `in`, or `get`."""
     return asks is not None and owner(asks.f_code.co_filename) == "standard"
-
-
-def _join(init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """Make the process group of this process alone; it is kept, as the script is run several times."""
-    if not dist.is_initialized():
-        init("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 
 def _spawned(

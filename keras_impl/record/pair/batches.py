@@ -52,6 +52,7 @@ def batches(job: BatchesJob) -> None:
         early=early,
         outputs=outputs,
         fetched=fetched,
+        is_distributed=run.is_distributed,
     )
     run.close()
     write(Path(job.folder), trained, arrays)

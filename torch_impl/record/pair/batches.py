@@ -35,5 +35,6 @@ def batches(job: BatchesJob) -> None:
         outputs=run.outputs,
         fetched=run.fetches.described(),
         early=run.early(),
+        is_distributed=run.is_distributed,
     )
     write(Path(job.folder), trained, arrays)

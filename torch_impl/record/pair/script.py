@@ -50,7 +50,7 @@ class Script(script.Script):
         self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
         self._optimizers: list[Optimizer] = []
         self._has_optimizer = False  # whether the script's own was asked for
-        self._accumulates = False  # whether a step has updated nothing
+        self._accumulates = self.is_distributed = False  # whether a step has updated nothing; a group was made
         self._outside = ExitStack()  # takes back, while the script is suspended, what it has entered
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         before = known(search)
@@ -190,7 +190,7 @@ class Script(script.Script):
         if self._run.dead:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         patches = [
-            *one_rank.patches(self._path),
+            *one_rank.patches(self._path, lambda: setattr(self, "is_distributed", True)),
             around(nn.Module, "__call__", self._on_call),
             around(Optimizer, "__init__", self._on_optimizer),
             around(torch.autograd, "backward", self._on_backward),
