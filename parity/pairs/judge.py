@@ -15,7 +15,13 @@ from parity.pairs.activations.matching import summary
 from parity.pairs.causes import later
 from parity.pairs.causes.averages import name_averages
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.pair_causes import name_layout, name_pair_causes, name_seeds, question_unfilled
+from parity.pairs.causes.pair_causes import (
+    name_layout,
+    name_pair_causes,
+    name_seeds,
+    question_unfilled,
+    question_wiring,
+)
 from parity.pairs.causes.training import name_fitted, name_waiting, with_changing_buffers
 from parity.pairs.decay import as_decayed
 from parity.pairs.extent import constants, gradients, not_run, note_counterparts, schedules, unused
@@ -79,6 +85,8 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         # The user's own come first, and of these what is told of the first divergence.
         result.causes.sort(key=lambda cause: (cause.id in INHERENT, plain(cause.where) != first))
     question_unfilled(result, mapping)
+    question_wiring(result, mapping)
+    question_wiring(result, mapping)
     if result.first_divergence:
         result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]

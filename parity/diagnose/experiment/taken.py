@@ -29,6 +29,7 @@ COMPUTED: Final = {
     **dict.fromkeys(("index", "gather", "gathernd", "embedding", "index_select"), "lookup"),
 }
 WIRING, SLICE, ORDER = "module.wiring", "code.slice", "code.order"
+TAKEN: Final = "take another tensor, and else the same"
 SHOWN: Final = 6  # numbers of a constant
 MOST_SLICES: Final = 256  # along an axis
 MOST_TENSORS: Final = 200  # whose order is compared
@@ -57,7 +58,7 @@ def exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named |
         if not other.matched[theirs.alone[0]].isdisjoint(graph.taken_with(op.output)):
             return None  # taken next: (a * b) * c may be a * (b * c)
     taken = [graph.made(op.alone[0]) for op, graph in sides]
-    words = f"{places(difference)} take another tensor, and else the same; each side has both"
+    words = f"{places(difference)} {TAKEN}; each side has both"
     in_words = [f"what {each} makes" if each.startswith("`") else each for each in taken]
     return Named(WIRING, in_words[0], in_words[1], words)
 

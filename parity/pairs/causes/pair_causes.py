@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import SEED, SUM, UNKNOWN, Pair
 from parity.diagnose.diagnosis import Examined
+from parity.diagnose.experiment.taken import TAKEN, WIRING
 from parity.diagnose.layers import dropout
 from parity.results import CaseResult, Cause
 from parity.trace import keys
@@ -26,6 +27,7 @@ DECAYED = ("weight_decay.value", "adamw.weight_decay")
 SCALED = ("gradient.scale", "clip.scope", "clip.norm")  # causes of gradients that differ by one factor
 FLATTEN = "flatten.order"
 SAME_NORM = 1e-5  # relative, with what clip_grad_norm_ adds to one
+OPEN = re.compile("nothing tells which|this stays open")  # says an assumption that no run confirms
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
 
 
@@ -63,6 +65,16 @@ def question_unfilled(result: CaseResult, mapping: Mapping) -> None:
         result.reason = (
             f"{unlike.said}: a match with torch's values; if keras's are loaded later, say so in [[weights]]"
         )
+
+
+def question_wiring(result: CaseResult, mapping: Mapping) -> None:
+    """Take no weights that nothing told apart, within the module or around it, for others that the port has taken."""
+    open_ = " ".join(each for each in mapping.assumptions if OPEN.search(each))
+    for number, cause in enumerate(result.causes):
+        owner = plain(cause.where).rpartition(".")[0] or cause.where
+        if cause.id == WIRING and TAKEN in cause.evidence and f"{owner}." in open_:
+            evidence = f"{cause.evidence}; it may follow from weights that nothing tells apart"
+            result.causes[number] = Cause(id=UNKNOWN, where=cause.where, evidence=evidence)
 
 
 def _report_assumptions(result: CaseResult, mapping: Mapping) -> None:
