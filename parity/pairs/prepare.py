@@ -4,6 +4,7 @@ torch's survey needs only torch. Keras's part needs the files of torch's survey,
 can be recorded on different machines.
 """
 
+import functools
 from collections.abc import Sequence
 from concurrent.futures import wait
 from pathlib import Path
@@ -198,9 +199,8 @@ def _prepared(
         return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
 
     sides = Sides(reference, keras)
-    resolved = disputed.resolved(
-        proposal, lambda each: disputed.find(each, sides, built, draw), sides, values, solve, run
-    )
+    look = functools.partial(disputed.find, sides=sides, built=built, draw=draw, of_scripts=file.has_scripts)
+    resolved = disputed.resolved(proposal, look, sides, values, solve, run)
     survey.write(Path(place(folder, "keras")), resolved.survey)
     given = given_orders(pair)
     matched = match(reference, values, resolved.survey, resolved.values, resolved.mapping, given)

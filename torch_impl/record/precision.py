@@ -169,7 +169,8 @@ def _unseen(note: Callable[[str], None]) -> Iterator[AbstractContextManager]:
         default(WIDER.get(d, d))
 
     def from_array(name: str, function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-        tensor = function(*args, **kwargs)
+        with torch._C.DisableTorchFunction():  # a file's tensor is made in its own dtype
+            tensor = function(*args, **kwargs)
         if tensor.dtype not in WIDER:
             return tensor
         note(f"torch.{name}, {STAY_ROUNDED} {_text(tensor.dtype)}")
@@ -190,6 +191,7 @@ def _unseen(note: Callable[[str], None]) -> Iterator[AbstractContextManager]:
     yield around(torch.amp.GradScaler, "__init__", begin_scaler)
     for name in ("from_numpy", "frombuffer", "from_dlpack"):
         yield around(torch, name, functools.partial(from_array, name))
+    yield around(torch._utils, "_rebuild_tensor", functools.partial(from_array, "load"))
 
 
 class _PromotionMode(TorchFunctionMode):

@@ -52,11 +52,12 @@ class Found(NamedTuple):
 Look = Callable[[Mapping], Found]
 
 
-def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
+def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw, of_scripts: bool = False) -> Found:
     """Return the disputed entries among those that no rule of the user's gives.
 
     `draw` builds both models with further seeds: a few if any values differ, many if any table among them is random.
-    What begins as a copy of trained weights on both sides is no constant, but begins with those of torch on both.
+    What begins as a copy of trained weights on both sides is no constant, but begins with those of torch on both. So
+    do the frozen weights `of_scripts`, as all weights that these begin with.
     """
     constants = [entry for entry in mapping.entries if _is_constant(entry, sides) and built.has(entry)]
     unlike = [(entry, how) for entry in constants if (how := built.unlike(entry))]
@@ -67,7 +68,7 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
     large = [entry for entry in tables if judge.size(entry) > LARGEST]
     tables = [entry for entry in tables if entry not in large]
     draws = draw(*judge.wanted(tables)) if tables else None
-    disputed, told, weights = [], [], []
+    disputed, told, weights, frozen = [], [], [], []
     begun: dict[str, Unlike] = {}
     for entry, how in unlike:
         if judge.is_state(entry):
@@ -80,12 +81,16 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw) -> Found:
             disputes = _disputed_table(table, built, sum(len(each.keras) for each in tables))
             disputed += disputes
             told += [table.alike()] if all(each.partial for each in disputes) else []
+        elif of_scripts and not judge.is_own(entry):
+            frozen += entry.torch
         elif judge.is_disputed(entry):
             disputed.append(Disputed(entry, how, built.is_unfilled(entry)))
         elif judge.is_random(entry):
             weights += entry.torch
     if weights:
         told.append(f"{USED} {few(weights)}: frozen weights, random as layers begin with them, and not compared")
+    if frozen:
+        told.append(f"{USED} {few(frozen)}: frozen weights, of which each script has its own, and not compared")
     return Found(disputed, told, begun)
 
 

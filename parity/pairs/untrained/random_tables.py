@@ -176,7 +176,7 @@ class Judge:
         )
         is_chosen = _are_chosen(ours, self.sides.torch) or _are_chosen(theirs, self.sides.keras)
         on_both = not (self.torch.keys().isdisjoint(entry.torch) or self.keras.keys().isdisjoint(entry.keras))
-        return self._is_own(entry) or is_beside_computed or (is_chosen and on_both)
+        return self.is_own(entry) or is_beside_computed or (is_chosen and on_both)
 
     def is_disputed(self, entry: Entry) -> bool:
         """Return whether the two builders compute an entry's values differently.
@@ -188,9 +188,9 @@ class Judge:
         in_drawn_layer = any(weight.module in self.drawing for weight in theirs)
         is_chosen = all(weight.chosen for weight in theirs)
         is_left = in_drawn_layer or self.is_random(entry) or self.built.is_unfilled(entry) or not is_chosen
-        return self._is_own(entry) or not is_left
+        return self.is_own(entry) or not is_left
 
-    def _is_own(self, entry: Entry) -> bool:
+    def is_own(self, entry: Entry) -> bool:
         """Return whether it is a buffer of torch's or made untrained in Keras, and not only frozen."""
         ours, theirs = self.sides.weights(entry)
         return any(one.constant for one in ours) or any(one.fixed for one in theirs)
