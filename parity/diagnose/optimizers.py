@@ -37,6 +37,8 @@ NEEDED: Final = 3  # parameters that must follow from the same settings, if so m
 
 def questions(sides: Sides) -> Iterator[Question]:
     """Ask what the optimizer made of its own recorded gradients."""
+    if len({len(set(side.trace.manifest.training.waiting)) for side in sides.both}) > 1:
+        return  # other numbers of updates have nothing in common
     differing = sides.of(keys.UPDATE, "optimizer_state")
     names = {tensor.parameter: tensor for tensor in reversed(differing)}
     known = [question for name in reversed(names) if name and (question := _known(sides, names[name], name))]
@@ -251,7 +253,8 @@ def _optimizers_to_try(sides: tuple[Side, Side], name: str) -> Iterator[schema.O
     recorded = (side.tensors(0).get(keys.key("optimizer_state", RATE)) for side in sides)
     rates = [float(rate) for rate in recorded if rate is not None]
     if observed := observe(sides[0], name):
-        steps = np.abs(observed.seen[f"{keys.UPDATE}@0"].value)
+        first = observed.seen.get(f"{keys.UPDATE}@0")
+        steps = np.abs(first.value) if first else np.zeros(0)
         rates += [float(np.median(steps[steps > 0]))] if steps.any() else []
     for rate in dict.fromkeys(rate for rate in rates if 0 < rate < np.inf):
         for betas in BETAS:

@@ -4,7 +4,7 @@ They are what the formulas of optimizers are held against.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,10 @@ class Updates(NamedTuple):
 
 
 def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
-    """Return a parameter's updates over the steps whose gradients are all recorded; None if it is not of numbers."""
+    """Return a parameter's updates over the steps whose gradients are all recorded; None if it is not of numbers.
+
+    Steps whose gradients wait for those of a later one make no update, and are not counted.
+    """
     initial = side.tensors(None, replica).get(f"parameter/{name}")
     gradients = list(_gradients(side, name, replica))
     for step, gradient in enumerate(_gradients(side, f"{name}{keys.APPLIED}", replica)):
@@ -46,8 +49,8 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
     if initial is None or initial.dtype == bool or not gradients:
         return None
     values: dict[str, Seen] = {}
-    for step in {0, len(gradients) - 1}:
-        values |= _step_values(side, name, step, replica, initial)
+    for number in {0, len(gradients) - 1}:
+        values |= _step_values(side, name, number, replica, initial)
     if not values:
         return None
     sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
@@ -63,31 +66,42 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     """Return the settings by which a known optimizer updates a parameter, with the learning rates of its steps.
 
     All groups' rates change as the first one's. A trained parameter in no group is none that the optimizer was given.
-    None where an update applies the gradients of several steps.
     """
     training = side.trace.manifest.training
     settings = next((group.settings for group in training.groups if name in group.parameters), None)
     if training.groups and settings is None and name in side.trace.manifest.layout.parameters:
         settings = {**training.groups[0].settings, "frozen": "parameter and optimizer state"}
-    rates = [rate for rate in training.rates if rate is not None]
-    if settings is None or training.waiting or not steps < len(rates) == len(training.rates):
+    numbers = _updating(side)[:steps]
+    rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := _at(training.rates, number)) is not None]
+    if settings is None or len(rates) <= steps:
         return None
-    first, own = rates[0], float(settings["learning_rate"])
+    first, own = _at(training.rates, 0) or rates[0], float(settings["learning_rate"])
     scale = own / first if first else 1.0
     return {**settings, "rates": tuple(own if rate == first else scale * rate for rate in rates)}
 
 
+def _updating(side: Side) -> list[int]:
+    """Return the steps that make an update; all, where none is known to."""
+    waiting, steps = side.trace.manifest.training.waiting, range(side.case.steps)
+    return [step for step in steps if step not in waiting] or list(steps)
+
+
+def _at(rates: Sequence[float | None], number: int) -> float | None:
+    return rates[number] if number < len(rates) else None
+
+
 def _gradients(side: Side, name: str, replica: int) -> Iterator[Array]:
     """Yield the gradients of the steps until the first that was not recorded."""
-    for step in range(side.case.steps):
+    for step in _updating(side):
         gradient = side.tensors(step, replica).get(f"gradient/{name}")
         if gradient is None:
             return
         yield gradient
 
 
-def _step_values(side: Side, name: str, step: int, replica: int, initial: Array) -> dict[str, Seen]:
-    """Return the update of a parameter and its optimizer slots after one step, as evidence."""
+def _step_values(side: Side, name: str, number: int, replica: int, initial: Array) -> dict[str, Seen]:
+    """Return how a parameter was updated so often, and its optimizer slots then, as evidence."""
+    step = _updating(side)[number]
     tensors, low = side.tensors(step, replica), side.tensors(step, replica, "low")
     parameter = f"parameter/{name}"
     if parameter not in tensors or tensors[parameter].shape != initial.shape:
@@ -96,11 +110,11 @@ def _step_values(side: Side, name: str, step: int, replica: int, initial: Array)
     fits = parameter in low and low[parameter].shape == initial.shape
     before = _examined_rows(initial)
     low_update = _examined_rows(low[parameter]).astype(np.float64) - before if fits else None
-    values = {f"update@{step}": seen(_examined_rows(tensors[parameter]) - before, low_update, stored)}
+    values = {f"update@{number}": seen(_examined_rows(tensors[parameter]) - before, low_update, stored)}
     slots = [key for key in tensors if key.startswith(f"optimizer_state/{name}.")]
     for key in ("optimizer_state/learning_rate", *slots):
         if (value := side.value(key, step, replica)) is not None:
-            values[f"{key.rpartition('.')[2].rpartition('/')[2]}@{step}"] = value
+            values[f"{key.rpartition('.')[2].rpartition('/')[2]}@{number}"] = value
     return values
 
 

@@ -28,6 +28,7 @@ from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import comparable
+from parity.trace.recorder import STATE
 from parity.verdict.traces import Unequal
 
 INNER = ("activation", "input")
@@ -136,9 +137,11 @@ def _waiting(traces: tuple[Trace, Trace], stem: str) -> set[str]:
     """
     waiting = [trace.manifest.training.waiting for trace in traces]
     number, steps = keys.step_of(stem), traces[0].case.steps
+    mine, theirs = (set(_listed(trace, HIGH, stem)) for trace in traces)
+    if waiting[0] != waiting[1] and number not in (None, 0, steps - 1):  # behind one side's first update alone
+        return {key for key in mine ^ theirs if keys.split(key)[0] in STATE}
     if any(number not in numbers or len(numbers) == steps for numbers in waiting):
         return set()
-    mine, theirs = (set(_listed(trace, HIGH, stem)) for trace in traces)
     return {key for key in mine | theirs if keys.split(key)[0] == "gradient"} | set(filter(slot, mine ^ theirs))
 
 

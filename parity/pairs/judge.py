@@ -86,7 +86,6 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         result.causes.sort(key=lambda cause: (cause.id in INHERENT, plain(cause.where) != first))
     question_unfilled(result, mapping)
     question_wiring(result, mapping)
-    question_wiring(result, mapping)
     if result.first_divergence:
         result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
@@ -195,7 +194,8 @@ def _is_loss_scaled(examination: Examined, *traces: Trace) -> bool:
     losses = [tensor.step for tensor in examination.unequal if tensor.kind == "loss"]
     if not losses or all(trace.manifest.training.returns_loss for trace in traces):
         return False
-    before = {tensor.kind for tensor in examination.unequal if tensor.step == losses[0]}
+    apart = (tensor for tensor in examination.unequal if tensor.step == losses[0] and tensor.verdict == "diverged")
+    before = {tensor.kind for tensor in apart}
     counts = {len(trace.of_kind("loss", 0)) for trace in traces}
     return before.isdisjoint(("input", "activation", "gradient")) or len(counts) > 1
 

@@ -60,6 +60,10 @@ class Parts(Recorder):
         """Return whether the current step records tensors of this kind."""
         return self._recorder.wants(kind)
 
+    def keep_state(self) -> None:
+        """Record the state behind the current step, although it may be one between the first and the last."""
+        self._recorder.keep_state()
+
     def add(self, kind: str, name: str, array: Array) -> str | None:
         """Keep a tensor of a part's forward pass, or store any other one."""
         if not self.wants(kind):

@@ -49,6 +49,7 @@ class Recorder:
         self.folder = folder
         self.steps = steps
         self.every = every
+        self._kept: int | None = None  # a further step whose state is recorded
         self.micro_batches = micro_batches
         self.summarises, self.whole = summarises, frozenset(whole)
         self.flipped_axis: int | None = None
@@ -77,7 +78,11 @@ class Recorder:
             return kind in FORWARD
         if self.step in (0, self.steps - 1):
             return True
-        return kind in BETWEEN and self.step % self.every == 0
+        return (kind in BETWEEN and self.step % self.every == 0) or (kind in STATE and self.step == self._kept)
+
+    def keep_state(self) -> None:
+        """Record the state behind the current step, although it may be one between the first and the last."""
+        self._kept = self.step
 
     def add(self, kind: str, name: str, array: Array) -> str | None:
         """Store a tensor in canonical form and return its key; None if the current step does not record it."""

@@ -164,6 +164,8 @@ class _Course:
         for number, loss in enumerate(step.losses):
             self.probe.loss(loss, None if number else batch.canonical)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, self.masks.step]
+        if step.updates and self.masks.step == len(waiting):  # the first update
+            self.recorder.keep_state()
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
         self._record_gradients(step.gradients, {}, batch.inputs, self._evidence(step))
 

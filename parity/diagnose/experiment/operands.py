@@ -92,7 +92,8 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     if mine.function is theirs.function and in_words[0] != in_words[1]:
         words = f"{places(difference)} reduce the same tensor, in the order of its axes on each side"
         return Named(AXES, in_words[0], in_words[1], words)
-    if mine.function is not theirs.function and in_words[0] == in_words[1]:
+    are_alike = len(mine.axes) == len(theirs.axes) and mine.result.size == theirs.result.size  # channels last, or first
+    if mine.function is not theirs.function and are_alike:
         names = mine.function.__name__, theirs.function.__name__
         return Named(FUNCTION, *names, f"{places(difference)} reduce the same tensor")
     return None

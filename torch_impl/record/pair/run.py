@@ -158,6 +158,8 @@ class _Course:
         if len(step.rates) > 1:
             self._take_turns(step)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, batch.number]
+        if step.updates and batch.number == len(waiting):  # the first update
+            self.recorder.keep_state()
         self.training = replace(self.training, returns_loss=step.returns_loss, waiting=waiting)
         self.probe.gradients({}, step.gradients, step.applied)
 
