@@ -34,12 +34,13 @@ class Targets:
         self._given, self._is_recorded = given, is_recorded
         self._given_in: set[int] = set()  # the steps whose target was replaced
         self._last_source: Any = None  # the dataset or tf.function that has given the last batch
+        self._unfit: UsageError | None = None  # why that of a batch cannot be replaced: a step may make another of it
         self._source: Any = None  # the one that gives the batches of training steps
 
     def check(self, script: str) -> None:
         """Raise UsageError if there is a target, and that of the last step was not replaced."""
         if f"{TARGET}@0" in self._given and self.begun - 1 not in self._given_in:
-            raise UsageError(
+            raise self._unfit or UsageError(
                 f"{script}: where the target of its loss comes from is not seen; expected a loss of keras.losses, "
                 "batches of a tf.data.Dataset, or a tf.function that is given them"
             )
@@ -90,7 +91,11 @@ class Targets:
         if not is_batch or len(batch) - at not in (1, 2) or not all(map(is_array, batch[at:])):
             return batch
         self._last_source = source
-        target, weight = self._of_step(self.begun, batch[at], (*batch, None)[at + 1])
+        try:
+            target, weight = self._of_step(self.begun, batch[at], (*batch, None)[at + 1])
+        except UsageError as error:
+            self._unfit = error
+            return batch
         return (*self._inputs_of_step(inputs, batch[:at]), target, weight)[: len(batch)]
 
     def _inputs_of_step(self, names: Sequence[str], own: tuple[Any, ...]) -> Any:
@@ -112,11 +117,11 @@ class Targets:
         inputs = next((each for name, each in self._given.items() if name.endswith(f"@{step}")), None)
         if inputs is None:
             return target, weight
-        self._given_in.add(step)
         values = [
             own if own is None or array is None else replaced(own, array, len(inputs))
             for own, array in zip((target, weight), given, strict=True)
         ]
+        self._given_in.add(step)
         return values[0], values[1]
 
 
