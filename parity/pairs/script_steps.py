@@ -41,7 +41,8 @@ class Steps(msgspec.Struct, frozen=True):
     """What steps that begin with a batch are given: the inputs of the pair, and PyTorch's arrays by their names.
 
     `fetched` and `keras` tell how both scripts take it, Keras's with the calls that are PyTorch's; `are_made`:
-    whether they must begin so, as both make what their models are given, or PyTorch's has several passes.
+    whether they must begin so, as both make what their models are given (by random numbers, or of several views), or
+    PyTorch's has several passes.
     """
 
     inputs: dict[str, PairInput]
@@ -91,7 +92,8 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     }
     known = {own: renamed.get(own, "") for own in fetched.names}
     makes = any(not any(np.array_equal(made, own) for own in of_batch.values()) for made in of_step.values())
-    are_made = fetched.is_several or keras_fetched.is_several or (fetched.is_random and makes)
+    joins = {len(each) for each in given.values() if each.ndim}.isdisjoint(len(each) for each in batch.values())
+    are_made = fetched.is_several or keras_fetched.is_several or ((fetched.is_random or joins) and makes)
     return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known), own_fetched, are_made)
 
 
