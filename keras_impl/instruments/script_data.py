@@ -1,5 +1,6 @@
 """What a Keras script trains on, PyTorch's batches in that form, and the callbacks of its `fit`."""
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ class Fit(NamedTuple):
 
     Of a loop only the inputs: what it gives to its loss is replaced where it does. `calls`: how the model's train_step
     calls layers, if it makes what they are given of its batch. `batches`: how many an epoch has, if that is known.
+    `is_several`: whether `x` holds several arguments of the model's call, by name.
     """
 
     x: Any
@@ -37,6 +39,15 @@ class Fit(NamedTuple):
     epochs: int = 1
     batches: int | None = None
     calls: Sequence[Called] = ()
+    is_several: bool = False
+
+    @classmethod
+    def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Fit":
+        """Return what a layer is called with: one structure, or several arguments that hold tensors."""
+        given = inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments
+        tensors = {name: each for name, each in given.items() if is_array(each)}
+        is_several = len(tensors) > 1 and not any(map(keras.tree.is_nested, given.values()))
+        return cls(tensors, is_several=True) if is_several else cls(args[0] if args else next(iter(given.values())))
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -69,6 +80,8 @@ class Fit(NamedTuple):
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the model's call, whose tensors these are."""
+        if self.is_several:
+            return [], self.structured(tensors)
         if not self.calls:
             return [self.structured(tensors)], {}
         itself = next((each for each in self.calls if not each.layer), None)

@@ -12,6 +12,7 @@ In place of the script's own batches come those of the pair, in the form that th
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -180,7 +181,7 @@ class Script(Run):
         if self._backwards and not self._tapes and self._ahead >= 0:
             self._ahead += 1
         elif self._backwards or self._model is None:
-            self._end_step(layer, self._only(args), early)
+            self._end_step(layer, self._called_with(layer, args, kwargs), early)
         if not self._tapes:
             with calls.unobserved():
                 return self.within(call, layer, args, kwargs)
@@ -198,17 +199,18 @@ class Script(Run):
         if self._passes == 1:
             self._targets.begin_step()
             self._given = []
-        return self.within(call, self._stands_in.get(id(layer), layer), self._replaced(args), kwargs)
+        args, kwargs = self._replaced(layer, args, kwargs)
+        return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
 
-    def _end_step(self, layer: Any, given: Any, early: Early | None) -> None:
+    def _end_step(self, layer: Any, given: Fit, early: Early | None) -> None:
         """Suspend the script before a call that ends a step, or begins the first."""
         if self._model is None:
             self.is_loop, self._model = True, self._made[early.module] if early else layer
-            fits[self._model] = Fit(given)
+            fits[self._model] = given
             if self._in_function and not self._runs_eagerly:
                 self.begin = Begin(self._functions, self._number, fits[layer])
         elif self._ahead >= 0:
-            self.second = self.second or Fit(given)
+            self.second = self.second or given
         self._suspend()
 
     def _in_step(self, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
@@ -219,12 +221,17 @@ class Script(Run):
         self._passes += 1
         return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
 
-    def _replaced(self, args: Sequence[Any]) -> Sequence[Any]:
+    def _replaced(
+        self, layer: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return what a call of the model is given: the batch's inputs; what PyTorch's call is not given stays."""
-        own = self._only(args)
+        fit = self._called_with(layer, args, kwargs)
         if inputs := inputs_of(self._batch or {}, self._passes):
-            self._given.append((own, Fit(own).structured(inputs)))
-        return (next((given for before, given in self._given if before is own), own),)
+            self._given.append((fit.x, fit.structured(inputs)))
+        given = next((given for before, given in self._given if _is_same(before, fit.x)), fit.x)
+        if fit.is_several:
+            return (), {**inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments, **given}
+        return (given,), kwargs
 
     def _on_gradient(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
@@ -238,11 +245,19 @@ class Script(Run):
             self._fetches.last.losses.append(target)
         return result
 
-    def _only(self, args: Sequence[Any]) -> Any:
-        """Return the one argument of a call; all, where the script may be run from batch to batch."""
+    def _called_with(self, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Fit:
+        """Return what a call gives to its model; all, where the script may be run from batch to batch."""
+        fit = Fit.of_call(layer, args, kwargs)
+        if len(args) == 1 or fit.is_several:
+            return fit
         if self._fetches.last and self._batch is None:
-            return args[0] if len(args) == 1 else args
-        if len(args) != 1:
-            number = count(len(args), "positional argument")
-            raise UsageError(f"{self.name}: calls its model with {number}, expected one")
-        return args[0]
+            return Fit(args)
+        number = count(len(args), "positional argument")
+        raise UsageError(f"{self.name}: calls its model with {number} that are no tensors, expected tensors")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether a call is given the same tensors as another."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
+    return one is other
