@@ -18,13 +18,12 @@ from parity.doctor.rules import (
     replicas,
     training,
     transfers,
-    updates,
 )
 from parity.doctor.rules.hanging import Logs, hanging
 
 __all__ = ["IDS", "findings", "hanging"]
 # In this order: of findings with the same id at the same line the first one counts.
-FILES = (failures, misplaced, placement, transfers, functions, operands, learning, updates, training, losses)
+FILES = (failures, misplaced, placement, transfers, functions, operands, learning, training, losses)
 RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule
 RULES = [
     function
@@ -91,7 +90,7 @@ def _with_cause(ranks: list[Evidence], reported: list[Finding], unmatched: list[
 def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
     of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
-    reported = _once(itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)))
+    reported = _once(itertools.chain(of_rules, learning.no_optimizer(evidence, ranks)))
     for finding in reported:
         finding.side = evidence.side
     return [finding for finding in reported if not any(_explains(cause, finding) for cause in reported)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from parity.doctor.evidence import Carried, Code, Evidence, Failure, InPlace, Step, Tensor
 from parity.doctor.finding import Finding, finding_at, make_finding
-from parity.doctor.rules import facts, learning, misplaced, operands, updates, words
+from parity.doctor.rules import facts, learning, misplaced, operands, words
 from parity.trace.keys import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
@@ -55,7 +55,7 @@ def used_up(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     if not any(text in failure.message for text in GRAPHS):
         return None
     if step.carried is None:
-        return next(updates.undetached(evidence), None)
+        return next(learning.undetached(evidence), None)
     consequence = f"the backward pass goes on into the step before and fails, at {failure.place.source}"
     return state_kept(step.carried, consequence)
 
