@@ -81,7 +81,6 @@ def examine(job: DoctorJob) -> None:
 
 
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
-    """Return the program to examine: a built-in case or the user's, on its devices."""
     if not job.case:
         return users_program(job, "keras", (keras.Model, keras.Layer), _step, lambda model: _batches(job))
     return built_in.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)

@@ -105,10 +105,7 @@ def _full_tracebacks(config: Any) -> AbstractContextManager[None]:
 
 
 def _given(error: Exception) -> list[tf.Tensor]:
-    """Return the inputs of the failing op.
-
-    If no op failed, return the tensors of the innermost function that was given any.
-    """
+    """Return the inputs of the failing op, or else the tensors of the innermost function that was given any."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     ops = [frame for frame in frames if GENERATED in frame.f_code.co_filename]
     for frame in reversed(ops or frames):

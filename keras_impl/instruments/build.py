@@ -143,7 +143,6 @@ class Building(ExitStack):
         return list(by_key.values())
 
     def _make_layer(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
-        """Note the line and the open tf.device scopes of each new layer."""
         layer = new(kind, *args, **kwargs)
         self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
         return layer
@@ -168,7 +167,6 @@ class Building(ExitStack):
 
 
 def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
-    """Return the settings of a layer that rules ask for."""
     facts: dict[str, int | float | bool | str] = {}
     if isinstance(layer, keras.layers.Embedding):
         facts["rows"] = layer.input_dim
@@ -189,10 +187,7 @@ def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variabl
 
 
 def _weight(of: Variable, value: tf.Variable, kind: Any) -> Weight:
-    """Describe a variable, or an optimizer's slot for it, by its `value`.
-
-    If there are copies on several devices, the first one is described.
-    """
+    """Describe a variable, or an optimizer's slot for it, by its `value`: of several copies the first."""
     value = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
     tensor = Tensor(
         device=name(value.device),

@@ -103,10 +103,8 @@ class Copies:
 
 
 def _is_small(tensor: tf.Tensor, known: Known) -> bool:
-    """Return whether a copy is too small to report.
-
-    Scalars, shapes and int32 (which ops take from the host anyway) are, unless they have a name.
-    """
+    """Return whether a copy is too small to report."""
+    # Scalars, shapes and int32 (which ops take from the host anyway) are, unless they have a name.
     named = known.origin not in ("", CONSTANT, "loss", "gradient")
     return not named and (size(tensor) < SMALL or tensor.dtype == tf.int32)
 
@@ -156,17 +154,14 @@ class Reads:
             self._within_function = was_within
 
     def _convert(self, convert: Callable[..., tf.Tensor], value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Convert a value to a tensor; note constants in the user's lines."""
         tensor = convert(value, *args, **kwargs)
         if tensor is not value and size(tensor) >= SMALL and (view := look()).direct:
             self._note_constant(value, tensor, view)
         return tensor
 
     def _note_constant(self, value: Any, tensor: tf.Tensor, view: View) -> None:
-        """Note a constant, and a cut if its values were read from a tensor that a tape recorded.
-
-        That is so if it shares memory with the array that was read, or has its shape.
-        """
+        """Note a constant, and a cut if its values were read from a tensor that a tape recorded."""
+        # That is so if it shares memory with the array that was read, or has its shape.
         self.origins.note(tensor, Known(CONSTANT, view.line, self.copies.calls.module))
         home, values = self.origins.device(tensor), hash(tensor._numpy().tobytes())
         self.origins.constants.setdefault(view.line, set()).add(values)

@@ -121,7 +121,6 @@ class Functions(ExitStack):
         return result
 
     def _note(self, trace: Trace) -> None:
-        """Note a trace, and why it was needed if the function had been traced before."""
         code = _code(trace.function)
         earlier = self._traces[code]
         if change := _change(earlier, trace):
@@ -138,7 +137,6 @@ class Functions(ExitStack):
         return make(*args, **kwargs)
 
     def _train(self, train: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any) -> Any:
-        """Train by one of Keras's methods; note that the model runs eagerly."""
         if model.run_eagerly:
             self._note_eager("run_eagerly", MODEL)
         return train(model, *args, **kwargs)

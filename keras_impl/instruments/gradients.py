@@ -103,10 +103,8 @@ class Finite:
                 self.reached(tensor)
 
     def _made(self, operation: str, inputs: tuple[tf.Tensor, ...], output: tf.Tensor, place: Place) -> NotFinite | None:
-        """Return the op as the cause, if its inputs were finite.
-
-        A NaN also has its cause here if the inputs had infinities but no NaN, as a softmax of a row that is all masked.
-        """
+        """Return the op as the cause, if its inputs were finite."""
+        # A NaN also has its cause here if the inputs had infinities but no NaN: a softmax of a row that is all masked.
         values, result = [_values(tensor) for tensor in inputs if tensor.dtype.is_floating], _values(output)
         nan = bool(np.isnan(result).any())
         not_finite = [np.isnan(array).any() if nan else not np.isfinite(array).all() for array in values]

@@ -61,7 +61,6 @@ class Losses:
             self.step.losses.append(self._loss(view, outputs[0], targets[0]))
 
     def _loss(self, view: View, outputs: tf.Tensor, target: Any) -> LossCall:
-        """Return the evidence of a call of a loss function with these outputs and target."""
         known = self.origins.of(outputs)
         call = LossCall(
             function=_name(view.loss),

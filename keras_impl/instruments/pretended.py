@@ -64,10 +64,7 @@ def name(device: str) -> str:
 
 
 def _real(device: Any) -> Any:
-    """Translate a device name of the program to that of the logical device.
-
-    Anything else that tf.device accepts is returned unchanged.
-    """
+    """Translate a device name of the program to that of the logical device; anything else remains unchanged."""
     device = getattr(device, "name", device)
     device = device.to_string() if isinstance(device, tf.DeviceSpec) else device
     spec = tf.DeviceSpec.from_string(device) if isinstance(device, str) else None
@@ -82,7 +79,6 @@ def _real(device: Any) -> Any:
 
 
 def _names() -> Iterator[Any]:
-    """Yield patches of the functions in which TensorFlow reads device names."""
     # An eager scope of None removes all placements, and ops without a device run on the first GPU.
     yield around(
         context.Context, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name))
@@ -99,17 +95,14 @@ def _names() -> Iterator[Any]:
 def _without_nccl(
     initialize: Callable[..., None], self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None
 ) -> None:
-    """Make a MirroredStrategy that uses ReductionToOneDevice.
-
-    Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
-    """
+    """Make a MirroredStrategy that uses ReductionToOneDevice."""
+    # Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
     if cross_device_ops is None or isinstance(cross_device_ops, tf.distribute.NcclAllReduce):
         cross_device_ops = tf.distribute.ReductionToOneDevice()
     initialize(self, container, devices, cross_device_ops)
 
 
 def _config(count: int) -> Iterator[Any]:
-    """Yield patches of tf.config that list the GPUs, and ignore settings made for them."""
     physical = [context.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(count)]
     logical = [context.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)]
     lists = {"list_physical_devices": physical, "get_visible_devices": physical, "list_logical_devices": logical}
@@ -132,10 +125,8 @@ def _config(count: int) -> Iterator[Any]:
 
 
 def _listed(gpus: list, method: Callable[..., list], self: context.Context, device_type: str | None = None) -> list:
-    """Call a method that lists devices, and add the GPUs.
-
-    Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
-    """
+    """Call a method that lists devices, and add the GPUs."""
+    # Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
     hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
     return hosts + (gpus if device_type in (None, "GPU") and not _picks_kernels() else [])
 

@@ -75,7 +75,6 @@ class Training:
     def _differentiate(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Call GradientTape.gradient, and record the backward pass and the gradients."""
         given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
         is_root = not given and self.calls.phase != "backward" and _is_first_replica()
         if is_root:
@@ -173,10 +172,7 @@ class Training:
 
 
 def _update(optimizer: str) -> str:
-    """Return the line that would apply the gradients, to be put after the user's line that computes them.
-
-    Empty if the line gives the gradients no name.
-    """
+    """Return the line that would apply the gradients after the user's line; "" if that gives them no name."""
     call, statement = rewrite.expression(source.spot()), rewrite.statement(source.spot())
     if call is None or statement is None or call.function != "gradient" or len(call.node.args) < 2:
         return ""
@@ -192,7 +188,6 @@ def root_mean_square(variables: Any) -> float:
 
 
 def _value(variable: Any) -> np.ndarray:
-    """Return a variable's numbers."""
     return _read(variable)._numpy()
 
 

@@ -72,7 +72,6 @@ def _examine(examined: ExaminedProgram, args: argparse.Namespace, examination: E
 
 
 def _write(args: argparse.Namespace, examination: Examination) -> None:
-    """Write all files that the flags name. Raises UsageError."""
     document = report.document(examination.findings, examination.evidence)
     output.write(args, document, report.makers(examination))
 
@@ -122,10 +121,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
-    """Yield every program to examine; they run one after the other, since times are measured.
-
-    Raises UsageError if a flag asks for what is not there, such as devices or a case.
-    """
+    """Yield every program to examine, one after the other. Raises UsageError if a flag asks for what is not there."""
     pythons = {side: python for side, python in cli.pythons(args).items() if args.case or getattr(args, side)}
     devices = available(pythons) if args.devices in (None, "auto") else parse(args.devices)
     virtual = devices.kind == "cpu" or gpus(pythons) < devices.number

@@ -61,7 +61,6 @@ def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, An
 
 
 def _headline(evidence: Evidence) -> str:
-    """Return a line with the side, the number of processes and the devices that the program sees."""
     kinds = by_key((kind, device) for device, kind in _devices(evidence).items())
     devices = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
     ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
@@ -70,13 +69,11 @@ def _headline(evidence: Evidence) -> str:
 
 
 def _devices(evidence: Evidence) -> dict[str, str]:
-    """Return each device with what it is physically; "" where that is not known."""
     physical = evidence.physical + [""] * len(evidence.devices)
     return dict(zip(evidence.devices, physical, strict=False))
 
 
 def _block(finding: Finding, console: Console) -> None:
-    """Print a finding: its id and place, what was observed, and the fix."""
     at, names = _at(finding), _program(finding)
     head = Text.assemble((f"{finding.severity}: {finding.id}", f"bold {COLOURS[finding.severity]}"))
     head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{at}")
@@ -93,7 +90,6 @@ def _rank(evidence: Evidence) -> str:
 
 
 def _program(of: Evidence | Finding) -> str:
-    """Return the side, and the case if it is a built-in one."""
     return " ".join(filter(None, (of.side, of.case)))
 
 
@@ -102,7 +98,6 @@ def _at(finding: Finding) -> str:
 
 
 def _timed(time: Time) -> str:
-    """Return a step's time and its parts, all in the same unit."""
     scale, unit = next((candidate for candidate in UNITS if time.step >= candidate[0]), UNITS[-1])
     parts = [f"{part} {value / scale:.3g}" for part in PARTS if (value := getattr(time, part)) is not None]
     split = f": {', '.join(parts)}" if parts else ""
@@ -110,7 +105,6 @@ def _timed(time: Time) -> str:
 
 
 def _counts(findings: Sequence[Finding]) -> list[str]:
-    """Return how many findings there are of each severity, the worst first."""
     counts = Counter(finding.severity for finding in findings)
     return [count(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
 

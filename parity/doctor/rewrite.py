@@ -197,7 +197,6 @@ def _stored(line: Any) -> Any:
 
 
 def _of_function(frame: FrameType | None) -> list[Any]:
-    """Return the nodes in the lines of the function that runs in a frame."""
     if frame is None:
         return []
     lines = {line for *_, line in frame.f_code.co_lines() if line is not None}

@@ -111,7 +111,6 @@ class Building(ExitStack):
         self.lines[module], self.spots[module] = source.line(module), source.spot(module)
 
     def _register(self, register: Callable[..., None], module: nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
-        """Register a parameter or buffer, and note the line, and the device if it is not the CPU."""
         register(module, name, *args, **kwargs)
         line, tensor = source.line(), getattr(module, name)
         self._made.setdefault(module, {})[name] = line
@@ -144,7 +143,6 @@ class Building(ExitStack):
                 self._made[part] = dict.fromkeys(self._made.get(part, ()), line)
 
     def _facts(self, module: nn.Module) -> dict[str, int | float | bool | str]:
-        """Return the settings of a module that rules ask for."""
         facts: dict[str, int | float | bool | str] = {}
         if isinstance(module, nn.Embedding):
             facts["rows"] = module.num_embeddings

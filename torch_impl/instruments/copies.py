@@ -105,7 +105,6 @@ class Copies:
                 return
 
     def _note_move(self, tensor: torch.Tensor, result: Any, seconds: float) -> None:
-        """Note a copy from one device to another."""
         # The result is no tensor if it was x.type() without arguments, which returns a string.
         target = device(result) if isinstance(result, torch.Tensor) else device(tensor)
         if device(tensor) == target:

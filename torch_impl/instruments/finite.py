@@ -96,7 +96,6 @@ class AtenObserver(TorchDispatchMode):
                 self.calls.note_cut(what, tensor, self.calls.place(source.line()))
 
     def _note_in_place(self, kind: Kind, changed: list[torch.Tensor]) -> None:
-        """Record in-place changes of tensors that have a graph."""
         for tensor in changed if torch.is_grad_enabled() else ():
             if tensor.grad_fn is not None and (line := source.line()):
                 change = InPlace(
@@ -108,7 +107,6 @@ class AtenObserver(TorchDispatchMode):
                 self.calls.step.in_places.append(change)
 
     def _look(self, kind: Kind, args: Any, kwargs: Any, changed: list, extent_before: Any, results: Any) -> None:
-        """Check whether the results are finite."""
         for result in filter(_is_float, results if isinstance(results, (list, tuple)) else (results,)):
             if not values.is_finite(result):
                 inputs = [tensor for tensor in tensors((args, kwargs)) if _is_float(tensor) and tensor is not result]
@@ -153,7 +151,6 @@ class AtenObserver(TorchDispatchMode):
 
 @cache
 def _kind(func: Any) -> Kind:
-    """Return how an op treats its arguments, from its schema."""
     arguments = enumerate(func._schema.arguments)
     written = tuple(i for i, argument in arguments if argument.alias_info and argument.alias_info.is_write)
     view = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)

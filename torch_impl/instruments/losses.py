@@ -70,7 +70,6 @@ class Losses:
             self.origins.note(result, "loss")
 
     def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
-        """Return the evidence of a call of a loss function with these outputs and target."""
         activation, without = _activation(outputs)
         softmax, layer = _softmax(outputs), _behind(outputs, ADDED)
         call = LossCall(
@@ -121,7 +120,6 @@ def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
 
 
 def _followed(method: str) -> Code | None:
-    """Return the line of the loss with a method applied to its input."""
     return rewrite.code(source.spot(), lambda call: call.wrapped(call.argument("input", 0), f"{{}}.{method}"))
 
 
@@ -159,11 +157,9 @@ def _axis(function: str, args: tuple, kwargs: dict) -> int | None:
 
 
 def _is_over_samples(call: LossCall, softmax: Softmax) -> bool:
-    """Return whether a softmax is over the samples of a loss: its first axis, where the classes are another one.
-
-    A negative log likelihood has its classes on axis 1. Of other losses it is known if a linear layer gave the scores.
-    Of pairs of samples both axes are the batch, and the target is none of the inputs.
-    """
+    """Return whether a softmax is over the samples of a loss: its first axis, where the classes are another one."""
+    # A negative log likelihood has its classes on axis 1. Of other losses it is known if a linear layer gave the
+    # scores. Of pairs of samples both axes are the batch, and the target is none of the inputs.
     before, outputs, node = softmax.before.shape, call.input.shape, softmax.scores
     as_long = 2 <= len(outputs) <= len(before) and before[-1] == outputs[-1]
     are_pairs = before[0] == before[-1] and not call.target.origin.startswith("input ")
@@ -181,7 +177,6 @@ def _with_axis(made: Expression, axis: int) -> Code | None:
 
 
 def _behind(tensor: torch.Tensor, skipped: tuple[str, ...]) -> Any:
-    """Return the autograd node that made the tensor, skipping nodes with these names."""
     node = tensor.grad_fn
     while node is not None and node.name().startswith(skipped):
         node = node.next_functions[0][0]

@@ -54,7 +54,6 @@ def _rate(function: str, args: tuple, kwargs: dict) -> float:
 
 
 def _in_training(call: Expression) -> Code | None:
-    """Return the line in which the module's mode decides."""
     if call.function != ATTENTION:
         return call.with_keyword("training", "self.training", 2)
     return call.wrapped(call.argument("dropout_p", RATE), "{} if self.training else 0.0")
@@ -170,7 +169,6 @@ class Ops(TorchFunctionMode):
         return results
 
     def _get(self, func: Any, args: tuple) -> Any:
-        """Handle an attribute of a tensor, such as x.data."""
         results = func(*args)
         for name in ATTRIBUTES:
             if getattr(torch.Tensor, name) is func.__self__:
@@ -197,7 +195,6 @@ class Ops(TorchFunctionMode):
         self.step.dropped.append(Dropped(function=function, rate=rate, place=place, mended=mended))
 
     def _note_broadcast(self, name: str, args: tuple) -> None:
-        """Record a broadcast between tensors of different shapes in the user's line."""
         operands = [operand for operand in args[:2] if isinstance(operand, torch.Tensor) and operand.dim()]
         if len(operands) < 2 or operands[0].shape == operands[1].shape:
             return

@@ -141,10 +141,8 @@ class Loaders:
         return batch
 
     def _compare(self, loader: _BaseDataLoaderIter, batch: list[torch.Tensor]) -> None:
-        """Note a batch that is the same as an earlier one of another worker.
-
-        Batches of one sample, and of values that are all the same, may well come twice.
-        """
+        """Note a batch that is the same as an earlier one of another worker."""
+        # Batches of one sample, and of values that are all the same, may well come twice.
         workers, number = loader._num_workers, loader._num_yielded - 1
         floats = [tensor for tensor in batch if tensor.is_floating_point() and tensor.dim() and len(tensor) > 1]
         if workers < 2 or not floats:

@@ -124,7 +124,6 @@ class Replicas:
                 yield name, parameter
 
     def _dense(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the gradients of these parameters, but for sparse ones."""
         for name, parameter in self._parameters():
             if parameter.grad is not None and parameter.grad.layout == torch.strided:
                 yield name, parameter.grad

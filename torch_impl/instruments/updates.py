@@ -136,7 +136,6 @@ def _is_still(group: dict[str, Any]) -> bool:
 
 
 def _schedulers(optimizer: Optimizer) -> list[LRScheduler]:
-    """Return the schedulers of an optimizer that no other one drives."""
     alive = [one for one in gc.get_objects() if issubclass(type(one), LRScheduler)]
     parts = [id(part) for one in alive for part in getattr(one, "_schedulers", ())]
     return [one for one in alive if getattr(one, "optimizer", None) is optimizer and id(one) not in parts]

@@ -74,11 +74,9 @@ def _once(reported: Iterable[Finding]) -> list[Finding]:
 
 
 def _with_cause(ranks: list[Evidence], reported: list[Finding], unmatched: list[Finding]) -> list[Finding]:
-    """Return both lists of findings, without those that follow from others.
-
-    If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting. If
-    the calls do not match, a lost connection is the consequence.
-    """
+    """Return both lists of findings, without those that follow from others."""
+    # If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting.
+    # If the calls do not match, a lost connection is the consequence.
     failures = [step.failure for evidence in ranks for step in evidence.steps if step.failure]
     if any(not LOST.search(failure.message) for failure in failures):
         unmatched = [finding for finding in unmatched if finding.id in ("collective.order", "collective.shape")]

@@ -129,7 +129,6 @@ def dropout(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _effect(modules: list[Module], training: bool = False) -> str:
-    """Return how the mode changes what the given dropout and batch norm layers compute."""
     dropouts, norms = (sum(kind in m.kind for m in modules) for kind in ("Dropout", "BatchNorm"))
     effects = []
     if dropouts:
@@ -143,6 +142,5 @@ def _effect(modules: list[Module], training: bool = False) -> str:
 
 
 def _called(evidence: Evidence) -> str:
-    """Return the line that calls the model."""
     calls = [call for step in evidence.steps if (call := facts.root_call(step))]
     return calls[0].source if calls else facts.source_of(evidence, MODEL)

@@ -36,7 +36,6 @@ def hanging(logs: Logs, waiting: Sequence[Waiting]) -> list[Finding]:
 
 
 def _groups(logs: Logs) -> dict[tuple[int, ...], dict[int, list[Collective]]]:
-    """Return the collective calls of each group of ranks, by rank."""
     groups: dict[tuple[int, ...], dict[int, list[Collective]]] = {}
     for rank, log in enumerate(logs):
         for call in log:
@@ -126,7 +125,6 @@ def _fewer_calls(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
 
 
 def _unexplained(waiting: Sequence[Waiting]) -> Finding:
-    """Return the finding for a program that hangs for a reason that its calls do not show."""
     rank = next((state.rank for state in waiting if not state.ended), waiting[0].rank)
     line = _innermost(rank, waiting)
     at = f" at {line}" if line else ""
@@ -169,13 +167,11 @@ def _user_frames(rank_state: Waiting) -> list[re.Match[str]]:
 
 
 def _innermost(rank: int, waiting: Sequence[Waiting]) -> str:
-    """Return the innermost line of the user's code in a rank."""
     frames = (frame for rank_state in waiting if rank_state.rank == rank for frame in _stack(rank_state))
     return next(frames, "").partition(" in ")[0]
 
 
 def _stacks(waiting: Sequence[Waiting]) -> str:
-    """Return the stacks of all ranks, one line for each frame."""
     lines = []
     for rank_state in waiting:
         ended = ", which has ended its step" if _ended(rank_state.rank, waiting) else ""

@@ -71,7 +71,6 @@ def _without_gradient(evidence: Evidence, parts: list[facts.ModuleParameters], c
 
 
 def _reached(evidence: Evidence, layer: str, cut: Cut | None) -> str:
-    """Return the code with which a gradient reaches the parameters of a layer."""
     is_torch = evidence.side == "torch"
     if not cut:
         frozen = f"in forward, or {layer}.requires_grad_(False)"

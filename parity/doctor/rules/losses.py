@@ -135,7 +135,6 @@ def _by_finding(evidence: Evidence, is_wrong: Callable[[LossCall], bool]) -> Ite
 
 
 def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
-    """Return the finding about calls that are mended at the same line."""
     return finding_at("error", name, call.place, message + words.repeated(call.count), generic, call.mended)
 
 

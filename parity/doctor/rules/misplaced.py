@@ -154,7 +154,6 @@ def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
 
 
 def _model_on_host(evidence: Evidence, tensors: list[Tensor]) -> Finding:
-    """Return the finding for a model that is on the host although its data is not."""
     moved = next((tensor for tensor in tensors if not facts.is_host(tensor.device)), None)
     number, data = words.count(len(facts.parameters(evidence)), "parameter"), words.tensor(moved or tensors[0])
     message = f"All {number} are on the host, but {data} is not."

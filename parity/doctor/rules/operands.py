@@ -188,7 +188,6 @@ def _stretched(left: Tensor, right: Tensor) -> bool:
 
 
 def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, seen: LossCall | Broadcast) -> Finding:
-    """Return the finding for what was seen at one line, with its operands."""
     column = left if len(left.shape) > len(right.shape) else right
     row = right if column is left else left
     result = [*column.shape[:-1], row.shape[-1]]

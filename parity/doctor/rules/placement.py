@@ -58,10 +58,8 @@ def shared_gpu(ranks: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 def _meant_to_spread(evidence: Evidence) -> bool:
-    """Return whether the program seems to be meant for several GPUs.
-
-    It places parts of the model, or names several devices, or does all the placing itself and has no step of its own.
-    """
+    """Return whether the program seems to be meant for several GPUs."""
+    # It places parts of the model, or names several devices, or does all the placing itself and has no step of its own.
     parts = [move for move in evidence.moves if not move.whole]
     several = len({move.device for move in evidence.moves if not facts.is_host(move.device)}) > 1
     alone = not evidence.own_step and not evidence.moved and bool(evidence.moves)
@@ -69,7 +67,6 @@ def _meant_to_spread(evidence: Evidence) -> bool:
 
 
 def _distributed(side: str, devices: int) -> str:
-    """Return the code that distributes the layers over the devices."""
     if side == "torch":
         return f'layer = layer.to(f"cuda:{{i % {devices}}}")'
     return f'with tf.device(f"GPU:{{i % {devices}}}"): layer.build(input_shape)'

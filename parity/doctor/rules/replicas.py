@@ -81,7 +81,6 @@ def _around(name: str, candidates: list[str]) -> set[str]:
 
 
 def _ever_shared(by_rank: list[list[Change]]) -> bool:
-    """Return whether all ranks had the same gradient of a parameter at some time."""
     together = zip(*([change.gradient for change in changes] for changes in by_rank), strict=False)
     return any(is_shared(list(gradients)) for gradients in together)
 
@@ -143,7 +142,6 @@ def apart(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> It
 
 
 def _of_group(members: list[Evidence]) -> Iterator[Finding]:
-    """Report what the ranks of a group should have in common."""
     steps = [comparable(evidence) for evidence in members]
     first, last = ([each[at].used for each in steps] for at in (0, -1))
     names = [name for name in first[0] if all(name in used for used in (*first, *last))]
@@ -180,7 +178,6 @@ def _agree(gradients: list[Numbers]) -> bool:
 
 
 def _cause(name: str, before: Numbers, by_rank: list[list[Change]]) -> Parted:
-    """Return the first change that parted a parameter."""
     for together in zip(*by_rank, strict=False):
         if not _agree([change.gradient for change in together]):
             update = next((change for change in together if change.what == "update"), by_rank[0][-1])
@@ -195,7 +192,6 @@ def _cause(name: str, before: Numbers, by_rank: list[list[Change]]) -> Parted:
 
 
 def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
-    """Return the finding for parameters that were parted by the same line in the same way."""
     evidence = members[0]
     names, how, source = [each.name for each in parted], parted[0].how, parted[0].source
     parts = facts.grouped_by_module(names, evidence)
@@ -222,14 +218,12 @@ def _started_apart(members: list[Evidence], names: list[str]) -> Finding:
 
 
 def _on(members: list[Evidence]) -> str:
-    """Return the ranks of a group in words."""
     if len(members) == members[0].ranks:
         return "all ranks"
     return f"ranks {', '.join(str(evidence.rank) for evidence in members)}"
 
 
 def _all_of(parts: list[facts.ModuleParameters]) -> str:
-    """Return the code for all parameters in these parts."""
     if len(parts) == 1 and parts[0].whole:
         return f"{words.code(parts[0].module)}.parameters()"
     whole = [f"*{words.code(part.module)}.parameters()" for part in parts if part.whole]

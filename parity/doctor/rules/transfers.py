@@ -160,7 +160,6 @@ def _is_constant(copy: Copy, steps: int) -> bool:
 
 
 def _kept_on_device(side: str, copy: Copy) -> str:
-    """Return the code that keeps the values on the device."""
     if side == "keras":
         return f'with tf.device("{copy.target}"): self.value = tf.constant(value)  # once, in __init__'
     if name := _name(copy.tensor):
@@ -170,7 +169,6 @@ def _kept_on_device(side: str, copy: Copy) -> str:
 
 
 def _name(tensor: Tensor) -> str:
-    """Return the name of a weight; "" for other tensors."""
     kind, _, name = tensor.origin.partition(" ")
     return name if kind in ("parameter", "buffer") else ""
 
@@ -222,10 +220,7 @@ def backward(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _between_gpus(evidence: Evidence, phases: tuple[str, ...]) -> list[list[Copy]]:
-    """Return the copies between GPUs that TensorFlow makes on its own in some phases of the step, by line.
-
-    Copies that the program intends are left out.
-    """
+    """Return the copies between GPUs that TensorFlow, not the program, makes in some phases of the step, by line."""
     unintended = []
     for copy in [] if facts.spread(evidence) else facts.last(evidence).copies:
         # A parameter that the training script itself reads, outside of the model's forward, has to be on the device of

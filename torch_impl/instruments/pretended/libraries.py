@@ -95,7 +95,6 @@ def _init(
 
 
 def _stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return each channel's mean and 1 / standard deviation."""
     variance, mean = torch.var_mean(x.float(), _axes(x), correction=0)
     return mean, (variance + eps).rsqrt()
 
@@ -108,10 +107,7 @@ def _gathered(
     running_var: Tensor,
     *rest: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and 1 / standard deviation over all ranks, from those of each rank.
-
-    Updates the running statistics.
-    """
+    """Return mean and 1 / standard deviation over all ranks, and update the running statistics."""
     momentum, eps, counts = rest
     share = (counts / counts.sum())[:, None]
     mean = (means * share).sum(0)
@@ -124,7 +120,6 @@ def _gathered(
 
 
 def _normalized(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor, eps: float) -> Tensor:
-    """Return the layer's output."""
     y = (x - _wide(mean, x)) * _wide(inverse, x)
     return (y if weight is None else y * _wide(weight, x) + _wide(bias, x)).to(x.dtype)
 
@@ -132,10 +127,7 @@ def _normalized(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: 
 def _reduced(
     grad: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, *needed: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return sums over this rank's samples, by channel.
-
-    They are the sum of the gradient, the sum of the gradient times x - mean, and the gradients of weight and bias.
-    """
+    """Return sums by channel: of the gradient, of it times x - mean, and the gradients of weight and bias."""
     by_bias = grad.float().sum(_axes(x))
     by_scale = (grad * (x - _wide(mean, x))).float().sum(_axes(x))
     return by_bias, by_scale, by_scale * inverse, by_bias
@@ -159,7 +151,6 @@ def _gradient(
 
 
 def _axes(x: Tensor) -> list[int]:
-    """Return all axes but that of the channels."""
     return [axis for axis in range(x.dim()) if axis != 1]
 
 
