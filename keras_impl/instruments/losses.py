@@ -18,7 +18,6 @@ from keras_impl.instruments.source import View
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression
-from parity.trace.keys import MODEL
 
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "ClipByValue")
 ACTIVATIONS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
@@ -37,13 +36,11 @@ class Losses:
     def __init__(self, step: Step, inputs: Mapping[str, Any], calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
         self._last: dict[int, FrameType] = {}  # the call that is running in each thread
-        self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Known]] = []  # what the model was given at each call
+        self._samples = order.Samples(inputs, _rows, "tf.random.shuffle(tf.range(len(x)))")
 
     def fed(self, module: str, given: Any) -> None:
-        """Note what a layer is called with; only the whole model's inputs count."""
-        if module == MODEL and self._batch:
-            self._fed += [(_rows(tensor), self.origins.of(tensor)) for tensor in tensors(given)]
+        """Note what a layer is called with."""
+        self._samples.feed(module, tensors(given), lambda tensor: self.origins.of(tensor).picked)
 
     def see(self, view: View) -> None:
         """Handle one op, which may be the first of a loss."""
@@ -79,9 +76,7 @@ class Losses:
                 call.sums = float(sums.min()), float(sums.max())
                 call.columns, call.by_class = (float(columns.min()), float(columns.max())), known.by_class
             call.mended = self._mended(view.loss, not takes_logits) or known.without
-        fed = [(rows, known.picked) for rows, known in self._fed]
-        rows = _rows(target), self.origins.of(target).picked
-        call.rows, call.reordered = order.explained(self._batch, fed, rows, "tf.random.shuffle(tf.range(len(x)))")
+        call.rows, call.reordered = self._samples.explained(target, self.origins.of(target).picked)
         return call
 
     def _mended(self, loss: FrameType, logits: bool) -> Code | None:

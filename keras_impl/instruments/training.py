@@ -99,7 +99,7 @@ class Training:
         record.average = next((facts.average for facts in known if facts.average), None)
         self.step.backwards.append(record)
         for target in targets:
-            self.cuts.explain_whole(target)
+            self.cuts.integers.explain(source.frame(), target)
 
     def _note(self, variable: Any, value: Any) -> None:
         """Note a gradient if it is a variable's; an embedding's consists of its rows only."""

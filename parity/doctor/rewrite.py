@@ -7,13 +7,14 @@ made from the user's own line, with the user's own names. Sources are never sear
 import ast
 import contextlib
 import linecache
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from parity.core.ownership import shown as shown
-from parity.doctor.evidence import Code
+from parity.doctor.evidence import Code, Cut
 
 STORES = ("append", "appendleft", "add", "insert", "put", "push")  # methods that keep their last argument
 # Nodes that can be followed by a dot without parentheses.
@@ -173,6 +174,24 @@ def assigned(frame: FrameType | None, variable: str) -> Expression | None:
         if isinstance(node.targets[0], ast.Name) and node.targets[0].id == variable
     ]
     return _expression(frame, max(assigned_values, key=lambda node: node.lineno)) if assigned_values else None
+
+
+class Integers:
+    """Cuts at ops that make integers of scores (such as argmax), and the line of the loss as it should read instead."""
+
+    def __init__(self, is_label: Callable[[Any, Any], bool], cross_entropy: Callable[[Expression, str, str], str]):
+        self.is_label = is_label  # whether a value may be the labels that integers of a shape match
+        self.cross_entropy = cross_entropy  # returns the code of a loss, for the line that made it, scores and labels
+        self.cuts: list[tuple[Cut, weakref.ref[Any], Any]] = []  # each with the scores, and the shape of the integers
+
+    def explain(self, frame: FrameType | None, loss: Any) -> None:
+        """Find the corrections when a backward pass begins: by then scores, labels and loss have names in the code."""
+        for cut, reference, shape in self.cuts if frame else ():
+            if frame and (scores := reference()) is not None:
+                made, of_scores = assigned(frame, name(frame, loss)), name(frame, scores)
+                labels = [key for key, value in frame.f_locals.items() if self.is_label(value, shape)]
+                text = self.cross_entropy(made, of_scores, labels[0]) if made and of_scores and labels else ""
+                cut.mended = made.with_text(made.node, text) if made else None
 
 
 def detached(at: Spot) -> Code | None:

@@ -12,7 +12,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression, Spot
-from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import in_place
 from torch_impl.instruments.calls import Calls
@@ -49,14 +48,12 @@ class Losses:
 
     def __init__(self, step: Step, inputs: dict[str, torch.Tensor], calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
-        self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Spot | None]] = []  # what the model was given at each call
+        self._samples = order.Samples(inputs, _rows, "torch.randperm(len(x))")
         self._picked: WeakIdKeyDictionary = WeakIdKeyDictionary()  # where rows were put into another order
 
     def fed(self, module: str, given: Any) -> None:
-        """Note what a module is called with; only the whole model's inputs count."""
-        if module == MODEL and self._batch:
-            self._fed += [(_rows(tensor), self._picked.get(tensor)) for tensor in tensors(given)]
+        """Note what a module is called with."""
+        self._samples.feed(module, tensors(given), self._picked.get)
 
     def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:
         """Note a function call; if it is a loss, add it to the step."""
@@ -91,8 +88,7 @@ class Losses:
             logarithm = f"log_softmax({axis})" if call.takes == "log_probabilities" else "log()"
             inside = without if call.takes == "logits" else None
             call.mended = inside or _followed(INVERSE.get(activation, logarithm))
-        rows = _rows(target), self._picked.get(target)
-        call.rows, call.reordered = order.explained(self._batch, self._fed, rows, "torch.randperm(len(x))")
+        call.rows, call.reordered = self._samples.explained(target, self._picked.get(target))
         call.squeezed = squeezed(outputs, target)
         call.transposed = _followed("transpose(1, -1)") if outputs.dim() > 2 and call.straight else None
         return call

@@ -7,7 +7,6 @@ finite.py sees. What libraries do internally is not the program's doing, and is 
 import re
 import time
 import weakref
-from types import FrameType
 from typing import Any
 
 import torch
@@ -63,13 +62,11 @@ class Cuts:
     """Records where a gradient's path ends in the program's own lines, and the line without the cut."""
 
     def __init__(self, calls: Calls):
-        self.calls = calls
-        # Scores of which integers were made, with the cut and the shape of the integers.
-        self._whole: list[tuple[Cut, weakref.ref, torch.Size]] = []
+        self.calls, self.integers = calls, rewrite.Integers(_is_label, _cross_entropy)
 
     def begin(self) -> None:
         """Begin a step."""
-        self._whole.clear()
+        self.integers.cuts.clear()
 
     def see(self, function: str, given: list[torch.Tensor], results: Any) -> None:
         """Note a function that the program called."""
@@ -78,7 +75,7 @@ class Cuts:
         if function in CUTS:
             self.note("detach", given[0])
         elif _are_whole(results) and (cut := self.note("integers", given[0])):
-            self._whole.append((cut, weakref.ref(given[0]), tensors(results)[0].shape))
+            self.integers.cuts.append((cut, weakref.ref(given[0]), tensors(results)[0].shape))
 
     def note(self, what: str, tensor: torch.Tensor) -> Cut | None:
         """Record a cut of a tensor that carries a gradient, if it is in the user's own line."""
@@ -86,16 +83,6 @@ class Cuts:
             return None
         mended = rewrite.code(source.spot(), _uncut) if what != "integers" else None
         return self.calls.note_cut(what, tensor, self.calls.place(line), mended)
-
-    def explain_whole(self, root: torch.Tensor) -> None:
-        """Find a correction for losses that were made of integers (such as argmax).
-
-        Called when a backward pass begins, because by then scores, labels and loss have names in the user's code.
-        """
-        frame = source.frame()
-        for cut, scores, shape in self._whole:
-            if scores() is not None and frame is not None:
-                cut.mended = _of_scores(frame, root, rewrite.name(frame, scores()), shape)
 
 
 def _uncut(cut: Expression) -> Code | None:
@@ -109,15 +96,12 @@ def _are_whole(results: Any) -> bool:
     return bool(kinds) and not any(kind.is_floating_point or kind.is_complex or kind == torch.bool for kind in kinds)
 
 
-def _of_scores(frame: FrameType, root: torch.Tensor, scores: str, shape: torch.Size) -> Code | None:
-    """Return the line that made the loss, as a cross entropy of the scores."""
-    expression = rewrite.assigned(frame, rewrite.name(frame, root))
-    variables = [(name, value) for name, value in frame.f_locals.items() if isinstance(value, torch.Tensor)]
-    labels = [name for name, value in variables if value.dtype == torch.int64 and value.shape == shape]
-    if expression is None or not scores or not labels:
-        return None
-    home = expression.called(torch, "torch")
-    return expression.with_text(expression.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
+def _is_label(value: Any, shape: torch.Size) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == shape
+
+
+def _cross_entropy(line: Expression, scores: str, labels: str) -> str:
+    return f"{line.called(torch, 'torch')}.nn.functional.cross_entropy({scores}, {labels})"
 
 
 class Ops(TorchFunctionMode):

@@ -108,7 +108,7 @@ class Training:
         for root in roots:
             self.origins.note(root, "loss")
             self.graphs.note_root(root, self.calls.place(record.source))
-            self.cuts.explain_whole(root)
+            self.cuts.integers.explain(source.frame(), root)
         with self.calls.within("backward", "update" if self.calls.phase == "update" else "other"):
             results = run(roots, *args, **kwargs)
         self.replicas.note_gradients()
