@@ -94,8 +94,9 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
                 f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
                 f"the model was given: samples and targets were shuffled apart.{words.repeated(count)}"
             )
-            fix = ONE_ORDER[evidence.side]
-            yield finding_at("error", "loss.shuffled_apart", call.place, message, fix, call.reordered)
+            yield finding_at(
+                "error", "loss.shuffled_apart", call.place, message, ONE_ORDER[evidence.side], call.reordered
+            )
 
 
 def replica_mean(evidence: Evidence) -> Iterator[Finding]:
@@ -148,51 +149,28 @@ class Reason(NamedTuple):
 
 
 DIVISIONS = ("div", "truediv", "realdiv")
+SQRT = "its gradient at 0 is infinite, and below 0 it is undefined"
+NORM = "its gradient at 0 is undefined"
+EXP = "exp overflows above 88 in float32 and above 11 in float16"
+POW = "it takes the root of a negative number, or 0 to a negative power"
+ARC = "its input must be between -1 and 1"
 REASONS = (
     Reason("log_softmax", "inputs that are all -inf have no softmax", "x.clamp(min=-1e9)", "tf.maximum(x, -1e9)"),
     Reason("softmax", "a row that is all -inf has no softmax", "x.clamp(min=-1e9)", "tf.maximum(x, -1e9)"),
     Reason("log1p", "its input must be greater than -1", "x.clamp(min=-0.999999)", "tf.maximum(x, -0.999999)"),
     Reason("log", "its input must be greater than 0", "x.clamp(min=1e-6).log()", "tf.math.log(tf.maximum(x, 1e-6))"),
     Reason("rsqrt", "its input must be greater than 0", "(x + 1e-6).rsqrt()", "tf.math.rsqrt(x + 1e-6)"),
-    Reason(
-        "sqrt", "its gradient at 0 is infinite, and below 0 it is undefined", "(x + 1e-6).sqrt()", "tf.sqrt(x + 1e-6)"
-    ),
-    Reason(
-        "norm",
-        "its gradient at 0 is undefined",
-        "(x.square().sum(-1) + 1e-6).sqrt()",
-        "tf.sqrt(tf.reduce_sum(x * x, -1) + 1e-6)",
-    ),
-    Reason(
-        "exp",
-        "exp overflows above 88 in float32 and above 11 in float16",
-        "x.clamp(max=80).exp()",
-        "tf.exp(tf.minimum(x, 80.0))",
-    ),
+    Reason("sqrt", SQRT, "(x + 1e-6).sqrt()", "tf.sqrt(x + 1e-6)"),
+    Reason("norm", NORM, "(x.square().sum(-1) + 1e-6).sqrt()", "tf.sqrt(tf.reduce_sum(x * x, -1) + 1e-6)"),
+    Reason("exp", EXP, "x.clamp(max=80).exp()", "tf.exp(tf.minimum(x, 80.0))"),
     Reason(DIVISIONS, "it divides by 0", "a / b.clamp(min=1e-6)", "tf.math.divide_no_nan(a, b)"),
     Reason("reciprocal", "it divides by 0", "1 / x.clamp(min=1e-6)", "tf.math.reciprocal_no_nan(x)"),
-    Reason(
-        "pow",
-        "it takes the root of a negative number, or 0 to a negative power",
-        "x.clamp(min=1e-6) ** p",
-        "tf.maximum(x, 1e-6) ** p",
-    ),
-    *(
-        Reason(
-            name,
-            "its input must be between -1 and 1",
-            f"x.clamp(-0.999999, 0.999999).{name}()",
-            f"tf.{name}(tf.clip_by_value(x, -0.999999, 0.999999))",
-        )
-        for name in ("acos", "asin")
-    ),
+    Reason("pow", POW, "x.clamp(min=1e-6) ** p", "tf.maximum(x, 1e-6) ** p"),
+    Reason("acos", ARC, "x.clamp(-0.999999, 0.999999).acos()", "tf.acos(tf.clip_by_value(x, -0.999999, 0.999999))"),
+    Reason("asin", ARC, "x.clamp(-0.999999, 0.999999).asin()", "tf.asin(tf.clip_by_value(x, -0.999999, 0.999999))"),
 )
-OTHER = Reason(
-    "",
-    "the numbers are too large for their type, or infinities cancel",
-    "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-    "optimizer = keras.optimizers.SGD(global_clipnorm=1.0)",
-)
+CLIPPED = ("nn.utils.clip_grad_norm_(model.parameters(), 1.0)", "optimizer = keras.optimizers.SGD(global_clipnorm=1.0)")
+OTHER = Reason("", "the numbers are too large for their type, or infinities cancel", *CLIPPED)
 
 
 def not_finite(evidence: Evidence) -> Iterator[Finding]:

@@ -22,16 +22,14 @@ CLASSES = ("cross_entropy", "nll_loss")
 
 def float64_parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report float64 parameters in a program of float32."""
-    if not mixed_with_float64(evidence):
-        return
     doubles = [weight for weight in facts.parameters(evidence) if weight.tensor.dtype == DOUBLE]
+    doubles = doubles if mixed_with_float64(evidence) else []
     for weights in facts.grouped(doubles, lambda weight: facts.made_at(evidence, weight)):
         first, size = weights[0], words.size(sum(weight.tensor.bytes for weight in weights))
         subject = words.subject([weight.name for weight in weights], "is", "are")
         message = f"{subject} float64 ({size}), but the rest of the program is not."
-        layer = words.code(first.module)
+        where, layer = first.module or MODEL, words.code(first.module)
         fix = f"{layer}.float()" if evidence.side == "torch" else 'keras.config.set_dtype_policy("float32")'
-        where = first.module or MODEL
         yield make_finding("warning", "type.float64_parameter", where, facts.made_at(evidence, first), message, fix)
 
 
@@ -53,11 +51,9 @@ def double_input(evidence: Evidence, tensor: Tensor, called: str) -> Finding:
     It points at the line that made the input float64, or else at the line that used it (`called`).
     """
     after = f"; it goes in at {called}" if tensor.made and called else ""
-    message = (
-        f"{words.tensor(tensor)} is float64, but the parameters are not: twice the bytes, and slow on a GPU{after}."
-    )
-    name = words.variable(tensor)
-    fix = words.cast(evidence.side, name) + ("  # or no cast to float64" if tensor.made else "")
+    why = f"but the parameters are not: twice the bytes, and slow on a GPU{after}"
+    message = f"{words.tensor(tensor)} is float64, {why}."
+    fix = words.cast(evidence.side, words.variable(tensor)) + ("  # or no cast to float64" if tensor.made else "")
     return make_finding("warning", "type.float64_input", "", tensor.made or called, message, fix)
 
 
@@ -69,21 +65,19 @@ def looked_up(evidence: Evidence, step: Step) -> list[tuple[Call, Tensor]]:
 
 def mixed_with_float64(evidence: Evidence) -> bool:
     """Return whether some parameters and inputs are float64 and others not; if all are, the user wants that."""
-    floats = {weight.tensor.dtype for weight in facts.parameters(evidence)}
-    floats |= {tensor.dtype for step in evidence.steps for tensor in facts.inputs(step)}
-    floats &= set(facts.FLOATS)
-    return DOUBLE in floats and len(floats) > 1
+    types = {weight.tensor.dtype for weight in facts.parameters(evidence)}
+    types |= {tensor.dtype for step in evidence.steps for tensor in facts.inputs(step)}
+    return DOUBLE in types and not types.isdisjoint(SINGLES)
 
 
 def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters of several float types."""
-    types = Counter(weight.tensor.dtype for weight in facts.parameters(evidence) if weight.tensor.dtype in SINGLES)
+    singles = [weight for weight in facts.parameters(evidence) if weight.tensor.dtype in SINGLES]
+    types = Counter(weight.tensor.dtype for weight in singles)
     if len(types) < 2:
         return
     most = max(types, key=lambda dtype: (dtype == "float32", types[dtype]))
-    odd = [
-        weight for weight in facts.parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most
-    ]
+    odd = [weight for weight in singles if weight.tensor.dtype != most]
     shares = ", ".join(f"{number} {dtype}" for dtype, number in types.most_common())
     subject = words.subject([weight.name for weight in odd], "differs", "differ")
     message = f"The parameters are of several types: {shares}; {subject} from most."

@@ -14,9 +14,8 @@ NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it raises instead
 
 def one_device(evidence: Evidence) -> Iterator[Finding]:
     """Report that every parameter is on one GPU though there are several."""
-    bytes_by_device = bytes_on(facts.parameters(evidence))
+    bytes_by_device, devices = bytes_on(facts.parameters(evidence)), facts.gpus(evidence)
     modules = {weight.module for weight in facts.parameters(evidence)}
-    devices = facts.gpus(evidence)
     if len(devices) < 2 or len(bytes_by_device) != 1 or len(modules) < 2:
         return
     (only,) = bytes_by_device
@@ -30,8 +29,8 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
     source = parts[0].source if parts else facts.source_of(evidence, MODEL)
     severity: Severity = "warning" if _meant_to_spread(evidence) else "note"
-    fix = _distributed(evidence.side, len(devices))
     if severity == "warning" or evidence.asked:
+        fix = _distributed(evidence.side, len(devices))
         yield make_finding(severity, "placement.one_device", MODEL, source, message, fix)
 
 
@@ -83,13 +82,11 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
     if bytes_by_device[most] <= UNEVEN * bytes_by_device[least] or not _avoidable(weights, len(bytes_by_device)):
         return
     shares = ", ".join(f"{device} {words.size(bytes_by_device[device])}" for device in sorted(bytes_by_device))
-    message = (
-        f"{most} holds {bytes_by_device[most] / bytes_by_device[least]:.1f} times the parameters of {least}: {shares}."
-    )
+    ratio = bytes_by_device[most] / bytes_by_device[least]
+    message = f"{most} holds {ratio:.1f} times the parameters of {least}: {shares}."
     biggest = max((w for w in weights if w.tensor.device == most), key=lambda weight: weight.tensor.bytes)
-    source = next(
-        (move.source for move in evidence.moves if move.device == most), facts.source_of(evidence, biggest.module)
-    )
+    moves = [move.source for move in evidence.moves if move.device == most]
+    source = moves[0] if moves else facts.source_of(evidence, biggest.module)
     fix = words.placed(evidence.side, words.code(biggest.module), least)
     yield make_finding("warning", "placement.lopsided", MODEL, source, message, fix)
 

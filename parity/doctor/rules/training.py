@@ -22,13 +22,10 @@ def no_step(evidence: Evidence) -> Iterator[Finding]:
     failed = evidence.later or any(step.failure for step in evidence.steps)
     if not (evidence.own_step and backwards and idle) or failed or evidence.changed is not False:
         return
-    last = backwards[-1]
+    last, effect = backwards[-1], "gradients are computed, and no parameter has changed after all steps"
     if last.kept and last.scaled:
         return  # gradients are accumulated over more steps than were run: the update may still come
-    message = (
-        f"{optimizers[-1].kind} never makes an update: gradients are computed, and no parameter has changed after all "
-        "steps."
-    )
+    message = f"{optimizers[-1].kind} never makes an update: {effect}."
     generic = "optimizer.step()" if evidence.side == "torch" else "optimizer.apply(gradients, variables)"
     fix = f"{last.update or generic}  # after this line"
     yield make_finding("error", "learning.no_step", "", last.source, message, fix)
