@@ -85,9 +85,7 @@ def _names() -> Iterator[Any]:
     )
     yield around(ops.Graph, "device", lambda scope, self, name: scope(self, _real(name)))
     yield around(
-        device_util,
-        "canonicalize",
-        lambda canonical, d, default=None: canonical(_real(d), default and _real(default)),
+        device_util, "canonicalize", lambda canonical, d, default=None: canonical(_real(d), default and _real(default))
     )
     yield around(mirrored_strategy.MirroredExtended, "__init__", _without_nccl)
 

@@ -100,12 +100,7 @@ def _stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def _gathered(
-    x: Tensor,
-    means: Tensor,
-    inverses: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    *rest: Any,
+    x: Tensor, means: Tensor, inverses: Tensor, running_mean: Tensor, running_var: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor]:
     """Return mean and 1 / standard deviation over all ranks, and update the running statistics."""
     momentum, eps, counts = rest
