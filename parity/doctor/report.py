@@ -53,10 +53,8 @@ def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, An
     return {
         "schema": SCHEMA,
         "findings": msgspec.to_builtins(findings),
-        "times": [rank | msgspec.to_builtins(time) for rank, evidence in ranks for time in evidence.times],
-        "environment": [
-            rank | {"devices": _devices(evidence), "profile": evidence.profile} for rank, evidence in ranks
-        ],
+        "times": [rank | msgspec.to_builtins(time) for rank, each in ranks for time in each.times],
+        "environment": [rank | {"devices": _devices(each), "profile": each.profile} for rank, each in ranks],
     }
 
 
@@ -64,8 +62,8 @@ def _headline(evidence: Evidence) -> str:
     kinds = by_key((kind, device) for device, kind in _devices(evidence).items())
     devices = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
     ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
-    steps = f", {count(len(evidence.steps), 'step')} observed"
-    return f"{_program(evidence)}{ranks}{steps} on {devices or 'the host'}"
+    steps = count(len(evidence.steps), "step")
+    return f"{_program(evidence)}{ranks}, {steps} observed on {devices or 'the host'}"
 
 
 def _devices(evidence: Evidence) -> dict[str, str]:
@@ -80,8 +78,7 @@ def _block(finding: Finding, console: Console) -> None:
     console.print(head)
     for line in finding.message.splitlines():
         console.fold(f"  {line}")
-    if finding.fix:
-        # Not folded, so that the code can be copied.
+    if finding.fix:  # not folded, so that the code can be copied
         console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
 
 
@@ -153,9 +150,8 @@ def _page(examination: Examination) -> str:
 
 def _state(examination: Examination) -> str:
     severities = {finding.severity for finding in examination.findings}
-    if "error" in severities or examination.errors:
-        return "error"
-    return "warning" if "warning" in severities else "match"
+    is_error = "error" in severities or examination.errors
+    return "error" if is_error else "warning" if "warning" in severities else "match"
 
 
 def _tests(examination: Examination) -> list[ci.Test]:
