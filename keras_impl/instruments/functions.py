@@ -124,9 +124,8 @@ class Functions(ExitStack):
         code = _code(trace.function)
         earlier = self._traces[code]
         if change := _change(earlier, trace):
-            self.retraces[code] = Retrace(
-                function=_described(code), source=trace.line, count=len(earlier) + 1, change=change
-            )
+            described, count = _described(code), len(earlier) + 1
+            self.retraces[code] = Retrace(function=described, source=trace.line, count=count, change=change)
         earlier.append(trace)
 
     def _in_python(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -79,9 +79,8 @@ class Ops:
     ) -> Any:
         """Compute the gradient of one op, noting which op it belongs to."""
         # The op's own tensors, as far as its gradient needs them, tell where it was.
-        known = [
-            self.origins.of(tensor) for tensor in (*(outputs or ()), *(inputs or ())) if isinstance(tensor, tf.Tensor)
-        ]
+        own = (*(outputs or ()), *(inputs or ()))
+        known = [self.origins.of(tensor) for tensor in own if isinstance(tensor, tf.Tensor)]
         first = next((facts for facts in known if facts.module or facts.made), Known())
         self._forward.place = Place(module=first.module, source=first.made, phase="backward")
         try:
@@ -123,9 +122,7 @@ class Ops:
             self.step.broadcasts.append(broadcast)
 
     def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
-        sources = [
-            self.calls.variable(tensor_in) if operation in READS else self.origins.of(tensor_in) for tensor_in in inputs
-        ]
+        sources = list(map(self.calls.variable if operation in READS else self.origins.of, inputs))
         # Ask whether a tape records the inputs, since it learns of the results only after this callback.
         recorded = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop(list(inputs))
         moved, device = operation in (*MOVES, *READS), self.origins.device

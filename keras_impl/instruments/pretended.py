@@ -80,9 +80,8 @@ def _real(device: Any) -> Any:
 
 def _names() -> Iterator[Any]:
     # An eager scope of None removes all placements, and ops without a device run on the first GPU.
-    yield around(
-        context.Context, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name))
-    )
+    eager = context.Context
+    yield around(eager, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name)))
     yield around(ops.Graph, "device", lambda scope, self, name: scope(self, _real(name)))
     yield around(
         device_util, "canonicalize", lambda canonical, d, default=None: canonical(_real(d), default and _real(default))
@@ -107,14 +106,11 @@ def _config(count: int) -> Iterator[Any]:
     for method, gpus in lists.items():
         yield around(context.Context, method, partial(_listed, gpus))
     on_a_gpu = {
-        "set_memory_growth": None,
+        **dict.fromkeys(("set_memory_growth", "reset_memory_stats", "set_visible_devices")),
+        **dict.fromkeys(("set_logical_device_configuration", "get_logical_device_configuration")),
         "get_memory_growth": True,
         "get_device_details": DETAILS,
         "get_memory_info": {"current": 0, "peak": 0},
-        "reset_memory_stats": None,
-        "set_visible_devices": None,
-        "set_logical_device_configuration": None,
-        "get_logical_device_configuration": None,
     }
     for method, answer in on_a_gpu.items():
         yield around(context.Context, method, partial(_answered, answer))

@@ -51,11 +51,8 @@ class Training:
         own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
         trained = [entry for entry in variables if id(entry.variable) in own]
         self.step.gradients = [Gradient(parameter=entry.name, state=self._state(entry)) for entry in trained]
-        known = [
-            (entry.variable, gradient)
-            for entry, gradient in zip(trained, self.step.gradients, strict=True)
-            if id(entry.variable) in self._start
-        ]
+        pairs = zip((entry.variable for entry in trained), self.step.gradients, strict=True)
+        known = [(variable, gradient) for variable, gradient in pairs if id(variable) in self._start]
         learning = [self._start[id(variable)] for variable, gradient in known if gradient.state != "none"]
         for variable, gradient in known:
             if gradient.state == "none":
@@ -63,9 +60,8 @@ class Training:
         named = {id(entry.variable): entry.name for entry in variables}
         by_id = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
         inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in by_id.values()}
-        self.step.optimizers = [
-            self._optimizer(optimizer, named) for key, optimizer in by_id.items() if key not in inner
-        ]
+        outer = [optimizer for key, optimizer in by_id.items() if key not in inner]
+        self.step.optimizers = [self._optimizer(optimizer, named) for optimizer in outer]
 
     @property
     def stepped(self) -> list[keras.Optimizer]:

@@ -106,6 +106,4 @@ def _decoded(path: Path, kind: type[Written]) -> Iterator[Written]:
 def waiting(ranks: list[Files]) -> list[Waiting]:
     """Return where each rank was; a rank that is further than another has ended the step in which the other is."""
     first = min(rank.steps() for rank in ranks)
-    return [
-        Waiting(rank=rank.rank, ended=rank.steps() > first, stack=rank.where(), homes=rank.homes()) for rank in ranks
-    ]
+    return [Waiting(rank=r.rank, ended=r.steps() > first, stack=r.where(), homes=r.homes()) for r in ranks]

@@ -151,9 +151,7 @@ class Calls:
 
 def _detached(args: tuple) -> Code | None:
     """Return the user's line that calls a module, with the first argument that has a graph detached."""
-    numbers = [
-        i for i, argument in enumerate(args) if isinstance(argument, torch.Tensor) and argument.grad_fn is not None
-    ]
+    numbers = [i for i, given in enumerate(args) if isinstance(given, torch.Tensor) and given.grad_fn is not None]
 
     def change(call: Expression) -> Code | None:
         node = call.node.args[numbers[0]] if numbers and len(getattr(call.node, "args", ())) == len(args) else None

@@ -18,13 +18,11 @@ from torch_impl.instruments.ops import MARK
 from torch_impl.instruments.origins import Origins, tensors
 
 # Ops that insert values which the program has chosen (fill), or arbitrary ones (empty).
-CHOSEN = frozenset(
-    (
-        *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where"),
-        *("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"),
-        *("masked_scatter", "index_fill", "index_fill_", "index_put", "index_put_", "constant_pad_nd"),
-    )
-)
+CHOSEN = {
+    *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where"),
+    *("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"),
+    *("masked_scatter", "index_fill", "index_fill_", "index_put", "index_put_", "constant_pad_nd"),
+}
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CUTS = {"send": "send", "recv_": "receive"}
 

@@ -20,12 +20,10 @@ from torch_impl.record.calls import running
 
 Takes = Literal["", "logits", "probabilities", "log_probabilities"]
 
-LOSSES = frozenset(
-    (
-        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "kl_div"),
-        *("binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss", "soft_margin_loss"),
-    )
-)
+LOSSES = {
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "kl_div"),
+    *("binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss", "soft_margin_loss"),
+}
 TAKES: dict[str, Takes] = {
     "cross_entropy": "logits",
     "binary_cross_entropy_with_logits": "logits",

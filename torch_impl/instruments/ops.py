@@ -28,13 +28,11 @@ ATTENTION = "scaled_dot_product_attention"
 RATE = 4  # the position of the attention's rate of dropout
 CUTS = ("detach", "detach_", "tensor")  # torch.tensor(x) copies only the numbers
 READ = re.compile(r"(\.cpu\(\))?\.(numpy|tolist|item)\(")
-ELEMENTWISE = frozenset(
-    (
-        *("add", "sub", "subtract", "rsub", "__rsub__", "mul", "multiply", "div", "divide", "true_divide", "__rdiv__"),
-        *("pow", "__pow__", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__"),
-        *("__rtruediv__", "floor_divide", "remainder", "logical_and", "logical_or"),
-    )
-)
+ELEMENTWISE = {
+    *("add", "sub", "subtract", "rsub", "__rsub__", "mul", "multiply", "div", "divide", "true_divide", "__rdiv__"),
+    *("pow", "__pow__", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__"),
+    *("__rtruediv__", "floor_divide", "remainder", "logical_and", "logical_or"),
+}
 BACKWARDS = ("backward", "grad")
 # Functions that only inspect a tensor.
 LOOKS = frozenset(("__set__", "dim", "size", "stride", "__len__", "numel", "is_floating_point", "is_pinned"))

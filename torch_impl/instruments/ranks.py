@@ -51,9 +51,8 @@ def _described(func: Any, args: tuple) -> Collective | None:
     given = tensors(args)
     if name in ("wait_tensor", "_wrap_tensor_autograd") or not given:
         return None
-    group = next(
-        (dist.ProcessGroup.unbox(argument) for argument in args if isinstance(argument, torch.ScriptObject)), None
-    )
+    groups = (dist.ProcessGroup.unbox(argument) for argument in args if isinstance(argument, torch.ScriptObject))
+    group = next(groups, None)
     return Collective(
         operation=NAMES.get(name, name),
         shape=list(given[0].shape),

@@ -47,9 +47,7 @@ class Backward(Fact):
     optimizer: str = ""  # what the user's code calls the optimizer there
     update: str = ""  # the line that would update the parameters with what the pass computed
     divided: str = ""  # the line with the loss divided by a number, for which it has {}
-    feeds: list[
-        list[str]
-    ] = []  # pairs of optimizers, by number: modules of the second make what those of the first take
+    feeds: list[list[str]] = []  # pairs of optimizers, by number: modules of the second make the first's inputs
     updated: list[str] = []  # the optimizers, by number, that were updated between this pass and the next
     replicas: int = 1  # how many replicas of tf.distribute make such a pass
     average: Code | None = None  # where its loss is a mean over the samples of one replica, and as it is right

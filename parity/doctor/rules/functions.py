@@ -109,9 +109,8 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
     cut = evidence.side == "keras" or any(cut.what == "no_grad" for step in evidence.steps for cut in step.cuts)
     over = evidence.steps and not any(step.failure for step in evidence.steps)
     if evidence.own_step and over and sensitive and cut and not facts.backward_ran(evidence):
-        message = (
-            f"The step computes no gradients, but the model is in training mode: {_effect(sensitive, training=True)}."
-        )
+        effect = _effect(sensitive, training=True)
+        message = f"The step computes no gradients, but the model is in training mode: {effect}."
         fix = "model.eval()" if evidence.side == "torch" else "output = model(x, training=False)"
         yield make_finding("warning", "mode.train", MODEL, _called(evidence), message, fix)
 

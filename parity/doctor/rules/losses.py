@@ -94,9 +94,8 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
                 f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
                 f"the model was given: samples and targets were shuffled apart.{words.repeated(count)}"
             )
-            yield finding_at(
-                "error", "loss.shuffled_apart", call.place, message, ONE_ORDER[evidence.side], call.reordered
-            )
+            fix, line = ONE_ORDER[evidence.side], call.reordered
+            yield finding_at("error", "loss.shuffled_apart", call.place, message, fix, line)
 
 
 def replica_mean(evidence: Evidence) -> Iterator[Finding]:

@@ -191,10 +191,9 @@ def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: 
     operation, in_scope = failure.operation or "The op", f'with tf.device("{expected}"): x ='
     if facts.is_host(tensor.device) and tensor.origin in ("", "constant"):
         message = f"{operation} {got}, but its other operands are on {expected}."
-        made = (
-            f'x = torch.zeros(size, device="{expected}")' if evidence.side == "torch" else f"{in_scope} tf.zeros(size)"
-        )
-        fix, source = f"{made}  # made where it is needed", tensor.made or failure.place.source
+        of_torch, source = f'x = torch.zeros(size, device="{expected}")', tensor.made or failure.place.source
+        made = of_torch if evidence.side == "torch" else f"{in_scope} tf.zeros(size)"
+        fix = f"{made}  # made where it is needed"
         return make_finding("error", "placement.activation", where, source, message, fix)
     beside = words.listed([words.tensor(operand) for operand in failure.tensors if operand.device == expected])
     message = f"{operation} {got}, together with {beside}: it was not moved there."

@@ -56,9 +56,7 @@ def _ctc_loss(
     **named: Any,
 ) -> Any:
     """Call the loss with lengths on any device as numbers, which it needs on the host."""
-    lengths = (
-        length.tolist() if isinstance(length, torch.Tensor) else length for length in (input_lengths, target_lengths)
-    )
+    lengths = (n.tolist() if isinstance(n, torch.Tensor) else n for n in (input_lengths, target_lengths))
     return plain(log_probs, targets, *lengths, *rest, **named)
 
 
@@ -134,11 +132,10 @@ def _gradient(
     mean: Tensor,
     inverse: Tensor,
     weight: Tensor | None,
-    by_bias: Tensor,
-    by_scale: Tensor,
-    counts: Tensor,
+    *sums: Tensor,
 ) -> Tensor:
     """Return the gradient of the input, from the sums over all ranks."""
+    by_bias, by_scale, counts = sums
     total = counts.sum()
     scale = inverse if weight is None else inverse * weight
     variance_term = (x - _wide(mean, x)) * _wide(inverse**2 * by_scale / total, x)

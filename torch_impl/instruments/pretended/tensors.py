@@ -115,9 +115,8 @@ def _moves(machine: Machine) -> dict[str, Any]:
         if kwargs.get("device") is not None:
             kwargs["device"] = located(machine, kwargs["device"])
         if isinstance(self, UninitializedTensorMixin):
-            self.later = kwargs.get("device") or next(
-                (argument for argument in args if isinstance(argument, _Device)), None
-            )
+            places = (argument for argument in args if isinstance(argument, _Device))
+            self.later = kwargs.get("device") or next(places, None)
             return self
         return _BASE.to(self, *args, **kwargs)
 

@@ -140,9 +140,8 @@ def _tried(machine: Machine, call: str, function: Callable[..., Any]) -> Callabl
             if not _note(machine, call, RAISES, sys._getframe(1)):
                 raise
             first = str(error).partition("\n")[0]
-            raise NotPretendedError(
-                f"Virtual GPUs do not imitate {call}, which fails without a GPU ({first})."
-            ) from error
+            message = f"Virtual GPUs do not imitate {call}, which fails without a GPU ({first})."
+            raise NotPretendedError(message) from error
 
     return tried
 
