@@ -49,11 +49,8 @@ class Losses:
             return
         self._last[thread] = view.loss
         arguments = view.loss.f_locals
-        output, target = (
-            arguments.get(keras_name, arguments.get(tf_name))
-            for keras_name, tf_name in (("y_pred", "logits"), ("y_true", "labels"))
-        )
-        outputs, targets = tf.nest.flatten(output), tf.nest.flatten(target)
+        outputs = tf.nest.flatten(arguments.get("y_pred", arguments.get("logits")))
+        targets = tf.nest.flatten(arguments.get("y_true", arguments.get("labels")))
         if isinstance(outputs[0], tf.Tensor) and hasattr(targets[0], "dtype"):
             self.step.losses.append(self._loss(view, outputs[0], targets[0]))
 

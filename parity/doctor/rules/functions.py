@@ -40,10 +40,8 @@ def _steady(change: str) -> str:
 def eager(evidence: Evidence) -> Iterator[Finding]:
     """Report parts of a graph that call Python, and functions that run in Python as a whole."""
     for part in facts.lines(evidence.eager):
-        message = (
-            f"{part.what}: this runs in Python on the host in each step, where TensorFlow cannot place or fuse its ops."
-            f"{words.repeated(part.count)}"
-        )
+        why = f"where TensorFlow cannot place or fuse its ops.{words.repeated(part.count)}"
+        message = f"{part.what}: this runs in Python on the host in each step, {why}"
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
         yield finding_at("warning", "function.eager", part.place, message, fix)
 
@@ -52,10 +50,8 @@ def compiled(evidence: Evidence) -> Iterator[Finding]:
     """Report a model that is compiled in the step."""
     for call in facts.lines(method for method in facts.last(evidence).methods if method.what == "compile"):
         lost = "its optimizer begins anew, without its state, and " if call.resets else ""
-        message = (
-            f"The model is compiled again in each step: {lost}its training function is traced again. "
-            f"Compile it once, before the first step.{words.repeated(call.count)}"
-        )
+        advice = f"Compile it once, before the first step.{words.repeated(call.count)}"
+        message = f"The model is compiled again in each step: {lost}its training function is traced again. {advice}"
         fix = call.mended or "if not model.compiled: model.compile(optimizer, loss)"
         yield finding_at("error" if call.resets else "warning", "function.compiled", call.place, message, fix)
 

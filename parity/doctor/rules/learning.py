@@ -149,10 +149,8 @@ def zero_gradient(evidence: Evidence) -> Iterator[Finding]:
     parts = [part for part in facts.grouped_by_module(_in_every_step(evidence, "zero"), evidence) if part.whole]
     if parts:
         modules, count = words.listed([part.module for part in parts]), sum(len(part.names) for part in parts)
-        message = (
-            f"All gradients of {modules} ({words.count(count, 'parameter')}) are 0. Usual reasons are a ReLU after it "
-            "that is never positive, or a weight or mask of zeros."
-        )
+        why = "a ReLU after it that is never positive, or a weight or mask of zeros"
+        message = f"All gradients of {modules} ({words.count(count, 'parameter')}) are 0. Usual reasons are {why}."
         layer = "nn.LeakyReLU()" if evidence.side == "torch" else "keras.layers.LeakyReLU()"
         fix, first = f"x = {layer}(x)  # where a ReLU is never positive", parts[0].module
         yield make_finding("warning", "learning.zero_gradient", first, facts.source_of(evidence, first), message, fix)
@@ -264,10 +262,8 @@ def _of_another(step: Step, number: int, a: str, b: str) -> Finding:
     makers = step.optimizers[int(b)].parameters
     kept = {name for later in step.backwards[number + 1 :] for name in later.kept}.intersection(makers)
     effect = "these gradients are added to their own" if kept else "that is computed in vain, or fails"
-    message = (
-        f"The loss at {backward.source} is there to update {words.listed(held)}, but its backward pass goes on to "
-        f"{words.listed(makers)}, which made the input: {effect}."
-    )
+    further = f"its backward pass goes on to {words.listed(makers)}, which made the input: {effect}"
+    message = f"The loss at {backward.source} is there to update {words.listed(held)}, but {further}."
     fix, line = "loss = criterion(critic(made.detach()), target)", call.detached if call else None
     severity: Severity = "error" if kept or step.failure else "warning"
     return make_finding(severity, "learning.undetached", "", backward.source, message, fix, line)

@@ -61,20 +61,17 @@ def _activation(call: LossCall) -> str:
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
     """Report positive values where logarithms of probabilities belong."""
     for call in _by_finding(evidence, lambda call: call.takes == "log_probabilities" and (call.largest or 0) > SLACK):
-        message = (
-            f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
-            "the result is no likelihood and has no lower bound."
-        )
+        effect = "the result is no likelihood and has no lower bound"
+        takes = "takes logarithms of probabilities, which are at most 0"
+        message = f"{call.function} {takes}, but gets {_range(call)}: {effect}."
         yield _finding("loss.not_logarithms", call, message, f"{call.function}(log_probabilities, target)")
 
 
 def raw_logits(evidence: Evidence) -> Iterator[Finding]:
     """Report values outside of 0 to 1 where probabilities belong."""
     for call in _by_finding(evidence, lambda call: call.takes == "probabilities" and _leaves_0_to_1(call)):
-        message = (
-            f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: it clips "
-            "them, and most gradients are 0 or wrong."
-        )
+        effect = "it clips them, and most gradients are 0 or wrong"
+        message = f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: {effect}."
         yield _finding("loss.raw_logits", call, message, "from_logits=True")
 
 

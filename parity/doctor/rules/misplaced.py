@@ -103,10 +103,8 @@ def made_in_call(evidence: Evidence) -> Iterator[Finding]:
     """Report modules with parameters that are made anew in each call of another one."""
     for made in facts.lines(facts.last(evidence).made):
         parameters = words.count(made.parameters, "parameter")
-        message = (
-            f"{made.place.module} makes a new {made.kind} in each call: its {parameters} begin anew in each step and "
-            f"are never trained.{words.repeated(made.count)}"
-        )
+        effect = f"its {parameters} begin anew in each step and are never trained.{words.repeated(made.count)}"
+        message = f"{made.place.module} makes a new {made.kind} in each call: {effect}"
         name = made.kind.lower()
         fix = f"x = self.{name}(x)  # with self.{name} = {made.kind}(...) in __init__"
         if made.kind == "Parameter":

@@ -121,10 +121,9 @@ def soft(evidence: Evidence) -> Iterator[Finding]:
             op, asked = ops[0], words.listed(list(dict.fromkeys(op.asked for op in ops)))
             missing = op.asked not in evidence.devices
             why = f"there is no {op.asked}" if missing else f"it cannot run on {op.asked}"
-            message = (
-                f"{words.count(facts.number(ops), 'op')} of this line ({op.operation} first) ran on {op.ran} and not "
-                f"on {asked} as asked: {why}, and TensorFlow does not report that."
-            )
+            subject = f"{words.count(facts.number(ops), 'op')} of this line ({op.operation} first)"
+            silently = f"{why}, and TensorFlow does not report that"
+            message = f"{subject} ran on {op.ran} and not on {asked} as asked: {silently}."
             fix = f'with tf.device("{op.ran}"): x = layer(x)' if missing else NOT_SOFT
             yield finding_at("warning", "placement.soft", op.place, message, fix)
 

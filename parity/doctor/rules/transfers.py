@@ -183,10 +183,8 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
     for copies in facts.grouped(moved, lambda copy: copy.place.source):
         first, by_parameter = copies[0], facts.grouped(copies, lambda copy: copy.tensor.origin)
         names = words.subject([_name(group[0].tensor) for group in by_parameter], "goes", "go")
-        message = (
-            f"{names} from {first.source} to {first.target} in each step ({words.size_of(copies)})."
-            f"{words.repeated(max(map(facts.number, by_parameter)))}"
-        )
+        often = words.repeated(max(map(facts.number, by_parameter)))
+        message = f"{names} from {first.source} to {first.target} in each step ({words.size_of(copies)}).{often}"
         owner = words.owner(first.tensor)
         fix = words.placed(evidence.side, words.code(owner), first.target)
         yield make_finding("warning", "copy.parameter", first.place.module or owner, first.place.source, message, fix)
@@ -210,9 +208,9 @@ def backward(evidence: Evidence) -> Iterator[Finding]:
     for copies in [] if _between_gpus(evidence, ("forward",)) else _between_gpus(evidence, ("backward",)):
         first, modules = copies[0], [copy.place.module or words.owner(copy.tensor) for copy in copies]
         names = words.listed(list(dict.fromkeys(filter(None, modules))) or ["the model"])
+        amount = f"{words.count(facts.number(copies), 'copy')} in a step ({words.size_of(copies)})"
         message = (
-            f"The backward pass runs on {first.target}, but the forward of {names} ran on {first.source}: "
-            f"{words.count(facts.number(copies), 'copy')} in a step ({words.size_of(copies)})."
+            f"The backward pass runs on {first.target}, but the forward of {names} ran on {first.source}: {amount}."
         )
         gradients = "gradients = tape.gradient(output, variables)  # a tape for each device"
         fix = f'with tf.device("{first.source}"): {gradients}'
