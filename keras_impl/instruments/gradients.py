@@ -96,13 +96,10 @@ class Finite:
         not_finite = [np.isnan(array).any() if nan else not np.isfinite(array).all() for array in values]
         if any(not_finite) or operation in GIVEN or (operation == "Cast" and bool((result < np.inf).all())):
             return None
-        return NotFinite(
-            operation=operation,
-            became="nan" if nan else "inf",
-            smallest=min((float(array.min()) for array in values if array.size), default=None),
-            largest=max((float(array.max()) for array in values if array.size), default=None),
-            place=place,
-        )
+        became, filled = "nan" if nan else "inf", [array for array in values if array.size]
+        smallest = min((float(array.min()) for array in filled), default=None)
+        largest = max((float(array.max()) for array in filled), default=None)
+        return NotFinite(operation=operation, became=became, smallest=smallest, largest=largest, place=place)
 
 
 def is_finite(tensor: tf.Tensor) -> bool:

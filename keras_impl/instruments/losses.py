@@ -56,13 +56,9 @@ class Losses:
 
     def _loss(self, view: View, outputs: tf.Tensor, target: Any) -> LossCall:
         known = self.origins.of(outputs)
-        call = LossCall(
-            function=_name(view.loss),
-            input=self.origins.describe(outputs),
-            target=self.origins.describe(target),
-            place=self.calls.place(view),
-            activation=known.activation,
-        )
+        given, labels = self.origins.describe(outputs), self.origins.describe(target)
+        name, place = _name(view.loss), self.calls.place(view)
+        call = LossCall(function=name, input=given, target=labels, place=place, activation=known.activation)
         takes_logits = _takes_logits(view.loss)
         if takes_logits is not None and outputs.dtype.is_floating and len(outputs.shape):
             values = outputs._numpy().astype("float64")

@@ -157,14 +157,11 @@ class Training:
         _, given = self._stepped.get(id(optimizer), (None, []))
         held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
         made = self.calls.building.spots.get(optimizer)
-        return Optimizer(
-            kind=type(optimizer).__name__,
-            source=self.calls.building.optimizers.get(optimizer, ""),
-            parameters=[name for key, name in named.items() if key in held],
-            stepped=id(optimizer) in self._stepped,
-            slower=rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0)),
-            **self._growth.get(id(optimizer), {}),
-        )
+        kind, line = type(optimizer).__name__, self.calls.building.optimizers.get(optimizer, "")
+        parameters, stepped = [name for key, name in named.items() if key in held], id(optimizer) in self._stepped
+        slower = rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0))
+        growth = self._growth.get(id(optimizer), {})
+        return Optimizer(kind=kind, source=line, parameters=parameters, stepped=stepped, slower=slower, **growth)
 
 
 def _update(optimizer: str) -> str:

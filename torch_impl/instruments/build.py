@@ -159,14 +159,9 @@ class Building(ExitStack):
         return facts
 
     def _module(self, path: str, module: nn.Module, registered: bool) -> Module:
-        return Module(
-            name=path,
-            kind=type(module).__name__,
-            source=self.lines.get(module, ""),
-            training=self.trainings.get(module, module.training),
-            registered=registered,
-            facts=self._facts(module),
-        )
+        line, mode = self.lines.get(module, ""), self.trainings.get(module, module.training)
+        kind, facts = type(module).__name__, self._facts(module)
+        return Module(name=path, kind=kind, source=line, training=mode, registered=registered, facts=facts)
 
 
 def _is_numbered() -> bool:

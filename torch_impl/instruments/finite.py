@@ -96,12 +96,8 @@ class AtenObserver(TorchDispatchMode):
     def _note_in_place(self, kind: Kind, changed: list[torch.Tensor]) -> None:
         for tensor in changed if torch.is_grad_enabled() else ():
             if tensor.grad_fn is not None and (line := source.line()):
-                change = InPlace(
-                    operation=kind.name,
-                    made_by=_operation(tensor.grad_fn),
-                    shape=list(tensor.shape),
-                    place=self.calls.place(line),
-                )
+                made_by, shape, place = _operation(tensor.grad_fn), list(tensor.shape), self.calls.place(line)
+                change = InPlace(operation=kind.name, made_by=made_by, shape=shape, place=place)
                 self.calls.step.in_places.append(change)
 
     def _look(self, kind: Kind, args: Any, kwargs: Any, changed: list, extent_before: Any, results: Any) -> None:

@@ -67,15 +67,10 @@ class Losses:
     def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
         activation, without = _activation(outputs)
         softmax, layer = _softmax(outputs), _behind(outputs, ADDED)
-        call = LossCall(
-            function=function,
-            input=self.origins.describe(outputs),
-            target=self.origins.describe(target),
-            place=self.calls.place(source.line()),
-            straight=layer is not None and layer.name().startswith(LINEAR),
-            activation=activation,
-            takes=TAKES.get(function, ""),
-        )
+        given, labels = self.origins.describe(outputs), self.origins.describe(target)
+        place = self.calls.place(source.line())
+        call = LossCall(function=function, input=given, target=labels, place=place, activation=activation)
+        call.takes, call.straight = TAKES.get(function, ""), layer is not None and layer.name().startswith(LINEAR)
         if softmax and call.takes != "logits" and _is_over_samples(call, softmax):
             axis = 1 if len(call.input.shape) == softmax.before.dim() else -1
             call.over_samples = rewrite.code(softmax.spot, lambda made: _with_axis(made, axis)) or Code()

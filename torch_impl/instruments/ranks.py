@@ -53,14 +53,10 @@ def _described(func: Any, args: tuple) -> Collective | None:
         return None
     groups = (dist.ProcessGroup.unbox(argument) for argument in args if isinstance(argument, torch.ScriptObject))
     group = next(groups, None)
-    return Collective(
-        operation=NAMES.get(name, name),
-        shape=list(given[0].shape),
-        dtype=dtype(given[0]),
-        source=source.line(),
-        peer=dist.get_global_rank(group, args[2]) if name in PEERS else None,
-        group=dist.get_process_group_ranks(group) if group else [],
-    )
+    peer = dist.get_global_rank(group, args[2]) if name in PEERS else None
+    members = dist.get_process_group_ranks(group) if group else []
+    operation, shape, kind = NAMES.get(name, name), list(given[0].shape), dtype(given[0])
+    return Collective(operation=operation, shape=shape, dtype=kind, source=source.line(), peer=peer, group=members)
 
 
 class Replicas:

@@ -235,14 +235,10 @@ class Training:
         return sum(original is not None for original, _ in node.next_functions) == 1
 
     def _seen(self, optimizer: Optimizer) -> Seen:
-        return Seen(
-            kind=type(optimizer).__name__,
-            source=self.building.optimizers[optimizer],
-            parameters=[self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names],
-            stepped=optimizer in self._stepped,
-            slower=self._slower(optimizer),
-            **self._growth.get(optimizer, {}),
-        )
+        kind, line, stepped = type(optimizer).__name__, self.building.optimizers[optimizer], optimizer in self._stepped
+        names = [self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names]
+        slower, growth = self._slower(optimizer), self._growth.get(optimizer, {})
+        return Seen(kind=kind, source=line, parameters=names, stepped=stepped, slower=slower, **growth)
 
     def _slower(self, optimizer: Optimizer) -> Code | None:
         return rewrite.code(self.building.spots.get(optimizer), lambda made: made.with_keyword("lr", "1e-3", 1))
