@@ -108,7 +108,6 @@ class Functions(ExitStack):
         return self
 
     def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a tf.function; note each call that traces it."""
         if not tf.executing_eagerly() or not _is_programs(function):
             return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
         if function._run_functions_eagerly:
@@ -170,13 +169,10 @@ def _described(code: Any) -> str:
 
 def _change(earlier: list[Trace], now: Trace) -> str:
     """Return why TensorFlow traced again, compared with earlier traces; "" if it does not matter."""
-    if not earlier:
-        return ""
     same_object = [trace for trace in earlier if trace.function is now.function]
     if not same_object:
-        return "a new tf.function" if now.step > earlier[-1].step else ""
+        return "a new tf.function" if earlier and now.step > earlier[-1].step else ""
     changes = differences(same_object[-1].arguments, now.arguments)
-    if now.step == same_object[-1].step:
-        changes.pop(ON, None)
-        return ", ".join(changes.values())
-    return ", ".join(changes.values()) or "a Python object, or what the function closes over"
+    if now.step != same_object[-1].step:
+        return ", ".join(changes.values()) or "a Python object, or what the function closes over"
+    return ", ".join(change for argument, change in changes.items() if argument != ON)

@@ -58,9 +58,7 @@ def name(device: str) -> str:
     if spec.device_type is None:
         return ""
     index = spec.device_index or 0
-    if _gpus and spec.device_type == "CPU" and index:
-        return f"GPU:{index - 1}"
-    return f"{spec.device_type}:{index}"
+    return f"GPU:{index - 1}" if _gpus and spec.device_type == "CPU" and index else f"{spec.device_type}:{index}"
 
 
 def _real(device: Any) -> Any:

@@ -130,9 +130,7 @@ def headline(examination: Examination) -> str:
     if {finding.severity for finding in examination.findings} & {"error", "warning"}:
         parts = _counts(examination.findings)
         return f"The doctor found {' and '.join(parts) if len(parts) < 3 else ', '.join(parts)}."
-    if examination.errors:
-        return "The program could not be examined."
-    return "The doctor found nothing to mend."
+    return "The program could not be examined." if examination.errors else "The doctor found nothing to mend."
 
 
 def _page(examination: Examination) -> str:

@@ -115,18 +115,14 @@ def spot(frame: FrameType) -> Spot:
 
 def expression(at: Spot | None) -> Expression | None:
     """Return the expression at an instruction, or None if its source is not available."""
-    if at is None:
-        return None
-    node = _nodes(at.code.co_filename).get(_positions(at))
-    return Expression(at.code.co_filename, node, at.names) if node else None
+    node = _nodes(at.code.co_filename).get(_positions(at)) if at else None
+    return Expression(at.code.co_filename, node, at.names) if at and node else None
 
 
 def statement(at: Spot | None) -> Expression | None:
     """Return the one-line statement that contains an instruction, or None."""
-    if at is None:
-        return None
-    node = _statements(at.code.co_filename).get(_positions(at)[0])
-    return Expression(at.code.co_filename, node, at.names) if node else None
+    node = _statements(at.code.co_filename).get(_positions(at)[0]) if at else None
+    return Expression(at.code.co_filename, node, at.names) if at and node else None
 
 
 def _positions(at: Spot) -> tuple[int | None, ...]:

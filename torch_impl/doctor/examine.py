@@ -161,9 +161,7 @@ def _move(model: nn.Module, device: str) -> bool:
 
 def named(batch: Any) -> dict[str, torch.Tensor]:
     """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
-    if isinstance(batch, dict):
-        return batch
-    return {str(number): tensor for number, tensor in enumerate(tensors(batch))}
+    return batch if isinstance(batch, dict) else {str(number): tensor for number, tensor in enumerate(tensors(batch))}
 
 
 def _batches(job: DoctorJob, model: nn.Module) -> Iterator[Inputs]:

@@ -40,7 +40,6 @@ MARK = "doctor"  # metadata key of an autograd node: the place that created it
 
 
 def _rate(function: str, args: tuple, kwargs: dict) -> float:
-    """Return the rate at which a function drops values; 0 for other functions."""
     if function == ATTENTION:
         return float(kwargs.get("dropout_p", args[RATE] if len(args) > RATE else 0))
     if "dropout" not in function:

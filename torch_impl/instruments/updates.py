@@ -116,8 +116,8 @@ class Unused:
             kind, faster = type(stepping).__name__, self._faster(stepping)
             self._still[stepping] = Still(kind=kind, source=source.line(), faster=faster)
             if "initial_lr" in stepping.param_groups[0]:
-                name = rewrite.first_name(source.frame(), _schedulers(stepping), "scheduler")
-                self._still[stepping].scheduler = name
+                schedulers = _schedulers(stepping)
+                self._still[stepping].scheduler = rewrite.first_name(source.frame(), schedulers, "scheduler")
 
     def note_updated(self, held: list[torch.Tensor]) -> None:
         """Note that an update has used the gradients."""

@@ -95,7 +95,6 @@ def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    """Return whether a finding only follows from another one."""
     if finding.id in EVERYWHERE.get(cause.id, ()):
         return True
     if cause.source != finding.source or cause is finding:

@@ -162,7 +162,6 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
 
 
 def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
-    """Return the finding for integers where an op computes with floats, or for integers that cannot be ids."""
     where, line, operation = failure.place.module, failure.place.source, failure.operation or "The op"
     message = f"{operation} computes with floats, but got {words.tensor(tensor)}{words.made(tensor)}."
     fix = words.cast(evidence.side, words.variable(tensor))

@@ -99,7 +99,6 @@ def _unmatched(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
 
 
 def _without_match(rank: int, peer: int, call: Collective, logs: Logs, waiting: Sequence[Waiting], fix: str) -> Finding:
-    """Return the finding for a call whose peer does something else or has ended."""
     has_ended = _ended(peer, waiting)
     instead = "has ended its step" if has_ended else _instead(peer, logs, waiting)
     message = f"Rank {rank} waits in {_in_words(call)}, for which rank {peer} makes no matching call: it {instead}."

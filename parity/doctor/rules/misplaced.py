@@ -184,7 +184,6 @@ def _input(evidence: Evidence, step: Step, failure: Failure, tensor: Tensor, exp
 
 
 def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: str) -> Finding:
-    """Return the finding for an activation or a constant that was not moved to the op's device."""
     where, got = failure.place.module, f"got {words.tensor(tensor)}{words.made(tensor)}"
     operation, in_scope = failure.operation or "The op", f'with tf.device("{expected}"): x ='
     if facts.is_host(tensor.device) and tensor.origin in ("", "constant"):

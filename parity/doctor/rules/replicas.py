@@ -201,7 +201,6 @@ def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
 
 
 def _started_apart(members: list[Evidence], names: list[str]) -> Finding:
-    """Return the finding for parameters that differ from the start, but are updated with the same gradients."""
     parts = facts.grouped_by_module(names, members[0])
     message = (
         f"{words.subject(names, 'is', 'are')} updated with the same gradients on {_on(members)}, but started with "

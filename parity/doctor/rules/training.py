@@ -124,7 +124,6 @@ def exploding(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _explodes(optimizer: Optimizer, step: Step) -> bool:
-    """Return whether the largest update of an optimizer is much larger than the parameters."""
     before, after = optimizer.before, optimizer.after
     if before is None or after is None or not math.isfinite(before):
         return False

@@ -32,9 +32,7 @@ def repeated(number: int) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return one or two names, or the first one and the number of the others."""
-    if len(names) <= 2:
-        return " and ".join(names)
-    return f"{names[0]} and {len(names) - 1} more"
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
 
 
 def subject(names: Sequence[str], singular: str, plural: str) -> str:

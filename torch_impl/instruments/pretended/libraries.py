@@ -5,6 +5,7 @@ uncompiled. The functions behind nn.SyncBatchNorm, which PyTorch has for CUDA on
 device has.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,18 +47,12 @@ def _compile(model: Any = None, **kwargs: Any) -> Any:
     return (lambda function: function) if model is None else model
 
 
-def _ctc_loss(
-    plain: Callable[..., Any],
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    *rest: Any,
-    **named: Any,
-) -> Any:
+def _ctc_loss(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the loss with lengths on any device as numbers, which it needs on the host."""
-    lengths = (n.tolist() if isinstance(n, torch.Tensor) else n for n in (input_lengths, target_lengths))
-    return plain(log_probs, targets, *lengths, *rest, **named)
+    given = inspect.signature(plain).bind(*args, **kwargs).arguments
+    for name in ("input_lengths", "target_lengths"):
+        given[name] = given[name].tolist() if isinstance(given[name], torch.Tensor) else given[name]
+    return plain(**given)
 
 
 def _load(
@@ -126,16 +121,8 @@ def _reduced(
     return by_bias, by_scale, by_scale * inverse, by_bias
 
 
-def _gradient(
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Tensor | None,
-    *sums: Tensor,
-) -> Tensor:
-    """Return the gradient of the input, from the sums over all ranks."""
-    by_bias, by_scale, counts = sums
+def _gradient(grad: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *sums: Tensor) -> Tensor:
+    by_bias, by_scale, counts = sums  # over all ranks
     total = counts.sum()
     scale = inverse if weight is None else inverse * weight
     variance_term = (x - _wide(mean, x)) * _wide(inverse**2 * by_scale / total, x)
