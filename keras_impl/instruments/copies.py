@@ -77,11 +77,9 @@ class Copies:
     def _see_wait(self, operation: str, inputs: tuple[tf.Tensor, ...], view: View) -> None:
         """Note a wait: tf.print, or an op whose result has as many rows as there are True values."""
         for tensor in inputs:
-            home = self.origins.device(tensor)
-            if home != HOST and operation == "Where":
-                self.note("boolean_index", tensor, (home, home), view)
-            elif home != HOST:
-                self.note("print", tensor, (home, HOST), view)
+            if (home := self.origins.device(tensor)) != HOST:
+                what, target = ("boolean_index", home) if operation == "Where" else ("print", HOST)
+                self.note(what, tensor, (home, target), view)
 
     def _see_moved(self, operation: str, tensor: tf.Tensor, target: str, view: View) -> None:
         """Note an op's input that is on another device than the op, unless it is small or copied before."""

@@ -167,7 +167,7 @@ def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
     fix = words.cast(evidence.side, words.variable(tensor))
     if _embeds(evidence, failure):
         message = f"{words.tensor(tensor)} is used as ids, but an embedding takes int32 or int64."
-        line, fix = tensor.made or line, words.cast_to_ids(evidence.side, tensor)
+        line, fix = tensor.made or line, words.cast(evidence.side, words.variable(tensor, "ids"), to_ids=True)
     return make_finding("error", "type.integer_input", where, line, message, fix)
 
 

@@ -46,10 +46,7 @@ def float64_input(evidence: Evidence) -> Iterator[Finding]:
 
 
 def double_input(evidence: Evidence, tensor: Tensor, called: str) -> Finding:
-    """Return the finding for a float64 input.
-
-    It points at the line that made the input float64, or else at the line that used it (`called`).
-    """
+    """Return the finding for a float64 input, at the line that made it so, or else the one that used it (`called`)."""
     after = f"; it goes in at {called}" if tensor.made and called else ""
     why = f"but the parameters are not: twice the bytes, and slow on a GPU{after}"
     message = f"{words.tensor(tensor)} is float64, {why}."
@@ -103,16 +100,14 @@ def float_ids(evidence: Evidence) -> Iterator[Finding]:
 
 
 def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, severity: Severity) -> Finding:
-    """Return the finding for floats as ids.
-
-    The only fix is to leave the cast to floats out: casting back does not restore large ids.
-    """
+    """Return the finding for floats as ids."""
+    # The only fix is to leave the cast to floats out: casting back does not restore large ids.
     cast = f", cast at {ids.made}" if ids.made else ""
     message = (
         f"{where or 'The embedding'} looks up rows by integer ids and got {words.tensor(ids)}{cast}. Ids stay "
         f"integers: casting them to another float type, as .float() does, is no remedy, because it rounds large ids."
     )
-    fix = words.cast_to_ids(evidence.side, ids)
+    fix = words.cast(evidence.side, words.variable(ids, "ids"), to_ids=True)
     fix += f"  # of the ids as they were: leave the cast to {ids.dtype} out" if ids.made else ""
     return make_finding(severity, "type.float_ids", where, ids.made or called, message, fix)
 
@@ -157,9 +152,8 @@ def _swapped(step: Step, call: Call) -> str:
             return f"{words.typed(wide.right)} is added along the second axis at {wide.place.source}"
     root = facts.root_call(step)
     output = root.outputs[0].shape if root and root.outputs else []
-    if output[:1] == shape[:1] and output[1:2] != shape[1:2]:
-        return f"the model returns one row for each of the {shape[0]}, {output}"
-    return ""
+    is_by_sample = output[:1] == shape[:1] and output[1:2] != shape[1:2]
+    return f"the model returns one row for each of the {shape[0]}, {output}" if is_by_sample else ""
 
 
 def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
@@ -182,8 +176,7 @@ def _stretched(left: Tensor, right: Tensor) -> bool:
 
 
 def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, seen: LossCall | Broadcast) -> Finding:
-    column = left if len(left.shape) > len(right.shape) else right
-    row = right if column is left else left
+    column, row = (left, right) if len(left.shape) > len(right.shape) else (right, left)
     result = [*column.shape[:-1], row.shape[-1]]
     message = (
         f"{function} of {words.tensor(left)} and {words.tensor(right)} makes {result}: every prediction is compared "

@@ -24,8 +24,8 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     if facts.is_host(only) or facts.spread(evidence) or several_compute:
         return
     shares = ", ".join(f"{device} {words.size(bytes_by_device.get(device, 0))}" for device in devices)
-    number = words.count(len(modules), "module")
-    message = f"All {number} with parameters are on {only}, though there are {len(devices)} GPUs: {shares}."
+    subject = f"All {words.count(len(modules), 'module')} with parameters"
+    message = f"{subject} are on {only}, though there are {len(devices)} GPUs: {shares}."
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
     source = parts[0].source if parts else facts.source_of(evidence, MODEL)
     severity: Severity = "warning" if _meant_to_spread(evidence) else "note"

@@ -67,8 +67,7 @@ class Nothing(float):
     def __call__(self, *args: Any, **kwargs: Any) -> "Nothing":
         return Nothing()
 
-    def __getitem__(self, key: Any) -> "Nothing":
-        return Nothing()
+    __getitem__ = __call__
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
