@@ -182,8 +182,9 @@ class Integers:
 
     def explain(self, frame: FrameType | None, loss: Any) -> None:
         """Find the corrections when a backward pass begins: by then scores, labels and loss have names in the code."""
-        for cut, reference, shape in self.cuts if frame else ():
-            if frame and (scores := reference()) is not None:
+        for cut, reference, shape in self.cuts:
+            scores = reference()
+            if frame is not None and scores is not None:
                 made, of_scores = assigned(frame, name(frame, loss)), name(frame, scores)
                 labels = [key for key, value in frame.f_locals.items() if self.is_label(value, shape)]
                 text = self.cross_entropy(made, of_scores, labels[0]) if made and of_scores and labels else ""

@@ -115,10 +115,8 @@ def exploding(evidence: Evidence) -> Iterator[Finding]:
     if optimizer is None:
         return
     rate = f" with a learning rate of {optimizer.rate:g}" if optimizer.rate is not None else ""
-    sizes = f"from a root mean square of {optimizer.before:.3g} to {optimizer.after:.3g}"
-    message = (
-        f"One update of {optimizer.kind}{rate} takes the parameters {sizes}, which overwrites what they were before."
-    )
+    takes = f"takes the parameters from a root mean square of {optimizer.before:.3g} to {optimizer.after:.3g}"
+    message = f"One update of {optimizer.kind}{rate} {takes}, which overwrites what they were before."
     fix = "lr=1e-3" if evidence.side == "torch" else "learning_rate=1e-3"
     yield make_finding("error", "learning.exploding", "", optimizer.source, message, fix, optimizer.slower)
 

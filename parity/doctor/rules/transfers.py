@@ -209,9 +209,8 @@ def backward(evidence: Evidence) -> Iterator[Finding]:
         first, modules = copies[0], [copy.place.module or words.owner(copy.tensor) for copy in copies]
         names = words.listed(list(dict.fromkeys(filter(None, modules))) or ["the model"])
         amount = f"{words.count(facts.number(copies), 'copy')} in a step ({words.size_of(copies)})"
-        message = (
-            f"The backward pass runs on {first.target}, but the forward of {names} ran on {first.source}: {amount}."
-        )
+        forward = f"the forward of {names} ran on {first.source}"
+        message = f"The backward pass runs on {first.target}, but {forward}: {amount}."
         gradients = "gradients = tape.gradient(output, variables)  # a tape for each device"
         fix = f'with tf.device("{first.source}"): {gradients}'
         yield make_finding("warning", "placement.backward", modules[0], first.place.source, message, fix)
