@@ -81,7 +81,6 @@ def examine(job: DoctorJob) -> None:
 
 
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
-    """Return the program to examine: a built-in case or the user's, on its devices."""
     if not job.case:
         return users_program(job, "keras", (keras.Model, keras.Layer), _step, lambda model: _batches(job))
     return built_in.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)
@@ -130,9 +129,8 @@ def _profiled(evidence: Evidence, raw: Path, folder: Path) -> Iterator[None]:
     finally:
         tf.profiler.experimental.stop()
     # Convert to JSON, the format of torch's profile, which Perfetto reads.
-    trace, _ = _pywrap_profiler_plugin.xspace_to_tools_data(
-        [str(path) for path in raw.rglob("*.xplane.pb")], "trace_viewer@"
-    )
+    profiles = [str(path) for path in raw.rglob("*.xplane.pb")]
+    trace, _ = _pywrap_profiler_plugin.xspace_to_tools_data(profiles, "trace_viewer@")
     folder.mkdir(parents=True, exist_ok=True)
     evidence.profile = str(folder / f"keras-rank-{evidence.rank}.json")
     Path(evidence.profile).write_bytes(trace)

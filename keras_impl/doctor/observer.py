@@ -86,13 +86,10 @@ class Observer:
         operation = OPERATION.search(message)
         place = calls.failing[1] if calls.failing and calls.failing[0] is error else Place(phase=calls.phase)
         place.source = source.line_of(error.__traceback__)
-        return Failure(
-            exception=type(error).__name__,
-            message=NOISE.sub("", next((line for line in message.splitlines() if line.strip()), "")),
-            operation=operation[1] if operation else "",
-            tensors=[self._origins.describe(tensor) for tensor in _given(error)],
-            place=place,
-        )
+        kind, name = type(error).__name__, operation[1] if operation else ""
+        first = NOISE.sub("", next((line for line in message.splitlines() if line.strip()), ""))
+        given = [self._origins.describe(tensor) for tensor in _given(error)]
+        return Failure(exception=kind, message=first, operation=name, tensors=given, place=place)
 
 
 def _full_tracebacks(config: Any) -> AbstractContextManager[None]:
@@ -105,10 +102,7 @@ def _full_tracebacks(config: Any) -> AbstractContextManager[None]:
 
 
 def _given(error: Exception) -> list[tf.Tensor]:
-    """Return the inputs of the failing op.
-
-    If no op failed, return the tensors of the innermost function that was given any.
-    """
+    """Return the inputs of the failing op, or else the tensors of the innermost function that was given any."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     ops = [frame for frame in frames if GENERATED in frame.f_code.co_filename]
     for frame in reversed(ops or frames):

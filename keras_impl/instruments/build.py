@@ -143,20 +143,14 @@ class Building(ExitStack):
         return list(by_key.values())
 
     def _make_layer(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
-        """Note the line and the open tf.device scopes of each new layer."""
         layer = new(kind, *args, **kwargs)
         self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
         return layer
 
     def _module(self, path: str, layer: keras.Layer, is_registered: bool) -> Module:
-        return Module(
-            name=path,
-            kind=type(layer).__name__,
-            source=self._line(path),
-            training=self.trainings.get(layer, True),
-            registered=is_registered,
-            facts=_facts(layer),
-        )
+        line, mode = self._line(path), self.trainings.get(layer, True)
+        kind, facts = type(layer).__name__, _facts(layer)
+        return Module(name=path, kind=kind, source=line, training=mode, registered=is_registered, facts=facts)
 
     def _line(self, path: str) -> str:
         """Return the line that made a layer, or else that made the layer it is part of."""
@@ -168,7 +162,6 @@ class Building(ExitStack):
 
 
 def _facts(layer: keras.Layer) -> dict[str, int | float | bool | str]:
-    """Return the settings of a layer that rules ask for."""
     facts: dict[str, int | float | bool | str] = {}
     if isinstance(layer, keras.layers.Embedding):
         facts["rows"] = layer.input_dim
@@ -189,15 +182,8 @@ def _slots(optimizer: Optimizer) -> Iterator[tuple[keras.Variable, keras.Variabl
 
 
 def _weight(of: Variable, value: tf.Variable, kind: Any) -> Weight:
-    """Describe a variable, or an optimizer's slot for it, by its `value`.
-
-    If there are copies on several devices, the first one is described.
-    """
+    """Describe a variable, or an optimizer's slot for it, by its `value`: of several copies the first."""
     value = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
-    tensor = Tensor(
-        device=name(value.device),
-        dtype=value.dtype.name,
-        shape=value.shape.as_list(),
-        origin="" if kind == "optimizer_state" else f"{kind} {of.name}",
-    )
+    origin, shape = "" if kind == "optimizer_state" else f"{kind} {of.name}", value.shape.as_list()
+    tensor = Tensor(device=name(value.device), dtype=value.dtype.name, shape=shape, origin=origin)
     return Weight(name=of.name, module=of.module, kind=kind, tensor=tensor, trained=bool(of.variable.trainable))

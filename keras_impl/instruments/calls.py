@@ -138,7 +138,6 @@ class Calls:
 
     @contextmanager
     def _inside(self, path: str, layer: keras.Layer) -> Iterator[None]:
-        """Enter a call of the layer."""
         thread, outer_phase = self._here, self._here.phase
         is_forward = outer_phase in ("other", "loss")
         thread.phase = "forward" if is_forward else outer_phase
@@ -150,10 +149,8 @@ class Calls:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Record an exception that passes through the block.
-
-        The first place it passes through is where it was raised; later ones are ignored.
-        """
+        """Record an exception that passes through the block."""
+        # The first place it passes through is where it was raised; later ones are ignored.
         try:
             yield
         except Exception as error:
@@ -185,7 +182,6 @@ class Calls:
         return self._paths[id(layer)][1]
 
     def _learn(self) -> None:
-        """Look up the names of all layers and variables that exist by now."""
         self._paths |= {id(layer): (layer, path) for path, layer in names.named(self.model)}
         self.origins.note_variables(names.variables(self.model))
 

@@ -77,11 +77,9 @@ class Copies:
     def _see_wait(self, operation: str, inputs: tuple[tf.Tensor, ...], view: View) -> None:
         """Note a wait: tf.print, or an op whose result has as many rows as there are True values."""
         for tensor in inputs:
-            home = self.origins.device(tensor)
-            if home != HOST and operation == "Where":
-                self.note("boolean_index", tensor, (home, home), view)
-            elif home != HOST:
-                self.note("print", tensor, (home, HOST), view)
+            if (home := self.origins.device(tensor)) != HOST:
+                what, target = ("boolean_index", home) if operation == "Where" else ("print", HOST)
+                self.note(what, tensor, (home, target), view)
 
     def _see_moved(self, operation: str, tensor: tf.Tensor, target: str, view: View) -> None:
         """Note an op's input that is on another device than the op, unless it is small or copied before."""
@@ -103,10 +101,8 @@ class Copies:
 
 
 def _is_small(tensor: tf.Tensor, known: Known) -> bool:
-    """Return whether a copy is too small to report.
-
-    Scalars, shapes and int32 (which ops take from the host anyway) are, unless they have a name.
-    """
+    """Return whether a copy is too small to report."""
+    # Scalars, shapes and int32 (which ops take from the host anyway) are, unless they have a name.
     named = known.origin not in ("", CONSTANT, "loss", "gradient")
     return not named and (size(tensor) < SMALL or tensor.dtype == tf.int32)
 
@@ -156,17 +152,14 @@ class Reads:
             self._within_function = was_within
 
     def _convert(self, convert: Callable[..., tf.Tensor], value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """Convert a value to a tensor; note constants in the user's lines."""
         tensor = convert(value, *args, **kwargs)
         if tensor is not value and size(tensor) >= SMALL and (view := look()).direct:
             self._note_constant(value, tensor, view)
         return tensor
 
     def _note_constant(self, value: Any, tensor: tf.Tensor, view: View) -> None:
-        """Note a constant, and a cut if its values were read from a tensor that a tape recorded.
-
-        That is so if it shares memory with the array that was read, or has its shape.
-        """
+        """Note a constant, and a cut if its values were read from a tensor that a tape recorded."""
+        # That is so if it shares memory with the array that was read, or has its shape.
         self.origins.note(tensor, Known(CONSTANT, view.line, self.copies.calls.module))
         home, values = self.origins.device(tensor), hash(tensor._numpy().tobytes())
         self.origins.constants.setdefault(view.line, set()).add(values)

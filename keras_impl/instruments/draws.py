@@ -62,7 +62,6 @@ WRAPPER = _noted(len).__code__
 
 
 def _wrapped(functions: Any) -> dict[str, Callable[..., Any]]:
-    """Return NumPy's functions that draw, wrapped."""
     draws = {name: each for name, each in vars(functions).items() if callable(each) and name not in NO_DRAWS}
     return {name: _noted(each) for name, each in draws.items() if name.islower() and not name.startswith("_")}
 

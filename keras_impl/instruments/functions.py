@@ -108,7 +108,6 @@ class Functions(ExitStack):
         return self
 
     def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a tf.function; note each call that traces it."""
         if not tf.executing_eagerly() or not _is_programs(function):
             return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
         if function._run_functions_eagerly:
@@ -121,13 +120,11 @@ class Functions(ExitStack):
         return result
 
     def _note(self, trace: Trace) -> None:
-        """Note a trace, and why it was needed if the function had been traced before."""
         code = _code(trace.function)
         earlier = self._traces[code]
         if change := _change(earlier, trace):
-            self.retraces[code] = Retrace(
-                function=_described(code), source=trace.line, count=len(earlier) + 1, change=change
-            )
+            described, count = _described(code), len(earlier) + 1
+            self.retraces[code] = Retrace(function=described, source=trace.line, count=count, change=change)
         earlier.append(trace)
 
     def _in_python(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +135,6 @@ class Functions(ExitStack):
         return make(*args, **kwargs)
 
     def _train(self, train: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any) -> Any:
-        """Train by one of Keras's methods; note that the model runs eagerly."""
         if model.run_eagerly:
             self._note_eager("run_eagerly", MODEL)
         return train(model, *args, **kwargs)
@@ -173,13 +169,10 @@ def _described(code: Any) -> str:
 
 def _change(earlier: list[Trace], now: Trace) -> str:
     """Return why TensorFlow traced again, compared with earlier traces; "" if it does not matter."""
-    if not earlier:
-        return ""
     same_object = [trace for trace in earlier if trace.function is now.function]
     if not same_object:
-        return "a new tf.function" if now.step > earlier[-1].step else ""
+        return "a new tf.function" if earlier and now.step > earlier[-1].step else ""
     changes = differences(same_object[-1].arguments, now.arguments)
-    if now.step == same_object[-1].step:
-        changes.pop(ON, None)
-        return ", ".join(changes.values())
-    return ", ".join(changes.values()) or "a Python object, or what the function closes over"
+    if now.step != same_object[-1].step:
+        return ", ".join(changes.values()) or "a Python object, or what the function closes over"
+    return ", ".join(change for argument, change in changes.items() if argument != ON)

@@ -6,7 +6,6 @@ matters.
 
 import weakref
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,7 @@ class Cuts:
 
     def __init__(self, step: Step, calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
-        # Scores of which integers were made, with the cut and the shape of the integers.
-        self._whole: list[tuple[Cut, weakref.ref, tf.TensorShape]] = []
+        self.integers = rewrite.Integers(_is_label, _cross_entropy)
 
     def see(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
         """Note an op of the program's own; called before the tape learns of its result."""
@@ -38,7 +36,8 @@ class Cuts:
         if operation == "StopGradient":
             self._note("stop_gradient", inputs[0], view).mended = rewrite.code(source.spot(), Expression.unwrapped)
         elif operation in ("ArgMax", "ArgMin") or (operation == "Cast" and outputs[0].dtype.is_integer):
-            self._whole.append((self._note("integers", inputs[0], view), weakref.ref(inputs[0]), outputs[0].shape))
+            cut = self._note("integers", inputs[0], view)
+            self.integers.cuts.append((cut, weakref.ref(inputs[0]), outputs[0].shape))
 
     def enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
         """Enter a tape: a call just outside of it should be moved after this line."""
@@ -49,31 +48,18 @@ class Cuts:
                 cut.mended = Code(source=cut.place.source, fix=moved)
         return enter(tape)
 
-    def explain_whole(self, target: tf.Tensor) -> None:
-        """Find a correction for losses that were made of integers (such as argmax).
-
-        Called when a backward pass begins, because by then scores, labels and loss have names in the user's code.
-        """
-        frame = source.frame()
-        for cut, scores, shape in self._whole:
-            if scores() is not None and frame is not None:
-                cut.mended = _of_scores(frame, target, rewrite.name(frame, scores()), shape)
-
     def _note(self, what: str, tensor: tf.Tensor, view: View) -> Cut:
         cut = Cut(what=what, tensor=self.origins.describe(tensor), place=self.calls.place(view))
         self.step.cuts.append(cut)
         return cut
 
 
-def _of_scores(frame: FrameType, target: tf.Tensor, scores: str, shape: tf.TensorShape) -> Code | None:
-    """Return the line that made the loss, as a cross entropy of the scores."""
-    expression = rewrite.assigned(frame, rewrite.name(frame, target))
-    variables = [(name, value) for name, value in frame.f_locals.items() if isinstance(value, tf.Tensor)]
-    labels = [name for name, value in variables if value.dtype.is_integer and value.shape == shape]
-    if expression is None or not scores or not labels:
-        return None
-    function = "tf.nn.sparse_softmax_cross_entropy_with_logits"
-    return expression.with_text(expression.node, f"tf.reduce_mean({function}({labels[0]}, {scores}))")
+def _is_label(value: Any, shape: tf.TensorShape) -> bool:
+    return isinstance(value, tf.Tensor) and value.dtype.is_integer and value.shape == shape
+
+
+def _cross_entropy(_: Expression, scores: str, labels: str) -> str:
+    return f"tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits({labels}, {scores}))"
 
 
 class Finite:
@@ -103,22 +89,17 @@ class Finite:
                 self.reached(tensor)
 
     def _made(self, operation: str, inputs: tuple[tf.Tensor, ...], output: tf.Tensor, place: Place) -> NotFinite | None:
-        """Return the op as the cause, if its inputs were finite.
-
-        A NaN also has its cause here if the inputs had infinities but no NaN, as a softmax of a row that is all masked.
-        """
+        """Return the op as the cause, if its inputs were finite."""
+        # A NaN also has its cause here if the inputs had infinities but no NaN: a softmax of a row that is all masked.
         values, result = [_values(tensor) for tensor in inputs if tensor.dtype.is_floating], _values(output)
         nan = bool(np.isnan(result).any())
         not_finite = [np.isnan(array).any() if nan else not np.isfinite(array).all() for array in values]
         if any(not_finite) or operation in GIVEN or (operation == "Cast" and bool((result < np.inf).all())):
             return None
-        return NotFinite(
-            operation=operation,
-            became="nan" if nan else "inf",
-            smallest=min((float(array.min()) for array in values if array.size), default=None),
-            largest=max((float(array.max()) for array in values if array.size), default=None),
-            place=place,
-        )
+        became, filled = "nan" if nan else "inf", [array for array in values if array.size]
+        smallest = min((float(array.min()) for array in filled), default=None)
+        largest = max((float(array.max()) for array in filled), default=None)
+        return NotFinite(operation=operation, became=became, smallest=smallest, largest=largest, place=place)
 
 
 def is_finite(tensor: tf.Tensor) -> bool:

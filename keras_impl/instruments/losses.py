@@ -18,7 +18,6 @@ from keras_impl.instruments.source import View
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression
-from parity.trace.keys import MODEL
 
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "ClipByValue")
 ACTIVATIONS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
@@ -37,13 +36,11 @@ class Losses:
     def __init__(self, step: Step, inputs: Mapping[str, Any], calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
         self._last: dict[int, FrameType] = {}  # the call that is running in each thread
-        self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Known]] = []  # what the model was given at each call
+        self._samples = order.Samples(inputs, _rows, "tf.random.shuffle(tf.range(len(x)))")
 
     def fed(self, module: str, given: Any) -> None:
-        """Note what a layer is called with; only the whole model's inputs count."""
-        if module == MODEL and self._batch:
-            self._fed += [(_rows(tensor), self.origins.of(tensor)) for tensor in tensors(given)]
+        """Note what a layer is called with."""
+        self._samples.feed(module, tensors(given), lambda tensor: self.origins.of(tensor).picked)
 
     def see(self, view: View) -> None:
         """Handle one op, which may be the first of a loss."""
@@ -52,24 +49,16 @@ class Losses:
             return
         self._last[thread] = view.loss
         arguments = view.loss.f_locals
-        output, target = (
-            arguments.get(keras_name, arguments.get(tf_name))
-            for keras_name, tf_name in (("y_pred", "logits"), ("y_true", "labels"))
-        )
-        outputs, targets = tf.nest.flatten(output), tf.nest.flatten(target)
+        outputs = tf.nest.flatten(arguments.get("y_pred", arguments.get("logits")))
+        targets = tf.nest.flatten(arguments.get("y_true", arguments.get("labels")))
         if isinstance(outputs[0], tf.Tensor) and hasattr(targets[0], "dtype"):
             self.step.losses.append(self._loss(view, outputs[0], targets[0]))
 
     def _loss(self, view: View, outputs: tf.Tensor, target: Any) -> LossCall:
-        """Return the evidence of a call of a loss function with these outputs and target."""
         known = self.origins.of(outputs)
-        call = LossCall(
-            function=_name(view.loss),
-            input=self.origins.describe(outputs),
-            target=self.origins.describe(target),
-            place=self.calls.place(view),
-            activation=known.activation,
-        )
+        given, labels = self.origins.describe(outputs), self.origins.describe(target)
+        name, place = _name(view.loss), self.calls.place(view)
+        call = LossCall(function=name, input=given, target=labels, place=place, activation=known.activation)
         takes_logits = _takes_logits(view.loss)
         if takes_logits is not None and outputs.dtype.is_floating and len(outputs.shape):
             values = outputs._numpy().astype("float64")
@@ -80,9 +69,7 @@ class Losses:
                 call.sums = float(sums.min()), float(sums.max())
                 call.columns, call.by_class = (float(columns.min()), float(columns.max())), known.by_class
             call.mended = self._mended(view.loss, not takes_logits) or known.without
-        fed = [(rows, known.picked) for rows, known in self._fed]
-        rows = _rows(target), self.origins.of(target).picked
-        call.rows, call.reordered = order.explained(self._batch, fed, rows, "tf.random.shuffle(tf.range(len(x)))")
+        call.rows, call.reordered = self._samples.explained(target, self.origins.of(target).picked)
         return call
 
     def _mended(self, loss: FrameType, logits: bool) -> Code | None:

@@ -117,7 +117,6 @@ def _items(holder: Any) -> Iterator[tuple[str | int, Any]]:
 
 
 def _closure(function: FunctionType) -> Iterator[tuple[str | int, Any]]:
-    """Yield the variables in the closure of a function of the user's."""
     if source.kind(function.__code__.co_filename) == source.USER:
         for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # not set yet

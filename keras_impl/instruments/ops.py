@@ -77,13 +77,10 @@ class Ops:
     def _differentiate(
         self, operation: str, attributes: tuple, number: int, inputs: Any, outputs: Any, *rest: Any
     ) -> Any:
-        """Compute the gradient of one op, noting which op it belongs to.
-
-        The op's own tensors, as far as its gradient needs them, tell where it was.
-        """
-        known = [
-            self.origins.of(tensor) for tensor in (*(outputs or ()), *(inputs or ())) if isinstance(tensor, tf.Tensor)
-        ]
+        """Compute the gradient of one op, noting which op it belongs to."""
+        # The op's own tensors, as far as its gradient needs them, tell where it was.
+        own = (*(outputs or ()), *(inputs or ()))
+        known = [self.origins.of(tensor) for tensor in own if isinstance(tensor, tf.Tensor)]
         first = next((facts for facts in known if facts.module or facts.made), Known())
         self._forward.place = Place(module=first.module, source=first.made, phase="backward")
         try:
@@ -92,18 +89,14 @@ class Ops:
             self._forward.place = None
 
     def _device(self, inputs: tuple, outputs: list) -> str:
-        """Return where an op ran, by the `.device` of a result.
-
-        The result itself may be elsewhere (`.backing_device`): a GPU op keeps shapes in host memory.
-        """
+        """Return where an op ran, by the `.device` of a result."""
+        # The result itself may be elsewhere (`.backing_device`): a GPU op keeps shapes in host memory.
         tensor = next(iter((*outputs, *inputs)), None)
         return self.origins.device_named(tensor.device if tensor is not None else context.context().device_name or "")
 
     def _see_elsewhere(self, operation: str, inputs: tuple, outputs: list, target: str, view: View) -> None:
-        """Record an op that did not run where the program's tf.device asks for.
-
-        An op on a variable runs where the variable is, whatever tf.device says.
-        """
+        """Record an op that did not run where the program's tf.device asks for."""
+        # An op on a variable runs where the variable is, whatever tf.device says.
         asked = self._scopes.open[-1].device if self._scopes.open else target
         if asked == target:
             return
@@ -118,7 +111,6 @@ class Ops:
         self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
 
     def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
-        """Record a broadcast between tensors of different shapes in the user's line."""
         if operation not in (*COMPARISONS, *ARITHMETIC) or not view.direct:
             return
         left, right = inputs
@@ -130,10 +122,7 @@ class Ops:
             self.step.broadcasts.append(broadcast)
 
     def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
-        """Note what is known of an op's results from what is known of its inputs."""
-        sources = [
-            self.calls.variable(tensor_in) if operation in READS else self.origins.of(tensor_in) for tensor_in in inputs
-        ]
+        sources = list(map(self.calls.variable if operation in READS else self.origins.of, inputs))
         # Ask whether a tape records the inputs, since it learns of the results only after this callback.
         recorded = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop(list(inputs))
         moved, device = operation in (*MOVES, *READS), self.origins.device
@@ -166,10 +155,8 @@ def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Kn
 
 
 def _average(operation: str, inputs: tuple, before: list[Known], view: View) -> Code | None:
-    """Return the user's line that made this scalar as a mean, as it should read where replicas add up their gradients.
-
-    A scalar that was multiplied or divided since may be right.
-    """
+    """Return the user's line that made this scalar as a mean, as it should read where replicas add up gradients."""
+    # A scalar that was multiplied or divided since may be right.
     if operation == "Mean" and view.direct and inputs[0].shape.rank:
         is_by_sample = inputs[0].shape.rank == 1
         return rewrite.code(source.spot(), lambda call: _over_replicas(call, is_by_sample)) or Code(source=view.line)

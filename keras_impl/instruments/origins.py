@@ -89,13 +89,8 @@ class Origins:
         if isinstance(tensor, keras.Variable):
             tensor = copies(tensor)[0]
         known = self.of(tensor if isinstance(tensor, tf.Tensor) else tensor.handle)
-        return Tensor(
-            device=self.device(tensor),
-            dtype=tensor.dtype.name,
-            shape=list(tensor.shape),
-            origin=known.origin,
-            made=known.made,
-        )
+        device, dtype, shape = self.device(tensor), tensor.dtype.name, list(tensor.shape)
+        return Tensor(device=device, dtype=dtype, shape=shape, origin=known.origin, made=known.made)
 
     def device(self, tensor: Any) -> str:
         """Return the device of a tensor or variable as the user's code names it."""

@@ -58,16 +58,11 @@ def name(device: str) -> str:
     if spec.device_type is None:
         return ""
     index = spec.device_index or 0
-    if _gpus and spec.device_type == "CPU" and index:
-        return f"GPU:{index - 1}"
-    return f"{spec.device_type}:{index}"
+    return f"GPU:{index - 1}" if _gpus and spec.device_type == "CPU" and index else f"{spec.device_type}:{index}"
 
 
 def _real(device: Any) -> Any:
-    """Translate a device name of the program to that of the logical device.
-
-    Anything else that tf.device accepts is returned unchanged.
-    """
+    """Translate a device name of the program to that of the logical device; anything else remains unchanged."""
     device = getattr(device, "name", device)
     device = device.to_string() if isinstance(device, tf.DeviceSpec) else device
     spec = tf.DeviceSpec.from_string(device) if isinstance(device, str) else None
@@ -82,16 +77,12 @@ def _real(device: Any) -> Any:
 
 
 def _names() -> Iterator[Any]:
-    """Yield patches of the functions in which TensorFlow reads device names."""
     # An eager scope of None removes all placements, and ops without a device run on the first GPU.
-    yield around(
-        context.Context, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name))
-    )
+    eager = context.Context
+    yield around(eager, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name)))
     yield around(ops.Graph, "device", lambda scope, self, name: scope(self, _real(name)))
     yield around(
-        device_util,
-        "canonicalize",
-        lambda canonical, d, default=None: canonical(_real(d), default and _real(default)),
+        device_util, "canonicalize", lambda canonical, d, default=None: canonical(_real(d), default and _real(default))
     )
     yield around(mirrored_strategy.MirroredExtended, "__init__", _without_nccl)
 
@@ -99,31 +90,25 @@ def _names() -> Iterator[Any]:
 def _without_nccl(
     initialize: Callable[..., None], self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None
 ) -> None:
-    """Make a MirroredStrategy that uses ReductionToOneDevice.
-
-    Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
-    """
+    """Make a MirroredStrategy that uses ReductionToOneDevice."""
+    # Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
     if cross_device_ops is None or isinstance(cross_device_ops, tf.distribute.NcclAllReduce):
         cross_device_ops = tf.distribute.ReductionToOneDevice()
     initialize(self, container, devices, cross_device_ops)
 
 
 def _config(count: int) -> Iterator[Any]:
-    """Yield patches of tf.config that list the GPUs, and ignore settings made for them."""
     physical = [context.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(count)]
     logical = [context.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(count)]
     lists = {"list_physical_devices": physical, "get_visible_devices": physical, "list_logical_devices": logical}
     for method, gpus in lists.items():
         yield around(context.Context, method, partial(_listed, gpus))
     on_a_gpu = {
-        "set_memory_growth": None,
+        **dict.fromkeys(("set_memory_growth", "reset_memory_stats", "set_visible_devices")),
+        **dict.fromkeys(("set_logical_device_configuration", "get_logical_device_configuration")),
         "get_memory_growth": True,
         "get_device_details": DETAILS,
         "get_memory_info": {"current": 0, "peak": 0},
-        "reset_memory_stats": None,
-        "set_visible_devices": None,
-        "set_logical_device_configuration": None,
-        "get_logical_device_configuration": None,
     }
     for method, answer in on_a_gpu.items():
         yield around(context.Context, method, partial(_answered, answer))
@@ -132,10 +117,8 @@ def _config(count: int) -> Iterator[Any]:
 
 
 def _listed(gpus: list, method: Callable[..., list], self: context.Context, device_type: str | None = None) -> list:
-    """Call a method that lists devices, and add the GPUs.
-
-    Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
-    """
+    """Call a method that lists devices, and add the GPUs."""
+    # Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
     hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
     return hosts + (gpus if device_type in (None, "GPU") and not _picks_kernels() else [])
 

@@ -39,7 +39,6 @@ def changes_undone() -> Iterator[None]:
 
 
 def _values() -> Values:
-    """Return all variables' values; TensorFlow copies a value that is held before it changes the variable."""
     kinds = set(subclasses(BaseResourceVariable))  # isinstance would take five times as long
     alive = [object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_)]
     return {id(variable.handle): (variable, variable.read_value()) for variable in alive}
@@ -80,5 +79,4 @@ def _random_state() -> Callable[[], None]:
 
 
 def _seeds() -> dict[str, Any]:
-    """Return the context's seed, and the generator of op seeds; they exist only if the program has set a seed."""
     return {name: value for name, value in vars(context.context()).items() if name in ("_seed", "_rng")}

@@ -51,11 +51,8 @@ class Training:
         own = {id(variable) for variable in getattr(self.calls.model, "trainable_variables", ())}
         trained = [entry for entry in variables if id(entry.variable) in own]
         self.step.gradients = [Gradient(parameter=entry.name, state=self._state(entry)) for entry in trained]
-        known = [
-            (entry.variable, gradient)
-            for entry, gradient in zip(trained, self.step.gradients, strict=True)
-            if id(entry.variable) in self._start
-        ]
+        pairs = zip((entry.variable for entry in trained), self.step.gradients, strict=True)
+        known = [(variable, gradient) for variable, gradient in pairs if id(variable) in self._start]
         learning = [self._start[id(variable)] for variable, gradient in known if gradient.state != "none"]
         for variable, gradient in known:
             if gradient.state == "none":
@@ -63,9 +60,8 @@ class Training:
         named = {id(entry.variable): entry.name for entry in variables}
         by_id = {id(optimizer): optimizer for optimizer in (*self.calls.building.optimizers, *self.stepped)}
         inner = {id(getattr(optimizer, "inner_optimizer", None)) for optimizer in by_id.values()}
-        self.step.optimizers = [
-            self._optimizer(optimizer, named) for key, optimizer in by_id.items() if key not in inner
-        ]
+        outer = [optimizer for key, optimizer in by_id.items() if key not in inner]
+        self.step.optimizers = [self._optimizer(optimizer, named) for optimizer in outer]
 
     @property
     def stepped(self) -> list[keras.Optimizer]:
@@ -75,7 +71,6 @@ class Training:
     def _differentiate(
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Call GradientTape.gradient, and record the backward pass and the gradients."""
         given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
         is_root = not given and self.calls.phase != "backward" and _is_first_replica()
         if is_root:
@@ -100,7 +95,7 @@ class Training:
         record.average = next((facts.average for facts in known if facts.average), None)
         self.step.backwards.append(record)
         for target in targets:
-            self.cuts.explain_whole(target)
+            self.cuts.integers.explain(source.frame(), target)
 
     def _note(self, variable: Any, value: Any) -> None:
         """Note a gradient if it is a variable's; an embedding's consists of its rows only."""
@@ -162,21 +157,15 @@ class Training:
         _, given = self._stepped.get(id(optimizer), (None, []))
         held = {id(variable) for variable in (*getattr(optimizer, "_trainable_variables", ()), *given)}
         made = self.calls.building.spots.get(optimizer)
-        return Optimizer(
-            kind=type(optimizer).__name__,
-            source=self.calls.building.optimizers.get(optimizer, ""),
-            parameters=[name for key, name in named.items() if key in held],
-            stepped=id(optimizer) in self._stepped,
-            slower=rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0)),
-            **self._growth.get(id(optimizer), {}),
-        )
+        kind, line = type(optimizer).__name__, self.calls.building.optimizers.get(optimizer, "")
+        parameters, stepped = [name for key, name in named.items() if key in held], id(optimizer) in self._stepped
+        slower = rewrite.code(made, lambda call: call.with_keyword("learning_rate", "1e-3", 0))
+        growth = self._growth.get(id(optimizer), {})
+        return Optimizer(kind=kind, source=line, parameters=parameters, stepped=stepped, slower=slower, **growth)
 
 
 def _update(optimizer: str) -> str:
-    """Return the line that would apply the gradients, to be put after the user's line that computes them.
-
-    Empty if the line gives the gradients no name.
-    """
+    """Return the line that would apply the gradients after the user's line; "" if that gives them no name."""
     call, statement = rewrite.expression(source.spot()), rewrite.statement(source.spot())
     if call is None or statement is None or call.function != "gradient" or len(call.node.args) < 2:
         return ""
@@ -192,7 +181,6 @@ def root_mean_square(variables: Any) -> float:
 
 
 def _value(variable: Any) -> np.ndarray:
-    """Return a variable's numbers."""
     return _read(variable)._numpy()
 
 

@@ -72,7 +72,6 @@ def _examine(examined: ExaminedProgram, args: argparse.Namespace, examination: E
 
 
 def _write(args: argparse.Namespace, examination: Examination) -> None:
-    """Write all files that the flags name. Raises UsageError."""
     document = report.document(examination.findings, examination.evidence)
     output.write(args, document, report.makers(examination))
 
@@ -87,13 +86,8 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     add("--input", action="append", default=[], metavar="SPEC", help="name=dtype[shape], e.g. 'ids=int64[2,8]<100'")
     add("--devices", metavar="auto|cpu:N|gpu:N", help="default: the GPUs, or else 2 virtual ones (like cpu:2)")
     add("--ranks", type=cli.count, default=1, help="processes to start, for a program that uses torchrun or TF_CONFIG")
-    add(
-        "--patience",
-        type=cli.seconds,
-        default=PATIENCE,
-        metavar="SECONDS",
-        help="time without progress after which a step counts as hung (default 60)",
-    )
+    hung = "time without progress after which a step counts as hung (default 60)"
+    add("--patience", type=cli.seconds, default=PATIENCE, metavar="SECONDS", help=hung)
     add("--ignore", action="append", default=[], metavar="ID", help="id of findings to leave out (repeatable)")
     add("--profile", type=Path, metavar="DIR", help="write the framework's own profile of one step to this folder")
     output.add_flags(parser, "the findings", "html", "junit", "sarif")
@@ -122,10 +116,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
-    """Yield every program to examine; they run one after the other, since times are measured.
-
-    Raises UsageError if a flag asks for what is not there, such as devices or a case.
-    """
+    """Yield every program to examine, one after the other. Raises UsageError if a flag asks for what is not there."""
     pythons = {side: python for side, python in cli.pythons(args).items() if args.case or getattr(args, side)}
     devices = available(pythons) if args.devices in (None, "auto") else parse(args.devices)
     virtual = devices.kind == "cpu" or gpus(pythons) < devices.number
@@ -136,9 +127,8 @@ def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
     for case in cases.select(args.case, devices=devices.number) if args.case else []:
         if reason := obstacle(case):
             raise UsageError(f"{case.name} on {devices}: {reason}")
-        count = case.distribution.used_devices
         case_profile = profile and str(Path(profile) / case.name)
-        job = DoctorJob(case=case, devices=count, virtual=virtual, profile=case_profile)
+        job = DoctorJob(case=case, devices=case.distribution.used_devices, virtual=virtual, profile=case_profile)
         for side, python in pythons.items():
             if reason := case.distribution.side_obstacle(side):
                 print(f"{side} {case.name} is not examined: {reason}", file=sys.stderr)
@@ -147,17 +137,11 @@ def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
     specs = [inputs.parse(text) for text in args.input]
     if repeated := [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]:
         raise UsageError(f"--input: two inputs have the name {repeated[0]!r}")
-    job = DoctorJob(
-        step=args.step,
-        inputs=specs,
-        devices=max(devices.number, args.ranks),
-        virtual=virtual,
-        asked=asked,
-        ranks=args.ranks,
-        profile=profile,
-    )
+    job = DoctorJob(step=args.step, inputs=specs, virtual=virtual, asked=asked, ranks=args.ranks, profile=profile)
+    count = max(devices.number, args.ranks)
     for side in [] if args.case else pythons:
-        yield ExaminedProgram(side, pythons[side], msgspec.structs.replace(job, build=getattr(args, side)))
+        own = msgspec.structs.replace(job, devices=count, build=getattr(args, side))
+        yield ExaminedProgram(side, pythons[side], own)
 
 
 if __name__ == "__main__":

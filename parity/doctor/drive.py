@@ -58,8 +58,7 @@ def users_program(job: DoctorJob, side: str, kinds: tuple[type, ...], step: Step
     step = load("--step", job.step, "model", "inputs") if job.step else step
     model = build()
     if not isinstance(model, kinds):
-        expected, received = MODELS[side], type(model).__name__
-        raise UsageError(f"--{side}={job.build}: expected a {expected}, received {received}")
+        raise UsageError(f"--{side}={job.build}: expected a {MODELS[side]}, received {type(model).__name__}")
 
     def train(given: Iterator[Any], on_step: Callable[[], None]) -> None:
         for inputs in given:
@@ -92,9 +91,8 @@ def outcome(drive: "Drive", line_of: LineOf) -> Failure | None:
     except Exception as error:
         if not (source := line_of(error.__traceback__)):
             raise
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
-        place = Place(source=source)
-        return Failure(exception=type(error).__name__, message=first, operation="", tensors=[], place=place)
+        kind, first = type(error).__name__, next((line for line in str(error).splitlines() if line.strip()), "")
+        return Failure(exception=kind, message=first, operation="", tensors=[], place=Place(source=source))
     return None
 
 

@@ -45,7 +45,6 @@ def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], l
 
 
 def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
-    """Examine a program in processes that are started for it."""
     ranks = program.job.group(program.side).ranks
     threads = max(processors() // ranks, 1)
     kind: Kind = "cpu" if program.job.virtual else "gpu"

@@ -90,26 +90,20 @@ class Files:
 
 
 def _encoded(value: msgspec.Struct) -> bytes:
-    """Return a value as one line of JSON, in Python's dialect.
-
-    msgspec's own JSON has null for NaN and infinity, and fails for file names that are not UTF-8.
-    """
+    """Return a value as one line of JSON, in Python's dialect."""
+    # msgspec's own JSON has null for NaN and infinity, and fails for file names that are not UTF-8.
     return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def _lines(path: Path) -> list[bytes]:
-    """Return the lines of a file; none if it was not written."""
     return path.read_bytes().splitlines() if path.exists() else []
 
 
 def _decoded(path: Path, kind: type[Written]) -> Iterator[Written]:
-    """Yield what `_encoded` has written into a file, line by line."""
     return (msgspec.convert(json.loads(line), kind) for line in _lines(path))
 
 
 def waiting(ranks: list[Files]) -> list[Waiting]:
     """Return where each rank was; a rank that is further than another has ended the step in which the other is."""
     first = min(rank.steps() for rank in ranks)
-    return [
-        Waiting(rank=rank.rank, ended=rank.steps() > first, stack=rank.where(), homes=rank.homes()) for rank in ranks
-    ]
+    return [Waiting(rank=r.rank, ended=r.steps() > first, stack=r.where(), homes=r.homes()) for r in ranks]

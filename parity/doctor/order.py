@@ -6,7 +6,7 @@ its rows are equal, or if its values were changed on the way.
 
 import ast
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from parity.doctor import rewrite
 from parity.doctor.evidence import Code
 from parity.doctor.rewrite import Expression, Spot
+from parity.trace.keys import MODEL
 
 Rows = list[bytes]
 LARGE = 2**24  # elements in a batch: larger ones are not compared
@@ -54,26 +55,32 @@ def compared(batch: dict[str, Rows], fed: Sequence[Rows], target: Rows) -> Liter
     return ("together" if any(in_order) else "apart") if in_order else ""
 
 
-def explained(
-    batch: dict[str, Rows], fed: Sequence[tuple[Rows, Spot | None]], target: tuple[Rows, Spot | None], permutation: str
-) -> tuple[Literal["", "together", "apart"], Code | None]:
-    """Return how a loss's targets relate to what the model was given, and a correction if they are apart.
+class Samples:
+    """The samples of a step, as its inputs have them and as the model is given them.
 
-    Args:
-        batch: as for `compared`.
-        fed: the rows that the model got in each of its calls, with the line that reordered them, if any.
-        target: the rows of the targets, with the line that reordered them.
-        permutation: the code of a random order.
+    `rows_of` returns the rows of a tensor, or none; `permutation` is the code of a random order.
     """
-    rows_of_target, of_target = target
-    relation = compared(batch, [rows for rows, _ in fed], rows_of_target) if fed else ""
-    if relation != "apart":
-        return relation, None
-    spots = [spot for _, spot in fed if spot]
-    if code := mended(spots[-1] if spots else None, of_target, permutation):
-        return relation, code
-    line = rewrite.expression(of_target)
-    return relation, Code(source=rewrite.shown(line.file, line.node.lineno) if line else "")
+
+    def __init__(self, inputs: Mapping[str, Any], rows_of: Callable[[Any], Rows], permutation: str):
+        self.rows_of, self.permutation = rows_of, permutation
+        self._batch = {name: rows_of(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
+        self._fed: list[tuple[Rows, Spot | None]] = []  # of each call of the model, and what reordered them
+
+    def feed(self, module: str, given: Sequence[Any], picked: Callable[[Any], Spot | None]) -> None:
+        """Note what a module is called with, and what reordered it; only the whole model's inputs count."""
+        if module == MODEL and self._batch:
+            self._fed += [(self.rows_of(tensor), picked(tensor)) for tensor in given]
+
+    def explained(self, target: Any, picked: Spot | None) -> tuple[Literal["", "together", "apart"], Code | None]:
+        """Return how a loss's targets relate to what the model was given, and a correction if they are apart."""
+        relation = compared(self._batch, [rows for rows, _ in self._fed], self.rows_of(target)) if self._fed else ""
+        if relation != "apart":
+            return relation, None
+        of_inputs = [spot for _, spot in self._fed if spot]
+        if code := mended(of_inputs[-1] if of_inputs else None, picked, self.permutation):
+            return relation, code
+        line = rewrite.expression(picked)
+        return relation, Code(source=rewrite.shown(line.file, line.node.lineno) if line else "")
 
 
 def mended(of_input: Spot | None, of_target: Spot | None, fallback: str) -> Code | None:

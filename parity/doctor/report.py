@@ -53,38 +53,32 @@ def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, An
     return {
         "schema": SCHEMA,
         "findings": msgspec.to_builtins(findings),
-        "times": [rank | msgspec.to_builtins(time) for rank, evidence in ranks for time in evidence.times],
-        "environment": [
-            rank | {"devices": _devices(evidence), "profile": evidence.profile} for rank, evidence in ranks
-        ],
+        "times": [rank | msgspec.to_builtins(time) for rank, each in ranks for time in each.times],
+        "environment": [rank | {"devices": _devices(each), "profile": each.profile} for rank, each in ranks],
     }
 
 
 def _headline(evidence: Evidence) -> str:
-    """Return a line with the side, the number of processes and the devices that the program sees."""
     kinds = by_key((kind, device) for device, kind in _devices(evidence).items())
     devices = "; ".join(f"{', '.join(names)}{f': {kind}' if kind else ''}" for kind, names in kinds.items())
     ranks = f", {evidence.ranks} ranks" if evidence.ranks > 1 else ""
-    steps = f", {count(len(evidence.steps), 'step')} observed"
-    return f"{_program(evidence)}{ranks}{steps} on {devices or 'the host'}"
+    steps = count(len(evidence.steps), "step")
+    return f"{_program(evidence)}{ranks}, {steps} observed on {devices or 'the host'}"
 
 
 def _devices(evidence: Evidence) -> dict[str, str]:
-    """Return each device with what it is physically; "" where that is not known."""
     physical = evidence.physical + [""] * len(evidence.devices)
     return dict(zip(evidence.devices, physical, strict=False))
 
 
 def _block(finding: Finding, console: Console) -> None:
-    """Print a finding: its id and place, what was observed, and the fix."""
     at, names = _at(finding), _program(finding)
     head = Text.assemble((f"{finding.severity}: {finding.id}", f"bold {COLOURS[finding.severity]}"))
     head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{at}")
     console.print(head)
     for line in finding.message.splitlines():
         console.fold(f"  {line}")
-    if finding.fix:
-        # Not folded, so that the code can be copied.
+    if finding.fix:  # not folded, so that the code can be copied
         console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
 
 
@@ -93,7 +87,6 @@ def _rank(evidence: Evidence) -> str:
 
 
 def _program(of: Evidence | Finding) -> str:
-    """Return the side, and the case if it is a built-in one."""
     return " ".join(filter(None, (of.side, of.case)))
 
 
@@ -102,7 +95,6 @@ def _at(finding: Finding) -> str:
 
 
 def _timed(time: Time) -> str:
-    """Return a step's time and its parts, all in the same unit."""
     scale, unit = next((candidate for candidate in UNITS if time.step >= candidate[0]), UNITS[-1])
     parts = [f"{part} {value / scale:.3g}" for part in PARTS if (value := getattr(time, part)) is not None]
     split = f": {', '.join(parts)}" if parts else ""
@@ -110,7 +102,6 @@ def _timed(time: Time) -> str:
 
 
 def _counts(findings: Sequence[Finding]) -> list[str]:
-    """Return how many findings there are of each severity, the worst first."""
     counts = Counter(finding.severity for finding in findings)
     return [count(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
 
@@ -139,9 +130,7 @@ def headline(examination: Examination) -> str:
     if {finding.severity for finding in examination.findings} & {"error", "warning"}:
         parts = _counts(examination.findings)
         return f"The doctor found {' and '.join(parts) if len(parts) < 3 else ', '.join(parts)}."
-    if examination.errors:
-        return "The program could not be examined."
-    return "The doctor found nothing to mend."
+    return "The program could not be examined." if examination.errors else "The doctor found nothing to mend."
 
 
 def _page(examination: Examination) -> str:
@@ -159,9 +148,8 @@ def _page(examination: Examination) -> str:
 
 def _state(examination: Examination) -> str:
     severities = {finding.severity for finding in examination.findings}
-    if "error" in severities or examination.errors:
-        return "error"
-    return "warning" if "warning" in severities else "match"
+    is_error = "error" in severities or examination.errors
+    return "error" if is_error else "warning" if "warning" in severities else "match"
 
 
 def _tests(examination: Examination) -> list[ci.Test]:

@@ -7,13 +7,14 @@ made from the user's own line, with the user's own names. Sources are never sear
 import ast
 import contextlib
 import linecache
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from parity.core.ownership import shown as shown
-from parity.doctor.evidence import Code
+from parity.doctor.evidence import Code, Cut
 
 STORES = ("append", "appendleft", "add", "insert", "put", "push")  # methods that keep their last argument
 # Nodes that can be followed by a dot without parentheses.
@@ -114,18 +115,14 @@ def spot(frame: FrameType) -> Spot:
 
 def expression(at: Spot | None) -> Expression | None:
     """Return the expression at an instruction, or None if its source is not available."""
-    if at is None:
-        return None
-    node = _nodes(at.code.co_filename).get(_positions(at))
-    return Expression(at.code.co_filename, node, at.names) if node else None
+    node = _nodes(at.code.co_filename).get(_positions(at)) if at else None
+    return Expression(at.code.co_filename, node, at.names) if at and node else None
 
 
 def statement(at: Spot | None) -> Expression | None:
     """Return the one-line statement that contains an instruction, or None."""
-    if at is None:
-        return None
-    node = _statements(at.code.co_filename).get(_positions(at)[0])
-    return Expression(at.code.co_filename, node, at.names) if node else None
+    node = _statements(at.code.co_filename).get(_positions(at)[0]) if at else None
+    return Expression(at.code.co_filename, node, at.names) if at and node else None
 
 
 def _positions(at: Spot) -> tuple[int | None, ...]:
@@ -175,6 +172,25 @@ def assigned(frame: FrameType | None, variable: str) -> Expression | None:
     return _expression(frame, max(assigned_values, key=lambda node: node.lineno)) if assigned_values else None
 
 
+class Integers:
+    """Cuts at ops that make integers of scores (such as argmax), and the line of the loss as it should read instead."""
+
+    def __init__(self, is_label: Callable[[Any, Any], bool], cross_entropy: Callable[[Expression, str, str], str]):
+        self.is_label = is_label  # whether a value may be the labels that integers of a shape match
+        self.cross_entropy = cross_entropy  # returns the code of a loss, for the line that made it, scores and labels
+        self.cuts: list[tuple[Cut, weakref.ref[Any], Any]] = []  # each with the scores, and the shape of the integers
+
+    def explain(self, frame: FrameType | None, loss: Any) -> None:
+        """Find the corrections when a backward pass begins: by then scores, labels and loss have names in the code."""
+        for cut, reference, shape in self.cuts:
+            scores = reference()
+            if frame is not None and scores is not None:
+                made, of_scores = assigned(frame, name(frame, loss)), name(frame, scores)
+                labels = [key for key, value in frame.f_locals.items() if self.is_label(value, shape)]
+                text = self.cross_entropy(made, of_scores, labels[0]) if made and of_scores and labels else ""
+                cut.mended = made.with_text(made.node, text) if made else None
+
+
 def detached(at: Spot) -> Code | None:
     """Return the line that stores what an instruction computes where it outlives the function, with it detached."""
     running, node = statement(at), None
@@ -197,7 +213,6 @@ def _stored(line: Any) -> Any:
 
 
 def _of_function(frame: FrameType | None) -> list[Any]:
-    """Return the nodes in the lines of the function that runs in a frame."""
     if frame is None:
         return []
     lines = {line for *_, line in frame.f_code.co_lines() if line is not None}

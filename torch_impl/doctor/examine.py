@@ -73,7 +73,6 @@ def examine(job: DoctorJob) -> None:
 
 
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
-    """Return the program to examine: a built-in case or the user's, on its devices."""
     if job.case:
         run = plain_run(job.case, steps(job), devices.rank(), job.folder)
         return built_in.program(run, evidence.devices)
@@ -83,10 +82,8 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
 
 
 def _on_cpu(job: DoctorJob) -> list[Time]:
-    """Return the times when every device is the CPU itself; none if the program fails that way.
-
-    Virtual devices slow down each op, so times measured on them would mean nothing.
-    """
+    """Return the times when every device is the CPU itself; none if the program fails that way."""
+    # Virtual devices slow down each op, so times measured on them would mean nothing.
     clock = Clock(lambda: None)
     with contextlib.suppress(Exception), on_cpu(job.devices):
         program = _program(job, Evidence(side="torch", devices=[f"cuda:{i}" for i in range(job.devices)]))
@@ -97,17 +94,13 @@ def _on_cpu(job: DoctorJob) -> list[Time]:
 
 
 def _wait(job: DoctorJob) -> None:
-    """Wait until all devices have finished their work."""
     for number in range(0 if job.virtual else job.devices):
         torch.cuda.synchronize(number)
 
 
 @contextmanager
 def _machine(job: DoctorJob) -> Iterator[Evidence]:
-    """Provide the devices of the job, real or virtual, and the process group if there are ranks.
-
-    Yields evidence in which only the devices are filled in.
-    """
+    """Provide the job's devices and process group. Yields evidence in which only the devices are filled in."""
     rank = devices.rank()
     evidence = Evidence(side="torch", rank=rank.number, ranks=rank.of, asked=job.asked)
     evidence.own_step = bool(job.case or job.step)
@@ -131,10 +124,8 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
 
 
 def _alone() -> dict[str, str]:
-    """Return the variables that torchrun sets for a single process.
-
-    With them a program written for several ranks can create its process group.
-    """
+    """Return the variables that torchrun sets for a single process."""
+    # With them a program written for several ranks can create its process group.
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     numbers = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
@@ -160,10 +151,7 @@ def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
 
 
 def _move(model: nn.Module, device: str) -> bool:
-    """Move the model to the device, unless the user's program has placed a part of it already.
-
-    Returns whether it was moved.
-    """
+    """Move the model to the device, unless the program has placed a part of it; return whether it was moved."""
     weights = [*model.parameters(), *model.buffers()]
     if any(weight.device.type != "cpu" for weight in weights):
         return False
@@ -173,16 +161,12 @@ def _move(model: nn.Module, device: str) -> bool:
 
 def named(batch: Any) -> dict[str, torch.Tensor]:
     """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
-    if isinstance(batch, dict):
-        return batch
-    return {str(number): tensor for number, tensor in enumerate(tensors(batch))}
+    return batch if isinstance(batch, dict) else {str(number): tensor for number, tensor in enumerate(tensors(batch))}
 
 
 def _batches(job: DoctorJob, model: nn.Module) -> Iterator[Inputs]:
-    """Yield batches as a data loader does: on the host, new ones for each step.
-
-    Under DistributedDataParallel each rank has batches of its own; other programs may split a batch among the ranks.
-    """
+    """Yield batches as a data loader does: on the host, new ones for each step."""
+    # Under DistributedDataParallel each rank has batches of its own; other programs may split a batch among the ranks.
     own, of = devices.rank() if structure.distributed(model).startswith("ddp") else (0, 1)
     for number in range(steps(job)):
         yield {given.name: torch.from_numpy(given.values(number * of + own)) for given in job.inputs}
@@ -202,7 +186,6 @@ def _step(model: nn.Module, inputs: Inputs) -> None:
 
 
 def _takes(model: nn.Module, inputs: Inputs) -> bool:
-    """Return whether the model's arguments have the names of the inputs."""
     try:
         inspect.signature(model.forward).bind(**inputs)
     except TypeError:

@@ -111,7 +111,6 @@ class Building(ExitStack):
         self.lines[module], self.spots[module] = source.line(module), source.spot(module)
 
     def _register(self, register: Callable[..., None], module: nn.Module, name: str, *args: Any, **kwargs: Any) -> None:
-        """Register a parameter or buffer, and note the line, and the device if it is not the CPU."""
         register(module, name, *args, **kwargs)
         line, tensor = source.line(), getattr(module, name)
         self._made.setdefault(module, {})[name] = line
@@ -144,7 +143,6 @@ class Building(ExitStack):
                 self._made[part] = dict.fromkeys(self._made.get(part, ()), line)
 
     def _facts(self, module: nn.Module) -> dict[str, int | float | bool | str]:
-        """Return the settings of a module that rules ask for."""
         facts: dict[str, int | float | bool | str] = {}
         if isinstance(module, nn.Embedding):
             facts["rows"] = module.num_embeddings
@@ -161,14 +159,9 @@ class Building(ExitStack):
         return facts
 
     def _module(self, path: str, module: nn.Module, registered: bool) -> Module:
-        return Module(
-            name=path,
-            kind=type(module).__name__,
-            source=self.lines.get(module, ""),
-            training=self.trainings.get(module, module.training),
-            registered=registered,
-            facts=self._facts(module),
-        )
+        line, mode = self.lines.get(module, ""), self.trainings.get(module, module.training)
+        kind, facts = type(module).__name__, self._facts(module)
+        return Module(name=path, kind=kind, source=line, training=mode, registered=registered, facts=facts)
 
 
 def _is_numbered() -> bool:

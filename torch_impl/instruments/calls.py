@@ -117,11 +117,9 @@ class Calls:
                 self.phase = "loss"
 
     def _note_mode(self, module: nn.Module) -> None:
-        """Note whether the module is called in training mode.
-
-        What counts is the first call of a step that builds a graph; once in eval mode, it stays so. Without such a
-        call, the first call counts.
-        """
+        """Note whether the module is called in training mode."""
+        # What counts is the first call of a step that builds a graph; once in eval mode, it stays so. Without such a
+        # call, the first call counts.
         trainings = self.building.trainings
         if not torch.is_grad_enabled():
             trainings.setdefault(module, module.training)
@@ -131,10 +129,8 @@ class Calls:
             self._graphed.add(module)
 
     def _note_no_grad(self, module: nn.Module, given: Any) -> None:
-        """Record that a call builds no graph although something in it is to be trained.
-
-        A call within a checkpoint is exempt: the graph is built when it is recomputed.
-        """
+        """Record that a call builds no graph although something in it is to be trained."""
+        # A call within a checkpoint is exempt: the graph is built when it is recomputed.
         trained = [tensor for tensor in (*tensors(given), *module.parameters()) if tensor.requires_grad]
         if trained and not source.within("torch/utils/checkpoint.py"):
             self.note_cut("no_grad", trained[0], self.place(source.line()), _with_gradients())
@@ -155,9 +151,7 @@ class Calls:
 
 def _detached(args: tuple) -> Code | None:
     """Return the user's line that calls a module, with the first argument that has a graph detached."""
-    numbers = [
-        i for i, argument in enumerate(args) if isinstance(argument, torch.Tensor) and argument.grad_fn is not None
-    ]
+    numbers = [i for i, given in enumerate(args) if isinstance(given, torch.Tensor) and given.grad_fn is not None]
 
     def change(call: Expression) -> Code | None:
         node = call.node.args[numbers[0]] if numbers and len(getattr(call.node, "args", ())) == len(args) else None
@@ -167,7 +161,6 @@ def _detached(args: tuple) -> Code | None:
 
 
 def _with_gradients() -> Code | None:
-    """Return the user's line put into torch.enable_grad()."""
     statement = rewrite.statement(source.spot())
     if statement is None:
         return None

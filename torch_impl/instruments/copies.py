@@ -105,7 +105,6 @@ class Copies:
                 return
 
     def _note_move(self, tensor: torch.Tensor, result: Any, seconds: float) -> None:
-        """Note a copy from one device to another."""
         # The result is no tensor if it was x.type() without arguments, which returns a string.
         target = device(result) if isinstance(result, torch.Tensor) else device(tensor)
         if device(tensor) == target:
@@ -142,13 +141,12 @@ class Copies:
         if what == "constant":
             described.device = HOST
         uploaded = described.device == HOST and isinstance(tensor, torch.Tensor) and device(tensor) == HOST
-        copy = Copy(
-            what=what, source=described.device, target=target, tensor=described, place=self.calls.place(line), count=0
-        )
+        place, home = self.calls.place(line), described.device
+        copy = Copy(what=what, source=home, target=target, tensor=described, place=place, count=0)
         if what in ("item", "cpu", "numpy"):
             spot = source.spot()
             copy.mended = rewrite.code(spot, lambda read: read.wrapped(read.operand(), "{}.detach()", read.node))
-        copy = self._found.setdefault((what, line, described.device, target, described.origin), copy)
+        copy = self._found.setdefault((what, line, home, target, described.origin), copy)
         self.step.copies += [] if copy.count else [copy]
         copy.count += 1
         copy.bytes += described.bytes

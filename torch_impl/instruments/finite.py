@@ -18,13 +18,11 @@ from torch_impl.instruments.ops import MARK
 from torch_impl.instruments.origins import Origins, tensors
 
 # Ops that insert values which the program has chosen (fill), or arbitrary ones (empty).
-CHOSEN = frozenset(
-    (
-        *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where"),
-        *("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"),
-        *("masked_scatter", "index_fill", "index_fill_", "index_put", "index_put_", "constant_pad_nd"),
-    )
-)
+CHOSEN = {
+    *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where"),
+    *("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"),
+    *("masked_scatter", "index_fill", "index_fill_", "index_put", "index_put_", "constant_pad_nd"),
+}
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CUTS = {"send": "send", "recv_": "receive"}
 
@@ -96,19 +94,13 @@ class AtenObserver(TorchDispatchMode):
                 self.calls.note_cut(what, tensor, self.calls.place(source.line()))
 
     def _note_in_place(self, kind: Kind, changed: list[torch.Tensor]) -> None:
-        """Record in-place changes of tensors that have a graph."""
         for tensor in changed if torch.is_grad_enabled() else ():
             if tensor.grad_fn is not None and (line := source.line()):
-                change = InPlace(
-                    operation=kind.name,
-                    made_by=_operation(tensor.grad_fn),
-                    shape=list(tensor.shape),
-                    place=self.calls.place(line),
-                )
+                made_by, shape, place = _operation(tensor.grad_fn), list(tensor.shape), self.calls.place(line)
+                change = InPlace(operation=kind.name, made_by=made_by, shape=shape, place=place)
                 self.calls.step.in_places.append(change)
 
     def _look(self, kind: Kind, args: Any, kwargs: Any, changed: list, extent_before: Any, results: Any) -> None:
-        """Check whether the results are finite."""
         for result in filter(_is_float, results if isinstance(results, (list, tuple)) else (results,)):
             if not values.is_finite(result):
                 inputs = [tensor for tensor in tensors((args, kwargs)) if _is_float(tensor) and tensor is not result]
@@ -153,7 +145,6 @@ class AtenObserver(TorchDispatchMode):
 
 @cache
 def _kind(func: Any) -> Kind:
-    """Return how an op treats its arguments, from its schema."""
     arguments = enumerate(func._schema.arguments)
     written = tuple(i for i, argument in arguments if argument.alias_info and argument.alias_info.is_write)
     view = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)

@@ -12,7 +12,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Code, LossCall, Step
 from parity.doctor.rewrite import Expression, Spot
-from parity.trace.keys import MODEL
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import in_place
 from torch_impl.instruments.calls import Calls
@@ -21,12 +20,10 @@ from torch_impl.record.calls import running
 
 Takes = Literal["", "logits", "probabilities", "log_probabilities"]
 
-LOSSES = frozenset(
-    (
-        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "kl_div"),
-        *("binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss", "soft_margin_loss"),
-    )
-)
+LOSSES = {
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "kl_div"),
+    *("binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss", "soft_margin_loss"),
+}
 TAKES: dict[str, Takes] = {
     "cross_entropy": "logits",
     "binary_cross_entropy_with_logits": "logits",
@@ -49,14 +46,12 @@ class Losses:
 
     def __init__(self, step: Step, inputs: dict[str, torch.Tensor], calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
-        self._batch = {name: _rows(tensor) for name, tensor in inputs.items()} if len(inputs) > 1 else {}
-        self._fed: list[tuple[order.Rows, Spot | None]] = []  # what the model was given at each call
+        self._samples = order.Samples(inputs, _rows, "torch.randperm(len(x))")
         self._picked: WeakIdKeyDictionary = WeakIdKeyDictionary()  # where rows were put into another order
 
     def fed(self, module: str, given: Any) -> None:
-        """Note what a module is called with; only the whole model's inputs count."""
-        if module == MODEL and self._batch:
-            self._fed += [(_rows(tensor), self._picked.get(tensor)) for tensor in tensors(given)]
+        """Note what a module is called with."""
+        self._samples.feed(module, tensors(given), self._picked.get)
 
     def note(self, function: str, args: tuple, kwargs: dict, result: Any) -> None:
         """Note a function call; if it is a loss, add it to the step."""
@@ -70,18 +65,12 @@ class Losses:
             self.origins.note(result, "loss")
 
     def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
-        """Return the evidence of a call of a loss function with these outputs and target."""
         activation, without = _activation(outputs)
         softmax, layer = _softmax(outputs), _behind(outputs, ADDED)
-        call = LossCall(
-            function=function,
-            input=self.origins.describe(outputs),
-            target=self.origins.describe(target),
-            place=self.calls.place(source.line()),
-            straight=layer is not None and layer.name().startswith(LINEAR),
-            activation=activation,
-            takes=TAKES.get(function, ""),
-        )
+        given, labels = self.origins.describe(outputs), self.origins.describe(target)
+        place = self.calls.place(source.line())
+        call = LossCall(function=function, input=given, target=labels, place=place, activation=activation)
+        call.takes, call.straight = TAKES.get(function, ""), layer is not None and layer.name().startswith(LINEAR)
         if softmax and call.takes != "logits" and _is_over_samples(call, softmax):
             axis = 1 if len(call.input.shape) == softmax.before.dim() else -1
             call.over_samples = rewrite.code(softmax.spot, lambda made: _with_axis(made, axis)) or Code()
@@ -92,8 +81,7 @@ class Losses:
             logarithm = f"log_softmax({axis})" if call.takes == "log_probabilities" else "log()"
             inside = without if call.takes == "logits" else None
             call.mended = inside or _followed(INVERSE.get(activation, logarithm))
-        rows = _rows(target), self._picked.get(target)
-        call.rows, call.reordered = order.explained(self._batch, self._fed, rows, "torch.randperm(len(x))")
+        call.rows, call.reordered = self._samples.explained(target, self._picked.get(target))
         call.squeezed = squeezed(outputs, target)
         call.transposed = _followed("transpose(1, -1)") if outputs.dim() > 2 and call.straight else None
         return call
@@ -121,7 +109,6 @@ def squeezed(left: torch.Tensor, right: torch.Tensor) -> Code | None:
 
 
 def _followed(method: str) -> Code | None:
-    """Return the line of the loss with a method applied to its input."""
     return rewrite.code(source.spot(), lambda call: call.wrapped(call.argument("input", 0), f"{{}}.{method}"))
 
 
@@ -159,11 +146,9 @@ def _axis(function: str, args: tuple, kwargs: dict) -> int | None:
 
 
 def _is_over_samples(call: LossCall, softmax: Softmax) -> bool:
-    """Return whether a softmax is over the samples of a loss: its first axis, where the classes are another one.
-
-    A negative log likelihood has its classes on axis 1. Of other losses it is known if a linear layer gave the scores.
-    Of pairs of samples both axes are the batch, and the target is none of the inputs.
-    """
+    """Return whether a softmax is over the samples of a loss: its first axis, where the classes are another one."""
+    # A negative log likelihood has its classes on axis 1. Of other losses it is known if a linear layer gave the
+    # scores. Of pairs of samples both axes are the batch, and the target is none of the inputs.
     before, outputs, node = softmax.before.shape, call.input.shape, softmax.scores
     as_long = 2 <= len(outputs) <= len(before) and before[-1] == outputs[-1]
     are_pairs = before[0] == before[-1] and not call.target.origin.startswith("input ")
@@ -181,7 +166,6 @@ def _with_axis(made: Expression, axis: int) -> Code | None:
 
 
 def _behind(tensor: torch.Tensor, skipped: tuple[str, ...]) -> Any:
-    """Return the autograd node that made the tensor, skipping nodes with these names."""
     node = tensor.grad_fn
     while node is not None and node.name().startswith(skipped):
         node = node.next_functions[0][0]

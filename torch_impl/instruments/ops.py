@@ -7,7 +7,6 @@ finite.py sees. What libraries do internally is not the program's doing, and is 
 import re
 import time
 import weakref
-from types import FrameType
 from typing import Any
 
 import torch
@@ -29,13 +28,11 @@ ATTENTION = "scaled_dot_product_attention"
 RATE = 4  # the position of the attention's rate of dropout
 CUTS = ("detach", "detach_", "tensor")  # torch.tensor(x) copies only the numbers
 READ = re.compile(r"(\.cpu\(\))?\.(numpy|tolist|item)\(")
-ELEMENTWISE = frozenset(
-    (
-        *("add", "sub", "subtract", "rsub", "__rsub__", "mul", "multiply", "div", "divide", "true_divide", "__rdiv__"),
-        *("pow", "__pow__", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__"),
-        *("__rtruediv__", "floor_divide", "remainder", "logical_and", "logical_or"),
-    )
-)
+ELEMENTWISE = {
+    *("add", "sub", "subtract", "rsub", "__rsub__", "mul", "multiply", "div", "divide", "true_divide", "__rdiv__"),
+    *("pow", "__pow__", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__"),
+    *("__rtruediv__", "floor_divide", "remainder", "logical_and", "logical_or"),
+}
 BACKWARDS = ("backward", "grad")
 # Functions that only inspect a tensor.
 LOOKS = frozenset(("__set__", "dim", "size", "stride", "__len__", "numel", "is_floating_point", "is_pinned"))
@@ -43,7 +40,6 @@ MARK = "doctor"  # metadata key of an autograd node: the place that created it
 
 
 def _rate(function: str, args: tuple, kwargs: dict) -> float:
-    """Return the rate at which a function drops values; 0 for other functions."""
     if function == ATTENTION:
         return float(kwargs.get("dropout_p", args[RATE] if len(args) > RATE else 0))
     if "dropout" not in function:
@@ -54,7 +50,6 @@ def _rate(function: str, args: tuple, kwargs: dict) -> float:
 
 
 def _in_training(call: Expression) -> Code | None:
-    """Return the line in which the module's mode decides."""
     if call.function != ATTENTION:
         return call.with_keyword("training", "self.training", 2)
     return call.wrapped(call.argument("dropout_p", RATE), "{} if self.training else 0.0")
@@ -64,13 +59,11 @@ class Cuts:
     """Records where a gradient's path ends in the program's own lines, and the line without the cut."""
 
     def __init__(self, calls: Calls):
-        self.calls = calls
-        # Scores of which integers were made, with the cut and the shape of the integers.
-        self._whole: list[tuple[Cut, weakref.ref, torch.Size]] = []
+        self.calls, self.integers = calls, rewrite.Integers(_is_label, _cross_entropy)
 
     def begin(self) -> None:
         """Begin a step."""
-        self._whole.clear()
+        self.integers.cuts.clear()
 
     def see(self, function: str, given: list[torch.Tensor], results: Any) -> None:
         """Note a function that the program called."""
@@ -79,7 +72,7 @@ class Cuts:
         if function in CUTS:
             self.note("detach", given[0])
         elif _are_whole(results) and (cut := self.note("integers", given[0])):
-            self._whole.append((cut, weakref.ref(given[0]), tensors(results)[0].shape))
+            self.integers.cuts.append((cut, weakref.ref(given[0]), tensors(results)[0].shape))
 
     def note(self, what: str, tensor: torch.Tensor) -> Cut | None:
         """Record a cut of a tensor that carries a gradient, if it is in the user's own line."""
@@ -87,16 +80,6 @@ class Cuts:
             return None
         mended = rewrite.code(source.spot(), _uncut) if what != "integers" else None
         return self.calls.note_cut(what, tensor, self.calls.place(line), mended)
-
-    def explain_whole(self, root: torch.Tensor) -> None:
-        """Find a correction for losses that were made of integers (such as argmax).
-
-        Called when a backward pass begins, because by then scores, labels and loss have names in the user's code.
-        """
-        frame = source.frame()
-        for cut, scores, shape in self._whole:
-            if scores() is not None and frame is not None:
-                cut.mended = _of_scores(frame, root, rewrite.name(frame, scores()), shape)
 
 
 def _uncut(cut: Expression) -> Code | None:
@@ -110,15 +93,12 @@ def _are_whole(results: Any) -> bool:
     return bool(kinds) and not any(kind.is_floating_point or kind.is_complex or kind == torch.bool for kind in kinds)
 
 
-def _of_scores(frame: FrameType, root: torch.Tensor, scores: str, shape: torch.Size) -> Code | None:
-    """Return the line that made the loss, as a cross entropy of the scores."""
-    expression = rewrite.assigned(frame, rewrite.name(frame, root))
-    variables = [(name, value) for name, value in frame.f_locals.items() if isinstance(value, torch.Tensor)]
-    labels = [name for name, value in variables if value.dtype == torch.int64 and value.shape == shape]
-    if expression is None or not scores or not labels:
-        return None
-    home = expression.called(torch, "torch")
-    return expression.with_text(expression.node, f"{home}.nn.functional.cross_entropy({scores}, {labels[0]})")
+def _is_label(value: Any, shape: torch.Size) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == shape
+
+
+def _cross_entropy(line: Expression, scores: str, labels: str) -> str:
+    return f"{line.called(torch, 'torch')}.nn.functional.cross_entropy({scores}, {labels})"
 
 
 class Ops(TorchFunctionMode):
@@ -170,7 +150,6 @@ class Ops(TorchFunctionMode):
         return results
 
     def _get(self, func: Any, args: tuple) -> Any:
-        """Handle an attribute of a tensor, such as x.data."""
         results = func(*args)
         for name in ATTRIBUTES:
             if getattr(torch.Tensor, name) is func.__self__:
@@ -197,7 +176,6 @@ class Ops(TorchFunctionMode):
         self.step.dropped.append(Dropped(function=function, rate=rate, place=place, mended=mended))
 
     def _note_broadcast(self, name: str, args: tuple) -> None:
-        """Record a broadcast between tensors of different shapes in the user's line."""
         operands = [operand for operand in args[:2] if isinstance(operand, torch.Tensor) and operand.dim()]
         if len(operands) < 2 or operands[0].shape == operands[1].shape:
             return

@@ -108,12 +108,10 @@ class Origins:
 
     def _made(self, function: str, given: list[torch.Tensor], result: torch.Tensor) -> Known:
         if function in SAME and given:
-            source_known = self.of(given[0])
-            if result.dtype != given[0].dtype:
-                return Known(source_known.origin, source.line(), cast=True)
-            if source_known.cast or result.device == given[0].device:
-                return source_known  # the line that gave it its dtype says more than the one that moved it
-            return Known(source_known.origin, source.line())
+            known, is_cast = self.of(given[0]), result.dtype != given[0].dtype
+            if not is_cast and (known.cast or result.device == given[0].device):
+                return known  # the line that gave it its dtype says more than the one that moved it
+            return Known(known.origin, source.line(), is_cast)
         is_constant = all(self.of(tensor).origin == CONSTANT for tensor in given)
         return Known(CONSTANT if is_constant else "", source.line())
 
@@ -141,10 +139,8 @@ class Loaders:
         return batch
 
     def _compare(self, loader: _BaseDataLoaderIter, batch: list[torch.Tensor]) -> None:
-        """Note a batch that is the same as an earlier one of another worker.
-
-        Batches of one sample, and of values that are all the same, may well come twice.
-        """
+        """Note a batch that is the same as an earlier one of another worker."""
+        # Batches of one sample, and of values that are all the same, may well come twice.
         workers, number = loader._num_workers, loader._num_yielded - 1
         floats = [tensor for tensor in batch if tensor.is_floating_point() and tensor.dim() and len(tensor) > 1]
         if workers < 2 or not floats:

@@ -51,17 +51,12 @@ def _described(func: Any, args: tuple) -> Collective | None:
     given = tensors(args)
     if name in ("wait_tensor", "_wrap_tensor_autograd") or not given:
         return None
-    group = next(
-        (dist.ProcessGroup.unbox(argument) for argument in args if isinstance(argument, torch.ScriptObject)), None
-    )
-    return Collective(
-        operation=NAMES.get(name, name),
-        shape=list(given[0].shape),
-        dtype=dtype(given[0]),
-        source=source.line(),
-        peer=dist.get_global_rank(group, args[2]) if name in PEERS else None,
-        group=dist.get_process_group_ranks(group) if group else [],
-    )
+    groups = (dist.ProcessGroup.unbox(argument) for argument in args if isinstance(argument, torch.ScriptObject))
+    group = next(groups, None)
+    peer = dist.get_global_rank(group, args[2]) if name in PEERS else None
+    members = dist.get_process_group_ranks(group) if group else []
+    operation, shape, kind = NAMES.get(name, name), list(given[0].shape), dtype(given[0])
+    return Collective(operation=operation, shape=shape, dtype=kind, source=source.line(), peer=peer, group=members)
 
 
 class Replicas:
@@ -124,7 +119,6 @@ class Replicas:
                 yield name, parameter
 
     def _dense(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the gradients of these parameters, but for sparse ones."""
         for name, parameter in self._parameters():
             if parameter.grad is not None and parameter.grad.layout == torch.strided:
                 yield name, parameter.grad

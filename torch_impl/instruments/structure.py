@@ -63,7 +63,6 @@ def frozen_by_train(model: nn.Module) -> list[str]:
 
 
 def _search(path: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the hidden modules in a value, with their paths."""
     if depth == 0 or id(value) in seen:
         return
     if isinstance(value, nn.Module):

@@ -71,7 +71,6 @@ class Training:
         self._unscaled.clear()
 
     def _patches(self) -> list[Any]:
-        """Return the patches and hooks, each a context."""
         return [
             self.building.noting_optimizers(),
             around(torch.autograd, "_engine_run_backward", self._backward),
@@ -109,7 +108,7 @@ class Training:
         for root in roots:
             self.origins.note(root, "loss")
             self.graphs.note_root(root, self.calls.place(record.source))
-            self.cuts.explain_whole(root)
+            self.cuts.integers.explain(source.frame(), root)
         with self.calls.within("backward", "update" if self.calls.phase == "update" else "other"):
             results = run(roots, *args, **kwargs)
         self.replicas.note_gradients()
@@ -182,7 +181,6 @@ class Training:
         self._size = values.root_mean_square(_held(stepping))
 
     def _on_updated(self, stepping: Optimizer, *_: Any) -> None:
-        """Note how much an update changes the size of the parameters."""
         self._updates += 1
         self.unused.note_updated(_held(stepping))
         self.replicas.note_updated()
@@ -206,7 +204,6 @@ class Training:
                 record.updated.append(number)
 
     def _feeds(self, roots: Any) -> list[list[str]]:
-        """Return which optimizers' modules take what those of others make."""
         optimizers = self.building.optimizers
         owners = {id(parameter): str(i) for i, optimizer in enumerate(optimizers) for parameter in _held(optimizer)}
         return sorted(map(list, feeds([root.grad_fn for root in roots], owners))) if len(optimizers) > 1 else []
@@ -228,13 +225,9 @@ class Training:
                 self.reached(parameter.grad)
 
     def _is_scaled(self, root: torch.Tensor) -> bool:
-        """Return whether the loss was multiplied or divided by a number, apart from what a GradScaler did.
-
-        A root that is not a scalar is a pipeline stage's output, whose loss was on another rank: assume that it was
-        scaled.
-        """
+        """Return whether the loss was multiplied or divided by a number, apart from what a GradScaler did."""
         if root.numel() > 1:
-            return True  # a stage's output, whose gradient came from another rank
+            return True  # a pipeline stage's output, whose loss was on another rank: assume that it was scaled
         root = next((original for scaled, original in self._unscaled if scaled is root), root)
         node = root.grad_fn
         if node is None or not node.name().startswith(SCALES):
@@ -242,21 +235,15 @@ class Training:
         return sum(original is not None for original, _ in node.next_functions) == 1
 
     def _seen(self, optimizer: Optimizer) -> Seen:
-        return Seen(
-            kind=type(optimizer).__name__,
-            source=self.building.optimizers[optimizer],
-            parameters=[self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names],
-            stepped=optimizer in self._stepped,
-            slower=self._slower(optimizer),
-            **self._growth.get(optimizer, {}),
-        )
+        kind, line, stepped = type(optimizer).__name__, self.building.optimizers[optimizer], optimizer in self._stepped
+        names = [self.names[id(parameter)] for parameter in _held(optimizer) if id(parameter) in self.names]
+        slower, growth = self._slower(optimizer), self._growth.get(optimizer, {})
+        return Seen(kind=kind, source=line, parameters=names, stepped=stepped, slower=slower, **growth)
 
     def _slower(self, optimizer: Optimizer) -> Code | None:
-        """Return the line that made an optimizer, with a usual learning rate."""
         return rewrite.code(self.building.spots.get(optimizer), lambda made: made.with_keyword("lr", "1e-3", 1))
 
     def _half_parameters(self) -> str:
-        """Return the line that made parameters float16."""
         for module in self.model.modules():
             own = module.parameters(recurse=False)
             if any(parameter.dtype == torch.float16 and parameter.requires_grad for parameter in own):

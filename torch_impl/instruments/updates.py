@@ -116,8 +116,8 @@ class Unused:
             kind, faster = type(stepping).__name__, self._faster(stepping)
             self._still[stepping] = Still(kind=kind, source=source.line(), faster=faster)
             if "initial_lr" in stepping.param_groups[0]:
-                name = rewrite.first_name(source.frame(), _schedulers(stepping), "scheduler")
-                self._still[stepping].scheduler = name
+                schedulers = _schedulers(stepping)
+                self._still[stepping].scheduler = rewrite.first_name(source.frame(), schedulers, "scheduler")
 
     def note_updated(self, held: list[torch.Tensor]) -> None:
         """Note that an update has used the gradients."""
@@ -136,7 +136,6 @@ def _is_still(group: dict[str, Any]) -> bool:
 
 
 def _schedulers(optimizer: Optimizer) -> list[LRScheduler]:
-    """Return the schedulers of an optimizer that no other one drives."""
     alive = [one for one in gc.get_objects() if issubclass(type(one), LRScheduler)]
     parts = [id(part) for one in alive for part in getattr(one, "_schedulers", ())]
     return [one for one in alive if getattr(one, "optimizer", None) is optimizer and id(one) not in parts]

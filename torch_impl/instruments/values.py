@@ -97,9 +97,8 @@ def numbers(tensor: torch.Tensor) -> Numbers:
         norm = float(torch.linalg.vector_norm(flat, dtype=torch.float64))
         weights = torch.cos(torch.arange(1, min(len(flat), BLOCK) + 1, dtype=torch.float64, device=flat.device))
         # The factor makes the weights of the blocks differ from each other.
-        marks = [
-            float(block.double() @ weights[: len(block)]) * math.cos(n) for n, block in enumerate(flat.split(BLOCK))
-        ]
+        blocks = enumerate(flat.split(BLOCK))
+        marks = [float(block.double() @ weights[: len(block)]) * math.cos(n) for n, block in blocks]
         constant = len(flat) > 0 and bool((flat == flat[0]).all())
     return Numbers(size=len(flat), norm=norm, mark=sum(marks), constant=constant)
 

@@ -53,9 +53,7 @@ class Change(Fact):
     """A change that the step made to a parameter or its gradient, after the backward pass."""
 
     parameter: str
-    # "gradient" (the program's own op wrote into the gradient) or "update" (by an optimizer, perhaps of other
-    # parameters alone).
-    what: Literal["gradient", "update"]
+    what: Literal["gradient", "update"]  # a write of the program's into the gradient, or an optimizer's update
     source: str  # the user's line
     gradient: Numbers  # the gradient before the change
     result: Numbers  # the gradient after it; for an update, the parameter after it
@@ -95,8 +93,7 @@ class Step(Fact):
     failure: ops.Failure | None = None
     half: str = ""  # the line at which float16 began, by autocast or in the parameters
     loss_scaled: bool = False  # whether a GradScaler or a LossScaleOptimizer scales the loss
-    # What can be compared with the same step of other ranks; None if there is one rank.
-    comparable: Comparable | None = None
+    comparable: Comparable | None = None  # with the same step of other ranks; None if there is one rank
     seconds: float = 0.0  # its duration under observation, which is longer than without
     # What the model is wrapped in: "ddp", "ddp_partial" (find_unused_parameters), "data_parallel" or "mirrored".
     distributed: str = ""
@@ -111,8 +108,7 @@ class Evidence(Fact):
     physical: list[str] = []  # what each of them is: "NVIDIA H200", "CPU (virtual)"
     rank: int = 0
     ranks: int = 1
-    # Whether the user asked for that many devices, or they are really there; otherwise they are virtual ones that were
-    # added on the chance that the program uses them.
+    # Whether the user asked for so many devices, or they are there; else they were added, in case the program uses them
     asked: bool = True
     own_step: bool = False  # whether the step is the user's own code
     visible: str = ""  # the CUDA_VISIBLE_DEVICES of this rank, by which "cuda:0" of two ranks can be two GPUs
@@ -122,10 +118,8 @@ class Evidence(Fact):
     moves: list[common.Move] = []
     steps: list[Step] = []
     later: ops.Failure | None = None  # what a step raised that was no longer observed
-    # Whether all steps together changed any parameter that is to be trained; None if that is not known.
-    changed: bool | None = None
-    # Trained parameters that a train() of the model's own freezes when it is called after all steps.
-    frozen_by_train: list[str] = []
+    changed: bool | None = None  # whether the steps changed any parameter that is to be trained; None if not known
+    frozen_by_train: list[str] = []  # trained parameters that the model's own train() freezes after all steps
     still: list[training.Still] = []
     kept: training.Held | None = None
     retraces: list[ops.Retrace] = []

@@ -74,8 +74,7 @@ class Module(Fact):
     # False if it is stored in a plain list, dict or closure of another module, where moving and training the model do
     # not reach it. `name` then says where it is stored ("layers[0]").
     registered: bool = True
-    # The settings that rules need: batch_first (bool), rows (of an embedding), frozen (has parameters, and none of them
-    # is trained).
+    # Settings that rules need: batch_first, rows (of an embedding), frozen (has parameters, none of which is trained).
     facts: dict[str, int | float | bool | str] = {}
 
 
@@ -90,10 +89,7 @@ class Weight(Fact):
 
 
 class Move(Fact):
-    """An instruction of the program to put something on a device while it built the model.
-
-    For example `.to`, `device=` or a tf.device scope.
-    """
+    """An instruction of the program that put something on a device while it built the model, such as `.to`."""
 
     device: str
     source: str

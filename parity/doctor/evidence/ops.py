@@ -23,10 +23,7 @@ What = Literal["to", "cpu", "item", "numpy", "print", "bool", "boolean_index", "
 
 
 class Copy(Occurrence):
-    """Data that went from one device to another, or that made the host wait.
-
-    Those of one line and kind and of tensors of one origin are one entry.
-    """
+    """Data that went from one device to another, or that made the host wait; by line, kind and the tensors' origin."""
 
     # "to" (.to, .cuda, tf.identity), "cpu", "item" (also float() and int()), "numpy", "print", "bool" (an `if` on a
     # tensor), "boolean_index" (the host must know the number of elements; `target` is the tensor's own device),
@@ -38,8 +35,7 @@ class Copy(Occurrence):
     tensor: Tensor  # the first tensor, as it was before
     bytes: int = 0  # of all copies together
     seconds: float = 0.0  # of all copies together
-    # How many of them moved a tensor that had already been moved to that device in this step, or in the step before if
-    # it is not an input.
+    # How many of them moved a tensor that was moved there before in this step, or if it is no input, in the last step.
     again: int = 0
     mended: Code | None = None  # the line without the copy, if that is a call that can be left out
     pinned: bool = True  # for a copy from the host to a GPU, whether it came from pinned memory
@@ -89,10 +85,7 @@ class InPlace(Fact):
 
 
 class NotFinite(Fact):
-    """The first op whose inputs were finite and whose result was not.
-
-    Only ops count whose results reached a module's output, the loss or a gradient.
-    """
+    """The first op with finite inputs and another result, which reached a module's output, the loss or a gradient."""
 
     operation: str
     became: Literal["nan", "inf"]
@@ -140,8 +133,7 @@ class Eager(Occurrence):
 class Method(Occurrence):
     """A call, in a step, of a method of a Keras model that is made for other purposes."""
 
-    # "compile" (of a model that had been compiled before) or "predict" (of a single batch, not after a `fit`).
-    what: Literal["compile", "predict"]
+    what: Literal["compile", "predict"]  # of a model compiled before; of a single batch, not after a `fit`
     resets: bool = False  # whether it replaced the model's optimizer, whose state is then lost
     mended: Code | None = None  # the line with what is to be called instead
 

@@ -11,26 +11,20 @@ class LossCall(Occurrence):
     function: str  # its name in PyTorch or Keras ("mse_loss", "cross_entropy")
     input: Tensor
     target: Tensor
-    # In PyTorch, whether its input is the output of a linear layer, at most reshaped, so that the classes are on the
-    # last axis.
-    straight: bool = False
-    # What computed its input, at most reshaped ("softmax", "log_softmax", "sigmoid"); "" for anything else.
-    activation: str = ""
+    straight: bool = False  # whether the input is a linear layer's output, at most reshaped: the classes are last
+    activation: str = ""  # what computed its input, at most reshaped: "softmax", "log_softmax", "sigmoid", or else ""
     smallest: float | None = None  # the smallest value of the input
     largest: float | None = None  # its largest value
     sums: tuple[float, float] | None = None  # the smallest and the largest sum over its classes
     columns: tuple[float, float] | None = None  # the smallest and the largest sum over its samples
     by_class: Code | None = None  # the line with a softmax over the last axis
-    # What the function expects as its input; "" if any values will do.
-    takes: Literal["", "logits", "probabilities", "log_probabilities"] = ""
+    takes: Literal["", "logits", "probabilities", "log_probabilities"] = ""  # as its input; "" if any values will do
     mended: Code | None = None  # the line that gives it what it expects
     squeezed: Code | None = None  # the line without the last axis of the operand that has one more
     transposed: Code | None = None  # the line with the classes on axis 1
-    # Whether the rows of the target have the order of those that the model was given; "" if that is not known.
-    rows: Literal["", "together", "apart"] = ""
+    rows: Literal["", "together", "apart"] = ""  # whether the target's have the order of those that the model was given
     reordered: Code | None = None  # if they do not, the line that reordered them
-    # The line with a softmax over the classes, if it is over the samples; it may be empty.
-    over_samples: Code | None = None
+    over_samples: Code | None = None  # if a softmax is over the samples, the line with one over the classes, if known
 
 
 class Gradient(Fact):
@@ -53,15 +47,11 @@ class Backward(Fact):
     optimizer: str = ""  # what the user's code calls the optimizer there
     update: str = ""  # the line that would update the parameters with what the pass computed
     divided: str = ""  # the line with the loss divided by a number, for which it has {}
-    # Pairs of optimizers, by number: the modules of the second one make what those of the first one take, in the graph
-    # of this pass.
-    feeds: list[list[str]] = []
+    feeds: list[list[str]] = []  # pairs of optimizers, by number: modules of the second make the first's inputs
     updated: list[str] = []  # the optimizers, by number, that were updated between this pass and the next
     replicas: int = 1  # how many replicas of tf.distribute make such a pass
-    # Where its loss is a mean over the samples of one replica, and as it is added up over the replicas.
-    average: Code | None = None
-    # Whether an optimizer is given the gradients as they are, and thus adds up those of all replicas.
-    summed: bool = False
+    average: Code | None = None  # where its loss is a mean over the samples of one replica, and as it is right
+    summed: bool = False  # whether an optimizer is given the gradients as they are, and adds up those of all replicas
 
 
 class Event(Fact):

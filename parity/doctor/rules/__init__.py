@@ -18,13 +18,12 @@ from parity.doctor.rules import (
     replicas,
     training,
     transfers,
-    updates,
 )
 from parity.doctor.rules.hanging import Logs, hanging
 
 __all__ = ["IDS", "findings", "hanging"]
 # In this order: of findings with the same id at the same line the first one counts.
-FILES = (failures, misplaced, placement, transfers, functions, operands, learning, updates, training, losses)
+FILES = (failures, misplaced, placement, transfers, functions, operands, learning, training, losses)
 RULE = {"evidence": Evidence, "return": Iterator[Finding]}  # the annotations of every rule
 RULES = [
     function
@@ -75,11 +74,9 @@ def _once(reported: Iterable[Finding]) -> list[Finding]:
 
 
 def _with_cause(ranks: list[Evidence], reported: list[Finding], unmatched: list[Finding]) -> list[Finding]:
-    """Return both lists of findings, without those that follow from others.
-
-    If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting. If
-    the calls do not match, a lost connection is the consequence.
-    """
+    """Return both lists of findings, without those that follow from others."""
+    # If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting.
+    # If the calls do not match, a lost connection is the consequence.
     failures = [step.failure for evidence in ranks for step in evidence.steps if step.failure]
     if any(not LOST.search(failure.message) for failure in failures):
         unmatched = [finding for finding in unmatched if finding.id in ("collective.order", "collective.shape")]
@@ -91,14 +88,13 @@ def _with_cause(ranks: list[Evidence], reported: list[Finding], unmatched: list[
 def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
     of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
-    reported = _once(itertools.chain(of_rules, updates.no_optimizer(evidence, ranks)))
+    reported = _once(itertools.chain(of_rules, learning.no_optimizer(evidence, ranks)))
     for finding in reported:
         finding.side = evidence.side
     return [finding for finding in reported if not any(_explains(cause, finding) for cause in reported)]
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    """Return whether a finding only follows from another one."""
     if finding.id in EVERYWHERE.get(cause.id, ()):
         return True
     if cause.source != finding.source or cause is finding:

@@ -170,5 +170,4 @@ def is_twin(evidence: Evidence, path: str, by_inputs: bool = False) -> bool:
 
 
 def _structure(weights: list[Weight]) -> list[list[list[int]]]:
-    """Return the shapes of the parameters of each layer that has any."""
     return [[weight.tensor.shape for weight in layer] for layer in grouped(weights, lambda weight: weight.module)]

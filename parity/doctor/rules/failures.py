@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from parity.doctor.evidence import Carried, Code, Evidence, Failure, InPlace, Step, Tensor
 from parity.doctor.finding import Finding, finding_at, make_finding
-from parity.doctor.rules import facts, learning, misplaced, operands, updates, words
+from parity.doctor.rules import facts, learning, misplaced, operands, words
 from parity.trace.keys import MODEL
 
 Explanation = Callable[[Evidence, Step, Failure], Finding | None]
@@ -25,11 +25,10 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
     for step in evidence.steps + later:
         if step.failure:
             explained = (explain(evidence, step, step.failure) for explain in EXPLANATIONS)
-            yield next(finding for finding in explained if finding)
+            yield next(filter(None, explained), None) or _raised(step.failure)
 
 
-def raised(_: Evidence, __: Step, failure: Failure) -> Finding:
-    """Return the finding that tells the exception itself."""
+def _raised(failure: Failure) -> Finding:
     first = next((line for line in failure.message.splitlines() if line.strip()), "")
     message = f"{failure.exception}: {first}" if first else failure.exception
     return finding_at("error", "step.raised", failure.place, message, "")
@@ -54,10 +53,8 @@ def used_up(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     """Return the finding for a pass into the graph of the step before, or into that of another optimizer's pass."""
     if not any(text in failure.message for text in GRAPHS):
         return None
-    if step.carried is None:
-        return next(updates.undetached(evidence), None)
     consequence = f"the backward pass goes on into the step before and fails, at {failure.place.source}"
-    return state_kept(step.carried, consequence)
+    return state_kept(step.carried, consequence) if step.carried else next(learning.undetached(evidence), None)
 
 
 def state_kept(state: Carried, consequence: str) -> Finding:
@@ -67,8 +64,8 @@ def state_kept(state: Carried, consequence: str) -> Finding:
         "retain_graph=True does not help: the graph grows, and its weights have been updated since."
     )
     line = state.mended or Code(source=state.place.source, fix="state = state.detach()")
-    fix = f"{line.fix}  # before this line"
-    return make_finding("error", "autograd.state_kept", state.place.module, line.source, message, fix)
+    where, fix = state.place.module, f"{line.fix}  # before this line"
+    return make_finding("error", "autograd.state_kept", where, line.source, message, fix)
 
 
 def batch_of_one(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
@@ -95,11 +92,8 @@ def _fits(change: InPlace, message: str) -> int:
 
 
 def no_gradients(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
-    """Return the finding for a step in which no parameter gets a gradient at all.
-
-    Keras's optimizers then raise, because they need one gradient at least; so does PyTorch's backward pass, because the
-    loss has no graph.
-    """
+    """Return the finding for a step in which no parameter gets a gradient at all."""
+    # Keras's optimizers then raise, since they need one at least; PyTorch's backward pass, since the loss has no graph.
     if not any(text in failure.message for text in NO_GRADIENTS):
         return None
     cut = min(step.cuts, key=lambda cut: cut.what == "integers", default=None)  # argmax may only compute an accuracy
@@ -138,9 +132,9 @@ def float_ids(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
     if not _embeds(evidence, failure) or len({tensor.device for tensor in failure.tensors}) > 1:
         return None
     floats = [tensor for tensor in failure.tensors if tensor.dtype in facts.FLOATS and tensor.shape]
-    ids = next((tensor for tensor in floats if not tensor.origin.startswith(("parameter ", "hidden "))), None)
-    place = failure.place
-    return operands.ids_as_floats(evidence, ids, place.module, place.source, "error") if ids else None
+    ids = [tensor for tensor in floats if not tensor.origin.startswith(("parameter ", "hidden "))]
+    where, line = failure.place.module, failure.place.source
+    return operands.ids_as_floats(evidence, ids[0], where, line, "error") if ids else None
 
 
 def unused_ddp(evidence: Evidence, _: Step, failure: Failure) -> Finding | None:
@@ -155,13 +149,11 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     tensors = [tensor for tensor in failure.tensors if tensor.dtype in facts.FLOATS + facts.INTEGERS]
     if len({tensor.dtype for tensor in tensors}) < 2 or not re.search(DTYPES, failure.message):
         return None
-    integers = [tensor for tensor in tensors if tensor.dtype in facts.INTEGERS]
-    if integers:
+    if integers := [tensor for tensor in tensors if tensor.dtype in facts.INTEGERS]:
         return _integers(evidence, integers[0], failure)
-    doubles = [tensor for tensor in tensors if tensor.dtype == operands.DOUBLE]
-    if not doubles:
+    if not (doubles := [tensor for tensor in tensors if tensor.dtype == operands.DOUBLE]):
         return None
-    given = [tensor for tensor in doubles if facts.is_input(tensor)]
+    given = list(filter(facts.is_input, doubles))
     # If it is no input itself, then a parameter or an input has made the op's operand float64.
     sources = [] if given else [*operands.float64_parameter(evidence), *operands.float64_input(evidence)]
     finding = (sources or [operands.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
@@ -170,17 +162,13 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
 
 
 def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
-    """Return the finding for integers where an op computes with floats, or for integers that cannot be ids."""
-    place = failure.place
+    where, line, operation = failure.place.module, failure.place.source, failure.operation or "The op"
+    message = f"{operation} computes with floats, but got {words.tensor(tensor)}{words.made(tensor)}."
+    fix = words.cast(evidence.side, words.variable(tensor))
     if _embeds(evidence, failure):
         message = f"{words.tensor(tensor)} is used as ids, but an embedding takes int32 or int64."
-        fix = words.cast_to_ids(evidence.side, tensor)
-        return make_finding("error", "type.integer_input", place.module, tensor.made or place.source, message, fix)
-    message = (
-        f"{failure.operation or 'The op'} computes with floats, but got {words.tensor(tensor)}{words.made(tensor)}."
-    )
-    fix = words.cast(evidence.side, words.variable(tensor))
-    return finding_at("error", "type.integer_input", place, message, fix)
+        line, fix = tensor.made or line, words.cast(evidence.side, words.variable(tensor, "ids"), to_ids=True)
+    return make_finding("error", "type.integer_input", where, line, message, fix)
 
 
 def not_pretended(evidence: Evidence) -> Iterator[Finding]:
@@ -192,24 +180,15 @@ def not_pretended(evidence: Evidence) -> Iterator[Finding]:
         yield make_finding("note", "gpu.not_pretended", "", calls[0].source, message, "")
 
 
-def not_imitated(_: Evidence, __: Step, failure: Failure) -> Finding | None:
-    """Return the finding for a call without which the program could not go on."""
-    if failure.exception != ERROR:
-        return None
+def refused(_: Evidence, __: Step, failure: Failure) -> Finding | None:
+    """Return the finding for a call that is not imitated, without which the program could not go on."""
     message = f"{failure.message} The step ends here: the findings are about what ran before."
-    return finding_at("error", "gpu.not_pretended", failure.place, message, "")
+    is_refused = failure.exception == ERROR
+    return finding_at("error", "gpu.not_pretended", failure.place, message, "") if is_refused else None
 
 
+# In this order: the first explanation that fits counts.
 EXPLANATIONS: tuple[Explanation, ...] = (
-    not_imitated,
-    used_up,
-    in_place,
-    batch_of_one,
-    ids_range,
-    no_gradients,
-    unused_ddp,
-    misplaced.devices,
-    float_ids,
-    types,
-    raised,
+    *(refused, used_up, in_place, batch_of_one, ids_range, no_gradients),
+    *(unused_ddp, misplaced.devices, float_ids, types),
 )

@@ -40,10 +40,8 @@ def _steady(change: str) -> str:
 def eager(evidence: Evidence) -> Iterator[Finding]:
     """Report parts of a graph that call Python, and functions that run in Python as a whole."""
     for part in facts.lines(evidence.eager):
-        message = (
-            f"{part.what}: this runs in Python on the host in each step, where TensorFlow cannot place or fuse its ops."
-            f"{words.repeated(part.count)}"
-        )
+        why = f"where TensorFlow cannot place or fuse its ops.{words.repeated(part.count)}"
+        message = f"{part.what}: this runs in Python on the host in each step, {why}"
         fix = EAGER.get(part.what, "tf.config.run_functions_eagerly(False)")
         yield finding_at("warning", "function.eager", part.place, message, fix)
 
@@ -52,10 +50,8 @@ def compiled(evidence: Evidence) -> Iterator[Finding]:
     """Report a model that is compiled in the step."""
     for call in facts.lines(method for method in facts.last(evidence).methods if method.what == "compile"):
         lost = "its optimizer begins anew, without its state, and " if call.resets else ""
-        message = (
-            f"The model is compiled again in each step: {lost}its training function is traced again. "
-            f"Compile it once, before the first step.{words.repeated(call.count)}"
-        )
+        advice = f"Compile it once, before the first step.{words.repeated(call.count)}"
+        message = f"The model is compiled again in each step: {lost}its training function is traced again. {advice}"
         fix = call.mended or "if not model.compiled: model.compile(optimizer, loss)"
         yield finding_at("error" if call.resets else "warning", "function.compiled", call.place, message, fix)
 
@@ -109,9 +105,8 @@ def in_train(evidence: Evidence) -> Iterator[Finding]:
     cut = evidence.side == "keras" or any(cut.what == "no_grad" for step in evidence.steps for cut in step.cuts)
     over = evidence.steps and not any(step.failure for step in evidence.steps)
     if evidence.own_step and over and sensitive and cut and not facts.backward_ran(evidence):
-        message = (
-            f"The step computes no gradients, but the model is in training mode: {_effect(sensitive, training=True)}."
-        )
+        effect = _effect(sensitive, training=True)
+        message = f"The step computes no gradients, but the model is in training mode: {effect}."
         fix = "model.eval()" if evidence.side == "torch" else "output = model(x, training=False)"
         yield make_finding("warning", "mode.train", MODEL, _called(evidence), message, fix)
 
@@ -129,7 +124,6 @@ def dropout(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _effect(modules: list[Module], training: bool = False) -> str:
-    """Return how the mode changes what the given dropout and batch norm layers compute."""
     dropouts, norms = (sum(kind in m.kind for m in modules) for kind in ("Dropout", "BatchNorm"))
     effects = []
     if dropouts:
@@ -143,6 +137,5 @@ def _effect(modules: list[Module], training: bool = False) -> str:
 
 
 def _called(evidence: Evidence) -> str:
-    """Return the line that calls the model."""
     calls = [call for step in evidence.steps if (call := facts.root_call(step))]
     return calls[0].source if calls else facts.source_of(evidence, MODEL)

@@ -4,6 +4,7 @@ The collective calls of a group match in order: the first call of each rank with
 send matches a receive.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -27,15 +28,14 @@ def hanging(logs: Logs, waiting: Sequence[Waiting]) -> list[Finding]:
     Of a program that came to an end, where no rank has a stack, only calls that do not match are reported.
     """
     waiting = waiting if any(rank.stack for rank in waiting) else []
-    finding = _different(logs) or _unmatched(logs, waiting) or _fewer_calls(logs, waiting) or _unexplained(waiting)
-    if not finding:
-        return []
-    finding.message += _stacks(waiting)
-    return [finding]
+    finding = _different(logs) or _unmatched(logs, waiting) or _fewer_calls(logs, waiting)
+    finding = finding or (_unexplained(waiting) if waiting else None)
+    if finding:
+        finding.message += _stacks(waiting)
+    return [finding] if finding else []
 
 
 def _groups(logs: Logs) -> dict[tuple[int, ...], dict[int, list[Collective]]]:
-    """Return the collective calls of each group of ranks, by rank."""
     groups: dict[tuple[int, ...], dict[int, list[Collective]]] = {}
     for rank, log in enumerate(logs):
         for call in log:
@@ -78,29 +78,27 @@ def _same_call(call: Collective) -> str:
 
 def _unmatched(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
     """Return the first send without a receive, receive without a send, or pair of the two with different shapes."""
-    for sender in range(len(logs)):
-        for receiver in range(len(logs)):
-            sent = [call for call in logs[sender] if call.operation == "send" and call.peer == receiver]
-            received = [call for call in logs[receiver] if call.operation == "recv" and call.peer == sender]
-            for send, receive in zip(sent, received, strict=False):
-                if _shape(send) != _shape(receive):
-                    calls = f"Rank {sender} calls {_in_words(send)}, but rank {receiver} calls {_in_words(receive)}"
-                    message = f"{calls}: shape and type must be the same."
-                    buffer = f"torch.empty({send.shape}, dtype=torch.{send.dtype})"
-                    fix = f"buffer = {buffer}; dist.recv(buffer, src={sender})"
-                    return make_finding("error", "collective.shape", "", receive.source, message, fix)
-            from_anyone = any(call.operation == "recv" and call.peer is None for call in logs[receiver])
-            if len(sent) > len(received) and not from_anyone:
-                fix = f"dist.recv(buffer, src={sender})  # on rank {receiver}"
-                return _without_match(sender, receiver, sent[len(received)], logs, waiting, fix)
-            if len(received) > len(sent):
-                fix = f"dist.send(tensor, dst={receiver})  # on rank {sender}"
-                return _without_match(receiver, sender, received[len(sent)], logs, waiting, fix)
+    for sender, receiver in itertools.product(range(len(logs)), repeat=2):
+        sent = [call for call in logs[sender] if call.operation == "send" and call.peer == receiver]
+        received = [call for call in logs[receiver] if call.operation == "recv" and call.peer == sender]
+        for send, receive in zip(sent, received, strict=False):
+            if _shape(send) != _shape(receive):
+                calls = f"Rank {sender} calls {_in_words(send)}, but rank {receiver} calls {_in_words(receive)}"
+                message = f"{calls}: shape and type must be the same."
+                buffer = f"torch.empty({send.shape}, dtype=torch.{send.dtype})"
+                fix = f"buffer = {buffer}; dist.recv(buffer, src={sender})"
+                return make_finding("error", "collective.shape", "", receive.source, message, fix)
+        from_anyone = any(call.operation == "recv" and call.peer is None for call in logs[receiver])
+        if len(sent) > len(received) and not from_anyone:
+            fix = f"dist.recv(buffer, src={sender})  # on rank {receiver}"
+            return _without_match(sender, receiver, sent[len(received)], logs, waiting, fix)
+        if len(received) > len(sent):
+            fix = f"dist.send(tensor, dst={receiver})  # on rank {sender}"
+            return _without_match(receiver, sender, received[len(sent)], logs, waiting, fix)
     return None
 
 
 def _without_match(rank: int, peer: int, call: Collective, logs: Logs, waiting: Sequence[Waiting], fix: str) -> Finding:
-    """Return the finding for a call whose peer does something else or has ended."""
     has_ended = _ended(peer, waiting)
     instead = "has ended its step" if has_ended else _instead(peer, logs, waiting)
     message = f"Rank {rank} waits in {_in_words(call)}, for which rank {peer} makes no matching call: it {instead}."
@@ -125,10 +123,7 @@ def _fewer_calls(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
     return None
 
 
-def _unexplained(waiting: Sequence[Waiting]) -> Finding | None:
-    """Return the finding for a program that hangs for a reason that its calls do not show."""
-    if not waiting:
-        return None
+def _unexplained(waiting: Sequence[Waiting]) -> Finding:
     rank = next((state.rank for state in waiting if not state.ended), waiting[0].rank)
     line = _innermost(rank, waiting)
     at = f" at {line}" if line else ""
@@ -171,13 +166,11 @@ def _user_frames(rank_state: Waiting) -> list[re.Match[str]]:
 
 
 def _innermost(rank: int, waiting: Sequence[Waiting]) -> str:
-    """Return the innermost line of the user's code in a rank."""
     frames = (frame for rank_state in waiting if rank_state.rank == rank for frame in _stack(rank_state))
     return next(frames, "").partition(" in ")[0]
 
 
 def _stacks(waiting: Sequence[Waiting]) -> str:
-    """Return the stacks of all ranks, one line for each frame."""
     lines = []
     for rank_state in waiting:
         ended = ", which has ended its step" if _ended(rank_state.rank, waiting) else ""

@@ -61,20 +61,17 @@ def _activation(call: LossCall) -> str:
 def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
     """Report positive values where logarithms of probabilities belong."""
     for call in _by_finding(evidence, lambda call: call.takes == "log_probabilities" and (call.largest or 0) > SLACK):
-        message = (
-            f"{call.function} takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: "
-            "the result is no likelihood and has no lower bound."
-        )
+        effect = "the result is no likelihood and has no lower bound"
+        takes = "takes logarithms of probabilities, which are at most 0"
+        message = f"{call.function} {takes}, but gets {_range(call)}: {effect}."
         yield _finding("loss.not_logarithms", call, message, f"{call.function}(log_probabilities, target)")
 
 
 def raw_logits(evidence: Evidence) -> Iterator[Finding]:
     """Report values outside of 0 to 1 where probabilities belong."""
     for call in _by_finding(evidence, lambda call: call.takes == "probabilities" and _leaves_0_to_1(call)):
-        message = (
-            f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: it clips "
-            "them, and most gradients are 0 or wrong."
-        )
+        effect = "it clips them, and most gradients are 0 or wrong"
+        message = f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: {effect}."
         yield _finding("loss.raw_logits", call, message, "from_logits=True")
 
 
@@ -94,8 +91,8 @@ def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
                 f"The rows of {words.tensor(call.target)} in {call.function} stand in another order than those that "
                 f"the model was given: samples and targets were shuffled apart.{words.repeated(count)}"
             )
-            fix = ONE_ORDER[evidence.side]
-            yield finding_at("error", "loss.shuffled_apart", call.place, message, fix, call.reordered)
+            fix, line = ONE_ORDER[evidence.side], call.reordered
+            yield finding_at("error", "loss.shuffled_apart", call.place, message, fix, line)
 
 
 def replica_mean(evidence: Evidence) -> Iterator[Finding]:
@@ -135,7 +132,6 @@ def _by_finding(evidence: Evidence, is_wrong: Callable[[LossCall], bool]) -> Ite
 
 
 def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
-    """Return the finding about calls that are mended at the same line."""
     return finding_at("error", name, call.place, message + words.repeated(call.count), generic, call.mended)
 
 
@@ -149,51 +145,28 @@ class Reason(NamedTuple):
 
 
 DIVISIONS = ("div", "truediv", "realdiv")
+SQRT = "its gradient at 0 is infinite, and below 0 it is undefined"
+NORM = "its gradient at 0 is undefined"
+EXP = "exp overflows above 88 in float32 and above 11 in float16"
+POW = "it takes the root of a negative number, or 0 to a negative power"
+ARC = "its input must be between -1 and 1"
 REASONS = (
     Reason("log_softmax", "inputs that are all -inf have no softmax", "x.clamp(min=-1e9)", "tf.maximum(x, -1e9)"),
     Reason("softmax", "a row that is all -inf has no softmax", "x.clamp(min=-1e9)", "tf.maximum(x, -1e9)"),
     Reason("log1p", "its input must be greater than -1", "x.clamp(min=-0.999999)", "tf.maximum(x, -0.999999)"),
     Reason("log", "its input must be greater than 0", "x.clamp(min=1e-6).log()", "tf.math.log(tf.maximum(x, 1e-6))"),
     Reason("rsqrt", "its input must be greater than 0", "(x + 1e-6).rsqrt()", "tf.math.rsqrt(x + 1e-6)"),
-    Reason(
-        "sqrt", "its gradient at 0 is infinite, and below 0 it is undefined", "(x + 1e-6).sqrt()", "tf.sqrt(x + 1e-6)"
-    ),
-    Reason(
-        "norm",
-        "its gradient at 0 is undefined",
-        "(x.square().sum(-1) + 1e-6).sqrt()",
-        "tf.sqrt(tf.reduce_sum(x * x, -1) + 1e-6)",
-    ),
-    Reason(
-        "exp",
-        "exp overflows above 88 in float32 and above 11 in float16",
-        "x.clamp(max=80).exp()",
-        "tf.exp(tf.minimum(x, 80.0))",
-    ),
+    Reason("sqrt", SQRT, "(x + 1e-6).sqrt()", "tf.sqrt(x + 1e-6)"),
+    Reason("norm", NORM, "(x.square().sum(-1) + 1e-6).sqrt()", "tf.sqrt(tf.reduce_sum(x * x, -1) + 1e-6)"),
+    Reason("exp", EXP, "x.clamp(max=80).exp()", "tf.exp(tf.minimum(x, 80.0))"),
     Reason(DIVISIONS, "it divides by 0", "a / b.clamp(min=1e-6)", "tf.math.divide_no_nan(a, b)"),
     Reason("reciprocal", "it divides by 0", "1 / x.clamp(min=1e-6)", "tf.math.reciprocal_no_nan(x)"),
-    Reason(
-        "pow",
-        "it takes the root of a negative number, or 0 to a negative power",
-        "x.clamp(min=1e-6) ** p",
-        "tf.maximum(x, 1e-6) ** p",
-    ),
-    *(
-        Reason(
-            name,
-            "its input must be between -1 and 1",
-            f"x.clamp(-0.999999, 0.999999).{name}()",
-            f"tf.{name}(tf.clip_by_value(x, -0.999999, 0.999999))",
-        )
-        for name in ("acos", "asin")
-    ),
+    Reason("pow", POW, "x.clamp(min=1e-6) ** p", "tf.maximum(x, 1e-6) ** p"),
+    Reason("acos", ARC, "x.clamp(-0.999999, 0.999999).acos()", "tf.acos(tf.clip_by_value(x, -0.999999, 0.999999))"),
+    Reason("asin", ARC, "x.clamp(-0.999999, 0.999999).asin()", "tf.asin(tf.clip_by_value(x, -0.999999, 0.999999))"),
 )
-OTHER = Reason(
-    "",
-    "the numbers are too large for their type, or infinities cancel",
-    "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
-    "optimizer = keras.optimizers.SGD(global_clipnorm=1.0)",
-)
+CLIPPED = ("nn.utils.clip_grad_norm_(model.parameters(), 1.0)", "optimizer = keras.optimizers.SGD(global_clipnorm=1.0)")
+OTHER = Reason("", "the numbers are too large for their type, or infinities cancel", *CLIPPED)
 
 
 def not_finite(evidence: Evidence) -> Iterator[Finding]:

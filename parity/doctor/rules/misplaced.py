@@ -28,9 +28,8 @@ def _home_of(weight: Weight, evidence: Evidence) -> str:
     """Return where a weight should be: with its module's other parameters, or on the model's GPU; "" for any device."""
     beside = [w.tensor.device for w in evidence.weights if w.module == weight.module and w.kind == "parameter"]
     beside = [device for device in beside if not facts.is_host(device)]
-    if beside:
-        return max(beside, key=beside.count)
-    return facts.home(evidence) if facts.is_host(weight.tensor.device) else ""
+    of_model = facts.home(evidence) if facts.is_host(weight.tensor.device) else ""
+    return max(beside, key=beside.count, default=of_model)
 
 
 def placed(evidence: Evidence) -> Iterator[Finding]:
@@ -66,16 +65,13 @@ def optimizer_state(evidence: Evidence) -> Iterator[Finding]:
     misplaced = [slot for slot in slots if devices.get(slot.name, slot.tensor.device) != slot.tensor.device]
     if not misplaced:
         return
-    first, names = misplaced[0], list(dict.fromkeys(slot.name for slot in misplaced))
-    expected = devices[first.name]
-    message = (
-        f"The optimizer's state of {words.listed(names)} is on {first.tensor.device}, but the parameter on {expected}."
-    )
+    first, names = misplaced[0], words.listed(list(dict.fromkeys(slot.name for slot in misplaced)))
+    device, expected = first.tensor.device, devices[first.name]
+    message = f"The optimizer's state of {names} is on {device}, but the parameter on {expected}."
     optimizer = next((o for step in evidence.steps for o in step.optimizers if first.name in o.parameters), None)
-    if evidence.side == "torch":
-        kind = optimizer.kind if optimizer else "SGD"
-        fix = f'model.to("{expected}"); optimizer = torch.optim.{kind}(model.parameters())'
-    else:
+    kind = optimizer.kind if optimizer else "SGD"
+    fix = f'model.to("{expected}"); optimizer = torch.optim.{kind}(model.parameters())'
+    if evidence.side == "keras":
         fix = f'with tf.device("{expected}"): optimizer.build(model.trainable_variables)'
     moves = [move.source for move in evidence.moves if move.whole and move.device == expected]
     source = moves[-1] if moves else optimizer.source if optimizer else ""
@@ -107,10 +103,8 @@ def made_in_call(evidence: Evidence) -> Iterator[Finding]:
     """Report modules with parameters that are made anew in each call of another one."""
     for made in facts.lines(facts.last(evidence).made):
         parameters = words.count(made.parameters, "parameter")
-        message = (
-            f"{made.place.module} makes a new {made.kind} in each call: its {parameters} begin anew in each step and "
-            f"are never trained.{words.repeated(made.count)}"
-        )
+        effect = f"its {parameters} begin anew in each step and are never trained.{words.repeated(made.count)}"
+        message = f"{made.place.module} makes a new {made.kind} in each call: {effect}"
         name = made.kind.lower()
         fix = f"x = self.{name}(x)  # with self.{name} = {made.kind}(...) in __init__"
         if made.kind == "Parameter":
@@ -154,12 +148,10 @@ def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
 
 
 def _model_on_host(evidence: Evidence, tensors: list[Tensor]) -> Finding:
-    """Return the finding for a model that is on the host although its data is not."""
     moved = next((tensor for tensor in tensors if not facts.is_host(tensor.device)), None)
     number, data = words.count(len(facts.parameters(evidence)), "parameter"), words.tensor(moved or tensors[0])
     message = f"All {number} are on the host, but {data} is not."
-    device = moved.device if moved else "cuda:0"
-    fix = f'model = model.to("{device}")'
+    fix = f'model = model.to("{moved.device if moved else "cuda:0"}")'
     return make_finding("error", "placement.parameter", MODEL, facts.source_of(evidence, MODEL), message, fix)
 
 
@@ -192,22 +184,18 @@ def _input(evidence: Evidence, step: Step, failure: Failure, tensor: Tensor, exp
 
 
 def _activation(evidence: Evidence, failure: Failure, tensor: Tensor, expected: str) -> Finding:
-    """Return the finding for an activation or a constant that was not moved to the op's device."""
-    where, operation = failure.place.module, failure.operation or "The op"
+    where, got = failure.place.module, f"got {words.tensor(tensor)}{words.made(tensor)}"
+    operation, in_scope = failure.operation or "The op", f'with tf.device("{expected}"): x ='
     if facts.is_host(tensor.device) and tensor.origin in ("", "constant"):
-        message = (
-            f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, but its other operands are on {expected}."
-        )
-        fix = f'x = torch.zeros(size, device="{expected}")  # made where it is needed'
-        if evidence.side == "keras":
-            fix = f'with tf.device("{expected}"): x = tf.zeros(size)  # made where it is needed'
-        return make_finding("error", "placement.activation", where, tensor.made or failure.place.source, message, fix)
+        message = f"{operation} {got}, but its other operands are on {expected}."
+        of_torch, source = f'x = torch.zeros(size, device="{expected}")', tensor.made or failure.place.source
+        made = of_torch if evidence.side == "torch" else f"{in_scope} tf.zeros(size)"
+        fix = f"{made}  # made where it is needed"
+        return make_finding("error", "placement.activation", where, source, message, fix)
     beside = words.listed([words.tensor(operand) for operand in failure.tensors if operand.device == expected])
-    message = (
-        f"{operation} got {words.tensor(tensor)}{words.made(tensor)}, together with {beside}: it was not moved there."
-    )
+    message = f"{operation} {got}, together with {beside}: it was not moved there."
     module = words.code(where) if where not in ("", MODEL) else ""
     fix = words.moved(evidence.side, "x", expected) + (f"  # where {module} is" if module else "")
     if evidence.side == "keras":
-        fix = f'with tf.device("{expected}"): x = {module or "layer"}(tf.identity(x))'
+        fix = f"{in_scope} {module or 'layer'}(tf.identity(x))"
     return finding_at("error", "placement.activation", failure.place, message, fix)

@@ -22,16 +22,14 @@ CLASSES = ("cross_entropy", "nll_loss")
 
 def float64_parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report float64 parameters in a program of float32."""
-    if not mixed_with_float64(evidence):
-        return
     doubles = [weight for weight in facts.parameters(evidence) if weight.tensor.dtype == DOUBLE]
+    doubles = doubles if mixed_with_float64(evidence) else []
     for weights in facts.grouped(doubles, lambda weight: facts.made_at(evidence, weight)):
         first, size = weights[0], words.size(sum(weight.tensor.bytes for weight in weights))
         subject = words.subject([weight.name for weight in weights], "is", "are")
         message = f"{subject} float64 ({size}), but the rest of the program is not."
-        layer = words.code(first.module)
+        where, layer = first.module or MODEL, words.code(first.module)
         fix = f"{layer}.float()" if evidence.side == "torch" else 'keras.config.set_dtype_policy("float32")'
-        where = first.module or MODEL
         yield make_finding("warning", "type.float64_parameter", where, facts.made_at(evidence, first), message, fix)
 
 
@@ -48,16 +46,11 @@ def float64_input(evidence: Evidence) -> Iterator[Finding]:
 
 
 def double_input(evidence: Evidence, tensor: Tensor, called: str) -> Finding:
-    """Return the finding for a float64 input.
-
-    It points at the line that made the input float64, or else at the line that used it (`called`).
-    """
+    """Return the finding for a float64 input, at the line that made it so, or else the one that used it (`called`)."""
     after = f"; it goes in at {called}" if tensor.made and called else ""
-    message = (
-        f"{words.tensor(tensor)} is float64, but the parameters are not: twice the bytes, and slow on a GPU{after}."
-    )
-    name = words.variable(tensor)
-    fix = words.cast(evidence.side, name) + ("  # or no cast to float64" if tensor.made else "")
+    why = f"but the parameters are not: twice the bytes, and slow on a GPU{after}"
+    message = f"{words.tensor(tensor)} is float64, {why}."
+    fix = words.cast(evidence.side, words.variable(tensor)) + ("  # or no cast to float64" if tensor.made else "")
     return make_finding("warning", "type.float64_input", "", tensor.made or called, message, fix)
 
 
@@ -69,21 +62,19 @@ def looked_up(evidence: Evidence, step: Step) -> list[tuple[Call, Tensor]]:
 
 def mixed_with_float64(evidence: Evidence) -> bool:
     """Return whether some parameters and inputs are float64 and others not; if all are, the user wants that."""
-    floats = {weight.tensor.dtype for weight in facts.parameters(evidence)}
-    floats |= {tensor.dtype for step in evidence.steps for tensor in facts.inputs(step)}
-    floats &= set(facts.FLOATS)
-    return DOUBLE in floats and len(floats) > 1
+    types = {weight.tensor.dtype for weight in facts.parameters(evidence)}
+    types |= {tensor.dtype for step in evidence.steps for tensor in facts.inputs(step)}
+    return DOUBLE in types and not types.isdisjoint(SINGLES)
 
 
 def mixed_parameters(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters of several float types."""
-    types = Counter(weight.tensor.dtype for weight in facts.parameters(evidence) if weight.tensor.dtype in SINGLES)
+    singles = [weight for weight in facts.parameters(evidence) if weight.tensor.dtype in SINGLES]
+    types = Counter(weight.tensor.dtype for weight in singles)
     if len(types) < 2:
         return
     most = max(types, key=lambda dtype: (dtype == "float32", types[dtype]))
-    odd = [
-        weight for weight in facts.parameters(evidence) if weight.tensor.dtype in types and weight.tensor.dtype != most
-    ]
+    odd = [weight for weight in singles if weight.tensor.dtype != most]
     shares = ", ".join(f"{number} {dtype}" for dtype, number in types.most_common())
     subject = words.subject([weight.name for weight in odd], "differs", "differ")
     message = f"The parameters are of several types: {shares}; {subject} from most."
@@ -109,16 +100,14 @@ def float_ids(evidence: Evidence) -> Iterator[Finding]:
 
 
 def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, severity: Severity) -> Finding:
-    """Return the finding for floats as ids.
-
-    The only fix is to leave the cast to floats out: casting back does not restore large ids.
-    """
+    """Return the finding for floats as ids."""
+    # The only fix is to leave the cast to floats out: casting back does not restore large ids.
     cast = f", cast at {ids.made}" if ids.made else ""
     message = (
         f"{where or 'The embedding'} looks up rows by integer ids and got {words.tensor(ids)}{cast}. Ids stay "
         f"integers: casting them to another float type, as .float() does, is no remedy, because it rounds large ids."
     )
-    fix = words.cast_to_ids(evidence.side, ids)
+    fix = words.cast(evidence.side, words.variable(ids, "ids"), to_ids=True)
     fix += f"  # of the ids as they were: leave the cast to {ids.dtype} out" if ids.made else ""
     return make_finding(severity, "type.float_ids", where, ids.made or called, message, fix)
 
@@ -163,9 +152,8 @@ def _swapped(step: Step, call: Call) -> str:
             return f"{words.typed(wide.right)} is added along the second axis at {wide.place.source}"
     root = facts.root_call(step)
     output = root.outputs[0].shape if root and root.outputs else []
-    if output[:1] == shape[:1] and output[1:2] != shape[1:2]:
-        return f"the model returns one row for each of the {shape[0]}, {output}"
-    return ""
+    is_by_sample = output[:1] == shape[:1] and output[1:2] != shape[1:2]
+    return f"the model returns one row for each of the {shape[0]}, {output}" if is_by_sample else ""
 
 
 def loss_broadcast(evidence: Evidence) -> Iterator[Finding]:
@@ -188,9 +176,7 @@ def _stretched(left: Tensor, right: Tensor) -> bool:
 
 
 def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, seen: LossCall | Broadcast) -> Finding:
-    """Return the finding for what was seen at one line, with its operands."""
-    column = left if len(left.shape) > len(right.shape) else right
-    row = right if column is left else left
+    column, row = (left, right) if len(left.shape) > len(right.shape) else (right, left)
     result = [*column.shape[:-1], row.shape[-1]]
     message = (
         f"{function} of {words.tensor(left)} and {words.tensor(right)} makes {result}: every prediction is compared "

@@ -14,9 +14,8 @@ NOT_SOFT = "tf.config.set_soft_device_placement(False)  # then it raises instead
 
 def one_device(evidence: Evidence) -> Iterator[Finding]:
     """Report that every parameter is on one GPU though there are several."""
-    bytes_by_device = bytes_on(facts.parameters(evidence))
+    bytes_by_device, devices = bytes_on(facts.parameters(evidence)), facts.gpus(evidence)
     modules = {weight.module for weight in facts.parameters(evidence)}
-    devices = facts.gpus(evidence)
     if len(devices) < 2 or len(bytes_by_device) != 1 or len(modules) < 2:
         return
     (only,) = bytes_by_device
@@ -25,13 +24,13 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     if facts.is_host(only) or facts.spread(evidence) or several_compute:
         return
     shares = ", ".join(f"{device} {words.size(bytes_by_device.get(device, 0))}" for device in devices)
-    number = words.count(len(modules), "module")
-    message = f"All {number} with parameters are on {only}, though there are {len(devices)} GPUs: {shares}."
+    subject = f"All {words.count(len(modules), 'module')} with parameters"
+    message = f"{subject} are on {only}, though there are {len(devices)} GPUs: {shares}."
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
     source = parts[0].source if parts else facts.source_of(evidence, MODEL)
     severity: Severity = "warning" if _meant_to_spread(evidence) else "note"
-    fix = _distributed(evidence.side, len(devices))
     if severity == "warning" or evidence.asked:
+        fix = _distributed(evidence.side, len(devices))
         yield make_finding(severity, "placement.one_device", MODEL, source, message, fix)
 
 
@@ -58,10 +57,8 @@ def shared_gpu(ranks: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 def _meant_to_spread(evidence: Evidence) -> bool:
-    """Return whether the program seems to be meant for several GPUs.
-
-    It places parts of the model, or names several devices, or does all the placing itself and has no step of its own.
-    """
+    """Return whether the program seems to be meant for several GPUs."""
+    # It places parts of the model, or names several devices, or does all the placing itself and has no step of its own.
     parts = [move for move in evidence.moves if not move.whole]
     several = len({move.device for move in evidence.moves if not facts.is_host(move.device)}) > 1
     alone = not evidence.own_step and not evidence.moved and bool(evidence.moves)
@@ -69,7 +66,6 @@ def _meant_to_spread(evidence: Evidence) -> bool:
 
 
 def _distributed(side: str, devices: int) -> str:
-    """Return the code that distributes the layers over the devices."""
     if side == "torch":
         return f'layer = layer.to(f"cuda:{{i % {devices}}}")'
     return f'with tf.device(f"GPU:{{i % {devices}}}"): layer.build(input_shape)'
@@ -86,13 +82,11 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
     if bytes_by_device[most] <= UNEVEN * bytes_by_device[least] or not _avoidable(weights, len(bytes_by_device)):
         return
     shares = ", ".join(f"{device} {words.size(bytes_by_device[device])}" for device in sorted(bytes_by_device))
-    message = (
-        f"{most} holds {bytes_by_device[most] / bytes_by_device[least]:.1f} times the parameters of {least}: {shares}."
-    )
+    ratio = bytes_by_device[most] / bytes_by_device[least]
+    message = f"{most} holds {ratio:.1f} times the parameters of {least}: {shares}."
     biggest = max((w for w in weights if w.tensor.device == most), key=lambda weight: weight.tensor.bytes)
-    source = next(
-        (move.source for move in evidence.moves if move.device == most), facts.source_of(evidence, biggest.module)
-    )
+    moves = [move.source for move in evidence.moves if move.device == most]
+    source = moves[0] if moves else facts.source_of(evidence, biggest.module)
     fix = words.placed(evidence.side, words.code(biggest.module), least)
     yield make_finding("warning", "placement.lopsided", MODEL, source, message, fix)
 
@@ -127,10 +121,9 @@ def soft(evidence: Evidence) -> Iterator[Finding]:
             op, asked = ops[0], words.listed(list(dict.fromkeys(op.asked for op in ops)))
             missing = op.asked not in evidence.devices
             why = f"there is no {op.asked}" if missing else f"it cannot run on {op.asked}"
-            message = (
-                f"{words.count(facts.number(ops), 'op')} of this line ({op.operation} first) ran on {op.ran} and not "
-                f"on {asked} as asked: {why}, and TensorFlow does not report that."
-            )
+            subject = f"{words.count(facts.number(ops), 'op')} of this line ({op.operation} first)"
+            silently = f"{why}, and TensorFlow does not report that"
+            message = f"{subject} ran on {op.ran} and not on {asked} as asked: {silently}."
             fix = f'with tf.device("{op.ran}"): x = layer(x)' if missing else NOT_SOFT
             yield finding_at("warning", "placement.soft", op.place, message, fix)
 

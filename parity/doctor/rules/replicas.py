@@ -33,8 +33,7 @@ def held_elsewhere(evidence: Evidence, ranks: Sequence[Evidence]) -> set[str]:
         if own and peer is not evidence and (theirs := comparable(peer)):
             held = {name for step in peer.steps for optimizer in step.optimizers for name in optimizer.parameters}
             used = (own[0].used, theirs[0].used)
-            shared = held.intersection(*used)
-            names |= {name for name in shared if identical([numbers[name] for numbers in used])}
+            names |= {name for name in held.intersection(*used) if identical([numbers[name] for numbers in used])}
     return names
 
 
@@ -62,10 +61,8 @@ def shared(
     once had the same gradient, or else have the parameters around them in common.
     """
     alike = [name for name in changes if name not in unlike]
-    if in_ddp(evidence):
-        return alike
     informative = [name for name in changes if not used[name].constant]
-    common = set(informative) - unlike
+    common = set(alike if in_ddp(evidence) else informative) - unlike
     around = {name: _around(name, informative) for name in alike}
     return [n for n in alike if n in common or _ever_shared(changes[n]) or common >= around[n] > set()]
 
@@ -81,9 +78,8 @@ def _around(name: str, candidates: list[str]) -> set[str]:
 
 
 def _ever_shared(by_rank: list[list[Change]]) -> bool:
-    """Return whether all ranks had the same gradient of a parameter at some time."""
-    together = zip(*([change.gradient for change in changes] for changes in by_rank), strict=False)
-    return any(is_shared(list(gradients)) for gradients in together)
+    together = zip(*by_rank, strict=False)
+    return any(is_shared([change.gradient for change in changes]) for changes in together)
 
 
 def is_shared(gradients: list[Numbers]) -> bool:
@@ -143,7 +139,6 @@ def apart(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> It
 
 
 def _of_group(members: list[Evidence]) -> Iterator[Finding]:
-    """Report what the ranks of a group should have in common."""
     steps = [comparable(evidence) for evidence in members]
     first, last = ([each[at].used for each in steps] for at in (0, -1))
     names = [name for name in first[0] if all(name in used for used in (*first, *last))]
@@ -180,7 +175,6 @@ def _agree(gradients: list[Numbers]) -> bool:
 
 
 def _cause(name: str, before: Numbers, by_rank: list[list[Change]]) -> Parted:
-    """Return the first change that parted a parameter."""
     for together in zip(*by_rank, strict=False):
         if not _agree([change.gradient for change in together]):
             update = next((change for change in together if change.what == "update"), by_rank[0][-1])
@@ -195,11 +189,9 @@ def _cause(name: str, before: Numbers, by_rank: list[list[Change]]) -> Parted:
 
 
 def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
-    """Return the finding for parameters that were parted by the same line in the same way."""
     evidence = members[0]
     names, how, source = [each.name for each in parted], parted[0].how, parted[0].source
-    parts = facts.grouped_by_module(names, evidence)
-    wrapped = in_ddp(evidence)
+    parts, wrapped = facts.grouped_by_module(names, evidence), in_ddp(evidence)
     why, fix = DDP if wrapped and how == "gradients" else WHY[how]
     parameters = words.subject(names, "was", "were")
     message = f"{parameters} the same on {_on(members)} in the first step, and not in the second: {why}"
@@ -209,27 +201,22 @@ def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
 
 
 def _started_apart(members: list[Evidence], names: list[str]) -> Finding:
-    """Return the finding for parameters that differ from the start, but are updated with the same gradients."""
-    evidence = members[0]
-    parts = facts.grouped_by_module(names, evidence)
+    parts = facts.grouped_by_module(names, members[0])
     message = (
         f"{words.subject(names, 'is', 'are')} updated with the same gradients on {_on(members)}, but started with "
         "other values on each: no rank's model is the one that the gradients belong to."
     )
     fix = f"for p in {_all_of(parts)}: dist.broadcast(p.data, src=0)  # before the first step"
     module = parts[0].module
-    return make_finding("error", "replicas.start", module, facts.source_of(evidence, module), message, fix)
+    return make_finding("error", "replicas.start", module, facts.source_of(members[0], module), message, fix)
 
 
 def _on(members: list[Evidence]) -> str:
-    """Return the ranks of a group in words."""
-    if len(members) == members[0].ranks:
-        return "all ranks"
-    return f"ranks {', '.join(str(evidence.rank) for evidence in members)}"
+    numbers = ", ".join(str(evidence.rank) for evidence in members)
+    return "all ranks" if len(members) == members[0].ranks else f"ranks {numbers}"
 
 
 def _all_of(parts: list[facts.ModuleParameters]) -> str:
-    """Return the code for all parameters in these parts."""
     if len(parts) == 1 and parts[0].whole:
         return f"{words.code(parts[0].module)}.parameters()"
     whole = [f"*{words.code(part.module)}.parameters()" for part in parts if part.whole]

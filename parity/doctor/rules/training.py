@@ -9,6 +9,7 @@ from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, failures, words
 
 GROWN = 100.0  # growth of the parameters in one update above which it counts as exploding
+GROWS = "memory grows with every step"
 SMALL = 0.01  # parameters with a smaller root mean square count as this large: zeros may grow by any factor
 
 
@@ -22,13 +23,10 @@ def no_step(evidence: Evidence) -> Iterator[Finding]:
     failed = evidence.later or any(step.failure for step in evidence.steps)
     if not (evidence.own_step and backwards and idle) or failed or evidence.changed is not False:
         return
-    last = backwards[-1]
+    last, effect = backwards[-1], "gradients are computed, and no parameter has changed after all steps"
     if last.kept and last.scaled:
         return  # gradients are accumulated over more steps than were run: the update may still come
-    message = (
-        f"{optimizers[-1].kind} never makes an update: gradients are computed, and no parameter has changed after all "
-        "steps."
-    )
+    message = f"{optimizers[-1].kind} never makes an update: {effect}."
     generic = "optimizer.step()" if evidence.side == "torch" else "optimizer.apply(gradients, variables)"
     fix = f"{last.update or generic}  # after this line"
     yield make_finding("error", "learning.no_step", "", last.source, message, fix)
@@ -44,12 +42,10 @@ def clipped_in_vain(evidence: Evidence) -> Iterator[Finding]:
         if clip.source not in useful:
             why = "before the backward pass computes them" if after.what == "backward" else "after the update used them"
             update = next((event for event in changes if event.what == "update"), None)
-            to = f", which is at {update.source}" if update else ""
+            where = f"right before the update{f', which is at {update.source}' if update else ''}"
             clips = [[e for e in step.events if (e.what, e.source) == ("clip", clip.source)] for step in evidence.steps]
-            message = (
-                f"The gradients are clipped {why}: that changes nothing. It belongs right before the update{to}."
-                f"{words.repeated(max(map(facts.number, clips)))}"
-            )
+            often = words.repeated(max(map(facts.number, clips)))
+            message = f"The gradients are clipped {why}: that changes nothing. It belongs {where}.{often}"
             fix = _moved(clip, "before", update.source if update else None)
             yield make_finding("error", "learning.clipped_in_vain", "", clip.source, message, fix)
             return
@@ -75,10 +71,8 @@ def cleared_early(evidence: Evidence) -> Iterator[Finding]:
     """Report gradients that are cleared between the backward pass and the update."""
     for step in evidence.steps:
         for lost in step.cleared:
-            message = (
-                f"The gradients are cleared after the backward pass and before the update, at {lost.update}, which "
-                "finds none: nothing is learned from them."
-            )
+            when = f"after the backward pass and before the update, at {lost.update}"
+            message = f"The gradients are cleared {when}, which finds none: nothing is learned from them."
             fix = _moved(lost.clear, "after", lost.update)
             yield make_finding("error", "learning.cleared_early", "", lost.clear.source, message, fix)
 
@@ -102,10 +96,8 @@ def scheduled_first(evidence: Evidence) -> Iterator[Finding]:
     update = next((event for event in events if event.what == "update"), None)
     schedule = next((event for event in events if event.what == "schedule"), None)
     if schedule and update and events.index(schedule) < events.index(update):
-        message = (
-            f"The scheduler steps before the first update, at {update.source}: the first learning rate of the schedule "
-            "is never used."
-        )
+        effect = "the first learning rate of the schedule is never used"
+        message = f"The scheduler steps before the first update, at {update.source}: {effect}."
         fix = _moved(schedule, "after", update.source)
         yield make_finding("warning", "learning.scheduled_first", "", schedule.source, message, fix)
 
@@ -123,16 +115,13 @@ def exploding(evidence: Evidence) -> Iterator[Finding]:
     if optimizer is None:
         return
     rate = f" with a learning rate of {optimizer.rate:g}" if optimizer.rate is not None else ""
-    message = (
-        f"One update of {optimizer.kind}{rate} takes the parameters from a root mean square of {optimizer.before:.3g} "
-        f"to {optimizer.after:.3g}, which overwrites what they were before."
-    )
+    takes = f"takes the parameters from a root mean square of {optimizer.before:.3g} to {optimizer.after:.3g}"
+    message = f"One update of {optimizer.kind}{rate} {takes}, which overwrites what they were before."
     fix = "lr=1e-3" if evidence.side == "torch" else "learning_rate=1e-3"
     yield make_finding("error", "learning.exploding", "", optimizer.source, message, fix, optimizer.slower)
 
 
 def _explodes(optimizer: Optimizer, step: Step) -> bool:
-    """Return whether the largest update of an optimizer is much larger than the parameters."""
     before, after = optimizer.before, optimizer.after
     if before is None or after is None or not math.isfinite(before):
         return False
@@ -145,11 +134,8 @@ def features_kept(evidence: Evidence) -> Iterator[Finding]:
     """Report tensors that are kept from all steps with their graphs, where each step had a backward pass."""
     explained = any(step.held or step.failure or not step.backwards for step in evidence.steps)
     if (held := evidence.kept) and not explained:
-        message = (
-            "What this line computes is kept in every step with the graph behind it, which is still in memory when all "
-            "steps are over: memory grows with every step."
-        )
-        fix = "bank.append(features.detach())"
+        kept = "is kept in every step with the graph behind it, which is still in memory when all steps are over"
+        message, fix = f"What this line computes {kept}: {GROWS}.", "bank.append(features.detach())"
         yield finding_at("warning", "memory.graph_kept", held.place, message, fix, held.mended)
 
 
@@ -157,10 +143,8 @@ def graph_kept(evidence: Evidence) -> Iterator[Finding]:
     """Report a loss whose graph is still in memory when the step after it is over."""
     step = next((step for step in evidence.steps if step.held), Step())
     if step.held and step.carried:
-        yield failures.state_kept(step.carried, "memory grows with every step")
+        yield failures.state_kept(step.carried, GROWS)
     elif held := step.held:
-        message = (
-            "The loss is kept with the graph that computed it, which is still in memory when the next step is over: "
-            "memory grows with every step."
-        )
+        kept = "with the graph that computed it, which is still in memory when the next step is over"
+        message = f"The loss is kept {kept}: {GROWS}."
         yield finding_at("warning", "memory.graph_kept", held.place, message, "total += loss.detach()", held.mended)

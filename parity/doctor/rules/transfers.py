@@ -1,5 +1,6 @@
 """Rules about what moves between devices: the batch, constants, parameters, and where the host waits for it."""
 
+import math
 from collections.abc import Iterator
 
 from parity.doctor.evidence import Copy, Evidence, Tensor
@@ -27,21 +28,19 @@ def copied_again(evidence: Evidence) -> Iterator[Finding]:
     """Report inputs that are copied to the same device more than once in a step."""
     inputs = [copy for copy in facts.last(evidence).copies if facts.is_input(copy.tensor)]
     copies = [copy for copy in inputs if copy.what in ("to", "implicit")]
-    by_route = facts.grouped(copies, lambda copy: (copy.tensor.origin, copy.target))
-    again = [[copy for copy in group if copy.again and not facts.is_host(copy.target)] for group in by_route]
-    repeated = [(needless[0], group) for needless, group in zip(again, by_route, strict=True) if needless]
-    for routes in facts.grouped(repeated, lambda pair: (pair[0].place.module, pair[0].place.source)):
-        first = routes[0][0]
-        name = words.variable(first.tensor)
-        fix = f"{words.moved(evidence.side, name, first.target)}  # once, before the model is called"
-        message = " ".join(_copied(group) for _, group in routes)
+    routes = facts.grouped(copies, lambda copy: (copy.tensor.origin, copy.target))
+    again = [[copy for copy in route if copy.again and not facts.is_host(copy.target)] for route in routes]
+    repeated = [(needless[0], route) for needless, route in zip(again, routes, strict=True) if needless]
+    for of_line in facts.grouped(repeated, lambda pair: (pair[0].place.module, pair[0].place.source)):
+        first = of_line[0][0]
+        message = " ".join(
+            f"The {needless.tensor.origin} is copied to {needless.target} {words.amount(route)}, "
+            f"{sum(copy.again for copy in route)} of them needless."
+            for needless, route in of_line
+        )
+        moved = words.moved(evidence.side, words.variable(first.tensor), first.target)
+        fix = f"{moved}  # once, before the model is called"
         yield finding_at("warning", "input.copied_again", first.place, message, fix)
-
-
-def _copied(copies: list[Copy]) -> str:
-    """Return the sentence about the copies of one input to one device."""
-    origin, target, needless = copies[0].tensor.origin, copies[0].target, sum(copy.again for copy in copies)
-    return f"The {origin} is copied to {target} {words.amount(copies)}, {needless} of them needless."
 
 
 def not_contiguous(evidence: Evidence) -> Iterator[Finding]:
@@ -50,8 +49,8 @@ def not_contiguous(evidence: Evidence) -> Iterator[Finding]:
     for copies in facts.by_line(copy for copy in strided if copy.tensor.bytes >= STRIDED):
         first = copies[0]
         message = (
-            f"{words.copied(copies)} not contiguous{words.made(first.tensor)}: "
-            f"the host makes {words.size(first.tensor.bytes)} contiguous before each copy to {first.target}."
+            f"{words.copied(copies)} not contiguous{words.made(first.tensor)}: the host makes "
+            f"{words.size(first.tensor.bytes)} contiguous before each copy to {first.target}."
             f"{words.repeated(facts.number(copies))}"
         )
         name = words.variable(first.tensor)
@@ -66,8 +65,7 @@ def not_pinned(evidence: Evidence) -> Iterator[Finding]:
         first = copies[0]
         message = (
             f"{words.copied(copies)} not in pinned memory: {words.size(first.tensor.bytes)} go to {first.target} "
-            "through another buffer, while the host waits."
-            f"{words.repeated(facts.number(copies))}"
+            f"through another buffer, while the host waits.{words.repeated(facts.number(copies))}"
         )
         fix = "loader = DataLoader(dataset, pin_memory=True)  # and .to(device, non_blocking=True)"
         yield finding_at("note", "input.not_pinned", first.place, message, fix)
@@ -90,21 +88,20 @@ HOW = {
     "bool": "evaluated as a bool",
     "boolean_index": "indexed by a mask, whose true elements the host has to count",
 }
-TORCH = {
+WITHOUT_WAITING = {
+    "print": "if step % 100 == 0: print({name})",
+    "bool": "x = {framework}.where({name}, a, b)  # in place of the if",
+    "boolean_index": "{name} = {framework}.where(mask, {name}, 0)",
+}
+TORCH = WITHOUT_WAITING | {
     "cpu": "{name} = {name}.detach()  # stays on {device}",
     "item": "total += {name}.detach()  # .item() only where it is logged",
     "numpy": "{name} = {name}.detach()  # .numpy() only after the loop",
-    "print": "if step % 100 == 0: print({name})",
-    "bool": "x = torch.where({name}, a, b)  # in place of the if",
-    "boolean_index": "{name} = torch.where(mask, {name}, 0)",
 }
-KERAS = {
+KERAS = WITHOUT_WAITING | {
     "cpu": 'with tf.device("{device}"): {name} = tf.identity({name})  # stays there',
     "item": "metric.update_state({name})  # .result() only where it is logged",
     "numpy": "metric.update_state({name})  # .numpy() only after the loop",
-    "print": "if step % 100 == 0: print({name})",
-    "bool": "x = tf.where({name}, a, b)  # in place of the if",
-    "boolean_index": "{name} = tf.where(mask, {name}, 0)",
 }
 
 
@@ -114,11 +111,12 @@ def waits(evidence: Evidence) -> Iterator[Finding]:
     for copies in facts.grouped(waiting, lambda copy: (copy.what, copy.place.module, copy.place.source)):
         first = copies[0]
         devices = words.listed(list(dict.fromkeys(copy.source for copy in copies)))
-        message = (
-            f"{words.copied(copies)} {HOW[first.what]}, {words.amount(copies)}: the host waits for "
-            f"{devices}{_share(evidence, copies)}."
-        )
-        fix = first.mended or _fix(evidence, first)
+        # The share of the step's time that the waits take, if it is known and not negligible.
+        share = sum(copy.seconds for copy in copies) / (facts.last(evidence).seconds or math.inf)
+        of_time = f", {min(share, 1.0):.0%} of the step's time" if share >= WORTH else ""
+        how = f"{HOW[first.what]}, {words.amount(copies)}"
+        message = f"{words.copied(copies)} {how}: the host waits for {devices}{of_time}."
+        fix = first.mended or _without_waiting(evidence, first)
         yield finding_at("warning", f"sync.{first.what}", first.place, message, fix)
 
 
@@ -133,21 +131,14 @@ def races(evidence: Evidence) -> Iterator[Finding]:
         yield finding_at("error", "sync.race", race.place, message, fix)
 
 
-def _share(evidence: Evidence, copies: list[Copy]) -> str:
-    """Return the share of the step's time that the waits take, if it is known and not negligible."""
-    step = facts.last(evidence).seconds
-    share = min(sum(copy.seconds for copy in copies) / step, 1.0) if step else 0.0
-    return f", {share:.0%} of the step's time" if share >= WORTH else ""
-
-
-def _fix(evidence: Evidence, copy: Copy) -> str:
+def _without_waiting(evidence: Evidence, copy: Copy) -> str:
     name = "loss" if copy.tensor.origin == "loss" or not copy.tensor.shape else words.variable(copy.tensor)
     if copy.what == "cpu" and name == "loss":
         return f"history.append({'loss.detach()' if evidence.side == 'torch' else 'loss'})  # without .cpu()"
     if copy.what == "cpu" and copy.place.phase == "loss":
         return f"{words.moved(evidence.side, 'target', copy.source)}  # the loss there, without .cpu()"
-    lines = TORCH if evidence.side == "torch" else KERAS
-    return lines[copy.what].format(name=name, device=copy.source)
+    framework, lines = ("torch", TORCH) if evidence.side == "torch" else ("tf", KERAS)
+    return lines[copy.what].format(name=name, device=copy.source, framework=framework)
 
 
 def constant(evidence: Evidence) -> Iterator[Finding]:
@@ -156,34 +147,28 @@ def constant(evidence: Evidence) -> Iterator[Finding]:
     constants = [copy for copy in facts.sent(evidence) if _is_constant(copy, len(evidence.steps))]
     for copies in facts.by_line(copy for copy in constants if _name(copy.tensor) not in misplaced):
         first, targets = copies[0], words.listed(list(dict.fromkeys(copy.target for copy in copies)))
-        made = words.made(first.tensor)
-        message = f"{words.copied(copies)} sent to {targets}, {words.amount(copies)}{made}."
+        message = f"{words.copied(copies)} sent to {targets}, {words.amount(copies)}{words.made(first.tensor)}."
         yield finding_at("warning", "copy.constant", first.place, message, _kept_on_device(evidence.side, first))
 
 
 def _is_constant(copy: Copy, steps: int) -> bool:
     """Return whether a copy has the same values in each step: created there as a constant, or sent before as well."""
-    if copy.what == "constant":
-        return True
     origin = copy.tensor.origin
     if copy.what != "to" or origin.startswith(NOT_CONSTANT):
-        return False
+        return copy.what == "constant"
     return bool(copy.again) or origin == "constant" or (origin.startswith("buffer ") and steps == 1)
 
 
 def _kept_on_device(side: str, copy: Copy) -> str:
-    """Return the code that keeps the values on the device."""
-    name = _name(copy.tensor)
-    if name and side == "torch":
-        path = words.code(name)
-        return f'{path} = {path}.to("{copy.target}")  # once; model.to() moves a registered buffer too'
-    if side == "torch":
-        return 'self.register_buffer("value", value)  # in __init__, then model.to() moves it once'
-    return f'with tf.device("{copy.target}"): self.value = tf.constant(value)  # once, in __init__'
+    if side == "keras":
+        return f'with tf.device("{copy.target}"): self.value = tf.constant(value)  # once, in __init__'
+    if name := _name(copy.tensor):
+        moved = words.moved(side, words.code(name), copy.target)
+        return f"{moved}  # once; model.to() moves a registered buffer too"
+    return 'self.register_buffer("value", value)  # in __init__, then model.to() moves it once'
 
 
 def _name(tensor: Tensor) -> str:
-    """Return the name of a weight; "" for other tensors."""
     kind, _, name = tensor.origin.partition(" ")
     return name if kind in ("parameter", "buffer") else ""
 
@@ -192,16 +177,14 @@ def parameter(evidence: Evidence) -> Iterator[Finding]:
     """Report parameters that go from device to device in each step."""
     if facts.spread(evidence):
         return
-    misplaced = {weight.name for weight, _ in misplaced_weights(evidence)}
+    misplaced = {f"parameter {weight.name}" for weight, _ in misplaced_weights(evidence)}
     moved = [c for c in facts.last(evidence).copies if c.what == "to" and c.tensor.origin.startswith("parameter ")]
-    moved = [copy for copy in moved if _name(copy.tensor) not in misplaced]
+    moved = [copy for copy in moved if copy.tensor.origin not in misplaced]
     for copies in facts.grouped(moved, lambda copy: copy.place.source):
         first, by_parameter = copies[0], facts.grouped(copies, lambda copy: copy.tensor.origin)
         names = words.subject([_name(group[0].tensor) for group in by_parameter], "goes", "go")
-        message = (
-            f"{names} from {first.source} to {first.target} in each step ({words.size_of(copies)})."
-            f"{words.repeated(max(map(facts.number, by_parameter)))}"
-        )
+        often = words.repeated(max(map(facts.number, by_parameter)))
+        message = f"{names} from {first.source} to {first.target} in each step ({words.size_of(copies)}).{often}"
         owner = words.owner(first.tensor)
         fix = words.placed(evidence.side, words.code(owner), first.target)
         yield make_finding("warning", "copy.parameter", first.place.module or owner, first.place.source, message, fix)
@@ -225,21 +208,16 @@ def backward(evidence: Evidence) -> Iterator[Finding]:
     for copies in [] if _between_gpus(evidence, ("forward",)) else _between_gpus(evidence, ("backward",)):
         first, modules = copies[0], [copy.place.module or words.owner(copy.tensor) for copy in copies]
         names = words.listed(list(dict.fromkeys(filter(None, modules))) or ["the model"])
-        message = (
-            f"The backward pass runs on {first.target}, but the forward of {names} ran on {first.source}: "
-            f"{words.count(facts.number(copies), 'copy')} in a step ({words.size_of(copies)})."
-        )
-        fix = (
-            f'with tf.device("{first.source}"): gradients = tape.gradient(output, variables)  # a tape for each device'
-        )
+        amount = f"{words.count(facts.number(copies), 'copy')} in a step ({words.size_of(copies)})"
+        forward = f"the forward of {names} ran on {first.source}"
+        message = f"The backward pass runs on {first.target}, but {forward}: {amount}."
+        gradients = "gradients = tape.gradient(output, variables)  # a tape for each device"
+        fix = f'with tf.device("{first.source}"): {gradients}'
         yield make_finding("warning", "placement.backward", modules[0], first.place.source, message, fix)
 
 
 def _between_gpus(evidence: Evidence, phases: tuple[str, ...]) -> list[list[Copy]]:
-    """Return the copies between GPUs that TensorFlow makes on its own in some phases of the step, by line.
-
-    Copies that the program intends are left out.
-    """
+    """Return the copies between GPUs that TensorFlow, not the program, makes in some phases of the step, by line."""
     unintended = []
     for copy in [] if facts.spread(evidence) else facts.last(evidence).copies:
         # A parameter that the training script itself reads, outside of the model's forward, has to be on the device of

@@ -32,9 +32,7 @@ def repeated(number: int) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return one or two names, or the first one and the number of the others."""
-    if len(names) <= 2:
-        return " and ".join(names)
-    return f"{names[0]} and {len(names) - 1} more"
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
 
 
 def subject(names: Sequence[str], singular: str, plural: str) -> str:
@@ -113,12 +111,7 @@ def placed(side: str, layer: str, device: str) -> str:
     return f'{layer}.to("{device}")' if side == "torch" else f'with tf.device("{device}"): {layer}.build(input_shape)'
 
 
-def cast_to_ids(side: str, value: Tensor) -> str:
-    """Return the line of code that converts a tensor to integers, as which an embedding takes ids."""
-    name = variable(value, "ids")
-    return f"{name} = {name}.long()" if side == "torch" else f"{name} = tf.cast({name}, tf.int32)"
-
-
-def cast(side: str, name: str) -> str:
-    """Return the line of code that converts a tensor to float32."""
-    return f"{name} = {name}.float()" if side == "torch" else f"{name} = tf.cast({name}, tf.float32)"
+def cast(side: str, name: str, to_ids: bool = False) -> str:
+    """Return the line of code that converts a tensor to float32, or to integers, as which an embedding takes ids."""
+    method, dtype = ("long", "int32") if to_ids else ("float", "float32")
+    return f"{name} = {name}.{method}()" if side == "torch" else f"{name} = tf.cast({name}, tf.{dtype})"

@@ -83,17 +83,14 @@ def _made(function: Callable[..., torch.Tensor], machine: Machine, /, *args: Any
 
 
 def _on_devices(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a function that makes a tensor as one that can do so on virtual devices.
-
-    torch.tensor and its like copy to the device in C++, which the dispatch mode does not see.
-    """
+    """Return a function that makes a tensor as one that can do so on virtual devices."""
+    # torch.tensor and its like copy to the device in C++, which the dispatch mode does not see.
     return functools.partial(_from_data, function) if function in _FROM_DATA else function
 
 
 def _from_data(
     function: Callable[..., torch.Tensor], /, *args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any
 ) -> torch.Tensor:
-    """Make a tensor of data on the CPU, and then move it."""
     result = function(*args, **kwargs)
     result = result if device is None else result.to(device)
     return result.requires_grad_() if requires_grad else result

@@ -5,6 +5,7 @@ uncompiled. The functions behind nn.SyncBatchNorm, which PyTorch has for CUDA on
 device has.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,20 +47,12 @@ def _compile(model: Any = None, **kwargs: Any) -> Any:
     return (lambda function: function) if model is None else model
 
 
-def _ctc_loss(
-    plain: Callable[..., Any],
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    *rest: Any,
-    **named: Any,
-) -> Any:
+def _ctc_loss(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the loss with lengths on any device as numbers, which it needs on the host."""
-    lengths = (
-        length.tolist() if isinstance(length, torch.Tensor) else length for length in (input_lengths, target_lengths)
-    )
-    return plain(log_probs, targets, *lengths, *rest, **named)
+    given = inspect.signature(plain).bind(*args, **kwargs).arguments
+    for name in ("input_lengths", "target_lengths"):
+        given[name] = given[name].tolist() if isinstance(given[name], torch.Tensor) else given[name]
+    return plain(**given)
 
 
 def _load(
@@ -95,23 +88,14 @@ def _init(
 
 
 def _stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return each channel's mean and 1 / standard deviation."""
     variance, mean = torch.var_mean(x.float(), _axes(x), correction=0)
     return mean, (variance + eps).rsqrt()
 
 
 def _gathered(
-    x: Tensor,
-    means: Tensor,
-    inverses: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    *rest: Any,
+    x: Tensor, means: Tensor, inverses: Tensor, running_mean: Tensor, running_var: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and 1 / standard deviation over all ranks, from those of each rank.
-
-    Updates the running statistics.
-    """
+    """Return mean and 1 / standard deviation over all ranks, and update the running statistics."""
     momentum, eps, counts = rest
     share = (counts / counts.sum())[:, None]
     mean = (means * share).sum(0)
@@ -124,7 +108,6 @@ def _gathered(
 
 
 def _normalized(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor, eps: float) -> Tensor:
-    """Return the layer's output."""
     y = (x - _wide(mean, x)) * _wide(inverse, x)
     return (y if weight is None else y * _wide(weight, x) + _wide(bias, x)).to(x.dtype)
 
@@ -132,26 +115,14 @@ def _normalized(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: 
 def _reduced(
     grad: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, *needed: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return sums over this rank's samples, by channel.
-
-    They are the sum of the gradient, the sum of the gradient times x - mean, and the gradients of weight and bias.
-    """
+    """Return sums by channel: of the gradient, of it times x - mean, and the gradients of weight and bias."""
     by_bias = grad.float().sum(_axes(x))
     by_scale = (grad * (x - _wide(mean, x))).float().sum(_axes(x))
     return by_bias, by_scale, by_scale * inverse, by_bias
 
 
-def _gradient(
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Tensor | None,
-    by_bias: Tensor,
-    by_scale: Tensor,
-    counts: Tensor,
-) -> Tensor:
-    """Return the gradient of the input, from the sums over all ranks."""
+def _gradient(grad: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *sums: Tensor) -> Tensor:
+    by_bias, by_scale, counts = sums  # over all ranks
     total = counts.sum()
     scale = inverse if weight is None else inverse * weight
     variance_term = (x - _wide(mean, x)) * _wide(inverse**2 * by_scale / total, x)
@@ -159,7 +130,6 @@ def _gradient(
 
 
 def _axes(x: Tensor) -> list[int]:
-    """Return all axes but that of the channels."""
     return [axis for axis in range(x.dim()) if axis != 1]
 
 

@@ -24,30 +24,28 @@ NOTHING = """
     set_per_process_memory_fraction set_rng_state set_rng_state_all set_sync_debug_mode synchronize
 """
 VALUES = {
-    "can_device_access_peer": True,
+    **dict.fromkeys(("can_device_access_peer", "is_available", "is_bf16_supported", "is_initialized"), True),
+    **dict.fromkeys(("memory_allocated", "memory_cached", "memory_reserved"), 0),
+    **dict.fromkeys(("max_memory_allocated", "max_memory_cached", "max_memory_reserved"), 0),
     "get_arch_list": [],
     "get_device_capability": (9, 0),
     "get_device_name": NAME,
     "get_sync_debug_mode": 0,
-    "is_available": True,
-    "is_bf16_supported": True,
     "is_current_stream_capturing": False,
-    "is_initialized": True,
-    "max_memory_allocated": 0,
-    "max_memory_cached": 0,
-    "max_memory_reserved": 0,
     "mem_get_info": (MEMORY, MEMORY),
-    "memory_allocated": 0,
-    "memory_cached": 0,
-    "memory_reserved": 0,
+}
+# What has another name in torch.accelerator than in torch.cuda.
+RENAMED = {
+    **dict.fromkeys(("current_device_idx", "current_device_index"), "current_device"),
+    **dict.fromkeys(("set_device_idx", "set_device_index"), "set_device"),
+    "device_index": "device",
+    "get_memory_info": "mem_get_info",
 }
 
 
 def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     """Yield what is replaced: owner, name, value."""
-    values = {name: _always(None) for name in NOTHING.split()} | {
-        name: _always(value) for name, value in VALUES.items()
-    }
+    values = {name: _always(value) for name, value in (dict.fromkeys(NOTHING.split()) | VALUES).items()}
     values |= _devices(machine) | {
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "get_rng_state_all": lambda: [torch.get_rng_state()] * (machine.count or 1),
@@ -56,7 +54,9 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     for module in (torch.cuda, torch.cuda.memory, torch.cuda.random):
         for name in values.keys() & vars(module).keys():
             yield module, name, values[name]
-    for name, value in {**values, **_accelerator(machine)}.items():
+    own = {name: values[of_cuda] for name, of_cuda in RENAMED.items()}
+    own["current_accelerator"] = lambda check_available=False: torch.device(machine.called)
+    for name, value in {**values, **own}.items():
         if hasattr(torch.accelerator, name):
             yield torch.accelerator, name, value
     yield from unpretended.patches(machine, set(values))
@@ -101,18 +101,4 @@ def _devices(machine: Machine) -> dict[str, Any]:
         "device_of": Device,
         "get_device_properties": lambda device=None: SimpleNamespace(**properties),
         "set_device": select,
-    }
-
-
-def _accelerator(machine: Machine) -> dict[str, Any]:
-    """Return the functions that have another name in torch.accelerator than in torch.cuda."""
-    devices = _devices(machine)
-    return {
-        "current_accelerator": lambda check_available=False: torch.device(machine.called),
-        "current_device_idx": devices["current_device"],
-        "current_device_index": devices["current_device"],
-        "device_index": devices["device"],
-        "get_memory_info": _always((MEMORY, MEMORY)),
-        "set_device_idx": devices["set_device"],
-        "set_device_index": devices["set_device"],
     }

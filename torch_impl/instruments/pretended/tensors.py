@@ -34,7 +34,6 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _places(machine: Machine) -> dict[str, Any]:
-    """Return the attributes that report where a tensor is."""
 
     def kind(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], Refused):
@@ -55,7 +54,6 @@ def _places(machine: Machine) -> dict[str, Any]:
 
 
 def _reads() -> dict[str, Any]:
-    """Return the methods that need a tensor's values on the host."""
 
     def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         if isinstance(self, VirtualTensor):
@@ -106,7 +104,6 @@ def _pins() -> dict[str, Any]:
 
 
 def _moves(machine: Machine) -> dict[str, Any]:
-    """Return the methods that move a tensor to another device."""
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         other = args[0] if args else kwargs.get("other")
@@ -118,9 +115,8 @@ def _moves(machine: Machine) -> dict[str, Any]:
         if kwargs.get("device") is not None:
             kwargs["device"] = located(machine, kwargs["device"])
         if isinstance(self, UninitializedTensorMixin):
-            self.later = kwargs.get("device") or next(
-                (argument for argument in args if isinstance(argument, _Device)), None
-            )
+            places = (argument for argument in args if isinstance(argument, _Device))
+            self.later = kwargs.get("device") or next(places, None)
             return self
         return _BASE.to(self, *args, **kwargs)
 
@@ -134,10 +130,8 @@ def _moves(machine: Machine) -> dict[str, Any]:
 
 
 def _set_data(self: torch.Tensor, value: torch.Tensor) -> None:
-    """Do what `self.data = value` does, even if only one of the two is virtual.
-
-    Then the object changes its class in place, and keeps its gradient and hooks.
-    """
+    """Do what `self.data = value` does, even if only one of the two is virtual."""
+    # Then the object changes its class in place, and keeps its gradient and hooks.
     if isinstance(self, VirtualTensor) == isinstance(value, VirtualTensor):
         return set_data(self, value)
     gradient, self.grad = self.grad, None

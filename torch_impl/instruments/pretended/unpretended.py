@@ -67,8 +67,7 @@ class Nothing(float):
     def __call__(self, *args: Any, **kwargs: Any) -> "Nothing":
         return Nothing()
 
-    def __getitem__(self, key: Any) -> "Nothing":
-        return Nothing()
+    __getitem__ = __call__
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
@@ -140,9 +139,8 @@ def _tried(machine: Machine, call: str, function: Callable[..., Any]) -> Callabl
             if not _note(machine, call, RAISES, sys._getframe(1)):
                 raise
             first = str(error).partition("\n")[0]
-            raise NotPretendedError(
-                f"Virtual GPUs do not imitate {call}, which fails without a GPU ({first})."
-            ) from error
+            message = f"Virtual GPUs do not imitate {call}, which fails without a GPU ({first})."
+            raise NotPretendedError(message) from error
 
     return tried
 
