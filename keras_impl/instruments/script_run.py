@@ -3,24 +3,36 @@
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
+from unittest import mock
 
 import keras
 import tensorflow as tf
 from greenlet import getcurrent, greenlet
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.utils import file_utils
+from tensorflow.python.distribute.distribute_lib import _get_default_strategy
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments import one_replica
 from keras_impl.instruments.script_calls import Copy, Tapes, another, batch_of, copy_to
 from keras_impl.instruments.script_data import Begin, first_batch, fits
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import around
 from parity.pairs.script_records import Fetched
+
+STRATEGIES = (
+    "MirroredStrategy", "MultiWorkerMirroredStrategy", "OneDeviceStrategy", "TPUStrategy", "CentralStorageStrategy"
+)  # fmt: skip
+# What can be set once in a process, which has been set.
+ONCE = (
+    (tf.config, ("set_logical_device_configuration", "set_visible_devices")),
+    (tf.config.experimental, ("set_virtual_device_configuration", "set_visible_devices", "set_memory_growth")),
+    (tf.config.threading, ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads")),
+    (tf.debugging, ("set_log_device_placement",)),
+)
 
 
 class _Left(BaseException):
@@ -103,7 +115,7 @@ class Run(script.Script):
     def _patches(self) -> list[AbstractContextManager[Any]]:
         """Return what is patched while the script runs."""
         return [
-            *one_replica.patches(lambda: setattr(self, "is_distributed", True)),
+            *_one_replica(lambda: setattr(self, "is_distributed", True)),
             around(keras.Model, "fit", self._on_fit),
             around(keras.Model, "train_on_batch", self._on_batch),
             around(Function, "__call__", self._within_function),
@@ -172,3 +184,32 @@ class Run(script.Script):
     def _on_layer(self, new: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
         self._made.append(new(kind, *args, **kwargs))
         return self._made[-1]
+
+
+def _one_replica(on_strategy: Callable[[], None]) -> Iterator[AbstractContextManager[Any]]:
+    """Yield what lets a script find one replica, whatever strategy it asks for; `on_strategy` is called when it does.
+
+    Of TensorFlow's strategies the default one runs a replica in the script's own thread, where it can be suspended.
+    One of several workers knows which worker it is: the only one.
+    """
+
+    class OneReplica:
+        """Stands in for a class of strategies: an instance is the default strategy."""
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            on_strategy()
+            return _get_default_strategy()
+
+    for owner in (tf.distribute, tf.distribute.experimental):
+        for name in STRATEGIES:
+            if hasattr(owner, name):
+                yield mock.patch.object(owner, name, OneReplica)
+    for owner, names in ONCE:
+        for name in names:
+            yield around(owner, name, lambda *_, **__: None)
+    only = tf.train.ClusterSpec({"worker": ["localhost:0"]})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(only, task_type="worker", task_id=0)
+    default = _get_default_strategy().extended
+    yield mock.patch.object(default, "_cluster_resolver", resolver, create=True)
+    # Its own scope is one of variables' creators, which the script, suspended within it, would leave out of turn.
+    yield mock.patch.object(default, "_scope", nullcontext)

@@ -7,6 +7,7 @@ loop, which is run on its own batches, in float32.
 """
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -14,6 +15,7 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.trainers.data_adapters import data_adapter_utils
 from msgspec.structs import replace
 
 from keras_impl.instruments.script_data import Begin
@@ -24,7 +26,7 @@ from keras_impl.record.pair import build
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.script import Script
-from keras_impl.record.pair.training import Training
+from keras_impl.record.pair.training import Batch, Training
 from keras_impl.record.pair.values import Weights, python_state
 from keras_impl.record.weights import array
 from parity.config.schema import SGD
@@ -101,6 +103,26 @@ def compare(run: Run, training: Training, changed: list[str]) -> Fitted | None:
     return Fitted(state=changed, weight=name, apart=apart[name], overridden=", ".join(overridden))
 
 
+def _fit(training: Training, batches: Sequence[Batch]) -> None:
+    """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""
+    if training.pair.train.keras_step or build.fitted(training.model, training.pair, batches[0].inputs) is None:
+        for batch in batches:
+            training.run_as_is(batch)
+        return
+    training.model.jit_compile = False  # it makes kernels of the graph's ops, which takes long, and no other graph
+    parts = [training.data_of(batch) for batch in batches]
+    with build.user_errors(f"keras={training.pair.keras}: fit fails"):
+        sizes = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(parts)}
+        if len(sizes) == 1 and (size := sizes.pop()):  # arrays, as most users give them
+            given = tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0).numpy(), *parts)
+            x, y, weight = data_adapter_utils.unpack_x_y_sample_weight(given)
+            further = {"y": y, "batch_size": size, "sample_weight": weight, "shuffle": False}
+        else:
+            x = functools.reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, parts))
+            further = {}
+        training.model.fit(x, verbose=0, callbacks=training.callbacks, **further)
+
+
 class _Loop(NamedTuple):
     """A script's loop in graphs: where it begins to train, and the updates that it has made."""
 
@@ -135,7 +157,7 @@ def _trained(run: Run, traced: _Loop | None, in_graph: bool = False, is_nudged: 
         if traced and (script := loop(training)):
             script.run_freely(traced.updates)
         elif in_graph:
-            training.fit(batches)
+            _fit(training, batches)
         else:
             for batch in batches:
                 training.run(batch)

@@ -7,8 +7,8 @@ training loop from scratch". `keras_step` runs a step of the user's own.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
 
 import keras
@@ -25,6 +25,7 @@ from keras_impl.record.pair.sides import Setup
 from parity.config.pair import TARGET
 from parity.config.schema import Case
 from parity.core.errors import UsageError
+from parity.core.patches import applied
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime.survey import Survey
@@ -110,7 +111,7 @@ class Training:
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
         self._fit = fits.get(model)
-        self._callbacks = Callbacks(self._fit, model) if self._fit else None
+        self.callbacks = Callbacks(self._fit, model) if self._fit else None
         if self.pair.train.torch_loss and not (self.pair.train.keras_loss or self.is_own):
             raise UsageError("train.torch_loss is given without keras_loss; give both, or a model with a train_step")
         self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
@@ -163,11 +164,9 @@ class Training:
         """Return whether the model's class has a method of its own in place of keras.Model's."""
         return build.is_overridden(self.model, method)
 
-    def batch(self, number: int) -> Batch:
-        """Return the data of a step."""
-        return self._batch(number, self._data)
-
-    def _batch(self, number: int, data: PairData) -> Batch:
+    def batch(self, number: int, part: PairData | None = None) -> Batch:
+        """Return the data of a step, or a part of it."""
+        data = part or self._data
         inputs = build.tensors(self.pair, data.step(number))
         array = losses.target(self.pair, data, number, self._torch)
         further = data.further_targets(number)
@@ -194,7 +193,7 @@ class Training:
             return
         if self.pair.train.keras_step and not self._setup.is_plain:
             self._setup.batch = [tensor.numpy() for tensor in self.batch(number).inputs.values()]
-        batches = [self._batch(number, data) for data in self._setup.parts(self._data)]
+        batches = [self.batch(number, data) for data in self._setup.parts(self._data)]
         per_replica = self._setup.side.accumulate
         steps = [step for part in range(per_replica) for step in self._steps_of(part, batches[part::per_replica])]
         record(steps[0] if len(steps) == 1 else _joined(steps, per_replica, self.pair.train.has_own_step))
@@ -205,7 +204,7 @@ class Training:
         on_call, on_return = self._on_call, self._on_return
         self._on_call, self._on_return = lambda: None, returned.append
         try:
-            step = self._step(batch)
+            step = self._steps_of(0, [batch])[0]
         finally:
             self._on_call, self._on_return = on_call, on_return
         self._said = step.returns_loss, step.updates  # no tensors: they are the same in each execution
@@ -218,14 +217,11 @@ class Training:
 
         def run(batch: Batch) -> None:
             setup.begin_part(setup.replica * setup.side.accumulate + part)
-            returned[setup.replica] = self._run(batch)
+            returned[setup.replica] = self.run_as_is(batch)
 
         with seen[0].watched(lambda: seen[setup.replica]), self._running():
             setup.on_replicas(run, batches)
         return [self._seen(*each) for each in zip(seen, returned, strict=True)]
-
-    def _step(self, batch: Batch) -> Step:
-        return self._steps_of(0, [batch])[0]
 
     def _seen(self, seen: StepObserver, returned: Any) -> Step:
         if not seen.is_own:
@@ -253,49 +249,29 @@ class Training:
     def run(self, batch: Batch) -> Any:
         """Run a training step, op by op unless it is compiled, and return what the step does."""
         with self._running():
-            return self._run(batch)
+            return self.run_as_is(batch)
 
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        with precision.eagerly(not self._setup.side.is_compiled), self._observed():
-            yield
+    def _running(self) -> AbstractContextManager[None]:
+        return applied([precision.eagerly(not self._setup.side.is_compiled), self._observed()])
 
-    def _run(self, batch: Batch) -> Any:
+    def run_as_is(self, batch: Batch) -> Any:
+        """Run a training step as it is, and return what the step does."""
         with build.user_errors(f"keras={self.pair.keras}: the training step fails"):
             if text := self.pair.train.keras_step:
                 step = load("train.keras_step", text, "model", "optimizer", "batch", search=self.search)
                 return step(self.model, self.optimizer, self._by_name(batch))
             if build.fitted(self.model, self.pair, batch.inputs) is None:
                 return self._looped(batch)
-            train = functools.partial(self.model.train_step, self._data_of(batch))
-            return self._callbacks.around(train) if self._callbacks else train()
+            train = functools.partial(self.model.train_step, self.data_of(batch))
+            return self.callbacks.around(train) if self.callbacks else train()
 
-    def _data_of(self, batch: Batch) -> Any:
+    def data_of(self, batch: Batch) -> Any:
         """Return a batch as `fit` passes it on."""
         fit, taken = self._fit, taken_of(batch.further_targets)
         x = fit.structured(taken) if fit and taken else build.fitted(self.model, self.pair, batch.inputs)
         target = None if fit and fit.y is None else batch.target
         packed = data_adapter_utils.pack_x_y_sample_weight(x, target, batch.sample_weight)
         return x if fit and fit.is_whole(taken) else packed
-
-    def fit(self, batches: Sequence[Batch]) -> None:
-        """Run all steps as their user does: by `fit`, or by the user's own step, in graphs where these make some."""
-        if self.pair.train.keras_step or build.fitted(self.model, self.pair, batches[0].inputs) is None:
-            for batch in batches:
-                self._run(batch)
-            return
-        self.model.jit_compile = False  # it makes kernels of the graph's ops, which takes long, and no other graph
-        parts = [self._data_of(batch) for batch in batches]
-        with build.user_errors(f"keras={self.pair.keras}: fit fails"):
-            sizes = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(parts)}
-            if len(sizes) == 1 and (size := sizes.pop()):  # arrays, as most users give them
-                given = tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0).numpy(), *parts)
-                x, y, weight = data_adapter_utils.unpack_x_y_sample_weight(given)
-                further = {"y": y, "batch_size": size, "sample_weight": weight, "shuffle": False}
-            else:
-                x = functools.reduce(tf.data.Dataset.concatenate, map(tf.data.Dataset.from_tensors, parts))
-                further = {}
-            self.model.fit(x, verbose=0, callbacks=self._callbacks, **further)
 
     def finish(self) -> None:
         """End the training as `fit` does, by an average of the weights; that of a script goes on behind the steps."""
