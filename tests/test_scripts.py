@@ -94,6 +94,7 @@ ADAM = [
 BEFORE = [*ADAM, ("train_gan_loop.py", "judged = critic(fake, training=True)", "judged = judged_fake")]
 ADAM_EPSILON = ("adam.epsilon_placement", "after the correction", "before the correction")
 BEFORE += [("train_gan_loop.py", "critic(tf.stop_gradient(fake)", "critic(fake")]
+COLDER = [("train_pairs_fit.py", "/ 0.5)", "/ 0.25)")]
 OTHER_SHARE = [("train_attack_loop.py", "SHARE = 0.7", "SHARE = 0.5")]
 ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noise")]
 
@@ -111,6 +112,8 @@ ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noi
         ("attack", [], []),
         ("attack", OTHER_SHARE, [("code.constant", 0.7, 0.5)]),
         ("views", [], []),
+        ("pairs", [], []),
+        ("pairs", COLDER, [("code.constant", 0.5, 0.25)]),
     ],
     ids=[
         "gan",
@@ -123,6 +126,8 @@ ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noi
         "attack",
         "attack's loss",
         "views",
+        "pairs",
+        "pairs' temperature",
     ],
 )
 def test_steps_that_make_what_their_models_are_given(
@@ -137,7 +142,7 @@ def test_steps_that_make_what_their_models_are_given(
     assert result.verdict == ("diverged" if told else "match")
     for kind in ("activation", "gradient", "update", "parameter"):
         assert result.checks[kind].compared, kind
-    assert name not in ("attack", "views") or result.checks["loss"].compared
+    assert name not in ("attack", "views", "pairs") or result.checks["loss"].compared
     assert any("before they take a batch" in each for each in result.not_compared)
 
 
@@ -239,6 +244,51 @@ def test_scripts_for_several_devices_run_as_one_rank_and_one_replica(
     assert result.verdict == ("diverged" if told else "match")
     assert result.checks["loss"].compared and result.checks["update"].compared
     assert any(f"train_{name}.py and train_{name}_" in each and "devices" in each for each in result.not_compared)
+
+
+SOFT = [
+    ("train_ranks.py", "labels.to(rank))", "0.9 * nn.functional.one_hot(labels.to(rank), 4) + 0.025)"),
+    ("train_ranks_loop.py", "SparseCategorical", "Categorical"),
+    ("train_ranks_loop.py", "loss_of(labels, model", "loss_of(0.9 * tf.one_hot(labels, 4) + 0.025, model"),
+]
+SEVERAL = [
+    (
+        "train_chain.py",
+        "def forward(self, x):\n        return self.emit(x)",
+        "def forward(self, x, w):\n        return self.emit(x * w)",
+    ),
+    ("train_chain.py", "model(x), y", "model(x, torch.rand(8, 1, 1)), y"),
+    (
+        "train_chain_loop.py",
+        "def call(self, x):\n        return self.emit(x)",
+        "def call(self, x, w):\n        return self.emit(x * w)",
+    ),
+    ("train_chain_loop.py", "model(x, training=True)", "model(x, tf.ones((8, 1, 1)), training=True)"),
+]
+FROZEN = [
+    (
+        "train_ranks.py",
+        "8, 4)).to(rank)",
+        "8, 4)).to(rank)\n    model[1].requires_grad_(False).weight.copy_(torch.ones(8, 6) / 3)",
+    ),
+    ("train_ranks_loop.py", '"relu")', '"relu", trainable=False, kernel_initializer=numbers)'),
+    (
+        "train_ranks_loop.py",
+        "draws = ",
+        "numbers = lambda shape, dtype=None: tf.cast(tf.reshape(tf.range(48), shape), dtype) / 9\ndraws = ",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "edits"), [("ranks", SOFT), ("chain", SEVERAL), ("ranks", FROZEN)], ids=["targets", "inputs", "weights"]
+)
+def test_what_a_step_makes_of_its_targets_takes_beside_its_input_and_leaves_frozen(
+    name: str, edits: Edits, backends: list[Backend], tmp_path: Path
+):
+    result = _compared(name, edits, backends, tmp_path)
+    assert result.verdict == "match" and result.checks["update"].compared, result
+    assert edits is not FROZEN or any("frozen weights" in each for each in result.assumptions)
 
 
 def test_a_loss_of_each_sample_is_differentiated_as_their_sum(backends: list[Backend], tmp_path: Path):

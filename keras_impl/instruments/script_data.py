@@ -44,7 +44,7 @@ class Fit(NamedTuple):
     @classmethod
     def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Fit":
         """Return what a layer is called with: one structure, or several arguments that hold tensors."""
-        given = inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments
+        given = arguments_of(layer, args, kwargs)
         tensors = {name: each for name, each in given.items() if is_array(each)}
         is_several = len(tensors) > 1 and not any(map(keras.tree.is_nested, given.values()))
         return cls(tensors, is_several=True) if is_several else cls(args[0] if args else next(iter(given.values())))
@@ -99,6 +99,14 @@ class Fit(NamedTuple):
         if isinstance(self.x, dict):
             return dict(zip(self.x, tensors, strict=True))
         return keras.tree.pack_sequence_as(self.x, list(tensors))
+
+
+def arguments_of(layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a layer's call by name, without those that Keras does not pass on to it."""
+    signature = inspect.signature(layer.call)
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    known = {name: each for name, each in kwargs.items() if takes_all or name in signature.parameters}
+    return signature.bind_partial(*args, **known).arguments
 
 
 class Begin(NamedTuple):

@@ -33,6 +33,9 @@ class Targets:
         self.begun = 0  # steps
         self._given, self._is_recorded = given, is_recorded
         self._given_in: set[int] = set()  # the steps whose target was replaced
+        self._form: tuple[Any, ...] | None = (
+            None  # of the batch's own, where it was: a loss may take what is made of it
+        )
         self._last_source: Any = None  # the dataset or tf.function that has given the last batch
         self._unfit: UsageError | None = None  # why that of a batch cannot be replaced: a step may make another of it
         self._source: Any = None  # the one that gives the batches of training steps
@@ -61,12 +64,12 @@ class Targets:
     def _on_loss(
         self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> Any:
-        if self._is_recorded():
+        if self._is_recorded() and self._form in (None, _form(y_true)):
             y_true, sample_weight = self._of_step(self.begun - 1, y_true, sample_weight)
         return compute(loss, y_true, y_pred, sample_weight)
 
     def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_recorded():
+        if self._is_recorded() and self._form in (None, _form(y_true)):
             y_true, _ = self._of_step(self.begun - 1, y_true, None)
         return compute(y_true, *args, **kwargs)
 
@@ -87,7 +90,8 @@ class Targets:
             return batch
         inputs = [name for name in self._given if name.endswith("@0") and name[:-2] not in OF_LOSS]
         is_batch = isinstance(batch, tuple) and len(batch) > 1
-        at = len(inputs) if is_batch and is_array(batch[0]) else 1  # (x, other, y) of a function
+        # (x, other, y) of a function; of a dataset also (x, y), if the step makes what else its model is given.
+        at = len(inputs) if is_batch and is_array(batch[0]) and len(batch) > len(inputs) else 1
         if not is_batch or len(batch) - at not in (1, 2) or not all(map(is_array, batch[at:])):
             return batch
         self._last_source = source
@@ -96,6 +100,7 @@ class Targets:
         except UsageError as error:
             self._unfit = error
             return batch
+        self._form = _form(batch[at])
         return (*self._inputs_of_step(inputs, batch[:at]), target, weight)[: len(batch)]
 
     def _inputs_of_step(self, names: Sequence[str], own: tuple[Any, ...]) -> Any:
@@ -105,6 +110,9 @@ class Targets:
         """
         given = [self._given.get(f"{name[:-2]}@{self.begun}") for name in names]
         leaves = tf.nest.flatten(own)
+        if len(leaves) < len(given):  # the step makes what else its model is given
+            shapes = [tuple(leaf.shape) for leaf in leaves]
+            given = [next((each for each in given if each is not None and each.shape == size), None) for size in shapes]
         if len(leaves) != len(given) or any(
             array is None or tuple(leaf.shape) != array.shape for leaf, array in zip(leaves, given, strict=True)
         ):
@@ -123,6 +131,12 @@ class Targets:
         ]
         self._given_in.add(step)
         return values[0], values[1]
+
+
+def _form(value: Any) -> tuple[Any, ...]:
+    """Return whether a tensor holds fractions, and the sizes of its axes but that of the samples."""
+    array = np.asarray(value)
+    return (array.dtype.kind == "f", *array.shape[1:])
 
 
 def _in_run(value: Any) -> Any:

@@ -140,6 +140,16 @@ def test_what_numpy_holds_narrowly_is_widened_as_it_is(make):
     assert places == [f"build: torch.{make}, of values that stay rounded to float32"]
 
 
+def test_a_checkpoint_is_read_in_its_own_dtype_and_widened(tmp_path):
+    weights = {"weight": torch.rand(2, 3), "count": torch.arange(2)}
+    torch.save(weights, tmp_path / "weights.pt")
+    with promoted("float64") as places:
+        read = torch.load(tmp_path / "weights.pt")
+    assert read["weight"].dtype == torch.float64 and read["count"].dtype == torch.int64
+    assert torch.equal(read["weight"], weights["weight"].double())
+    assert places == ["build: torch.load, of values that stay rounded to float32"]
+
+
 def test_bits_are_read_as_they_are():
     with promoted("float64"):
         bits = torch.ones(3, dtype=torch.int32) * 0x40490FDB

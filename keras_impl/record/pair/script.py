@@ -12,7 +12,6 @@ In place of the script's own batches come those of the pair, in the form that th
 """
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,7 +24,7 @@ from greenlet import getcurrent
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_impl.instruments.script_calls import copies, copy_to
-from keras_impl.instruments.script_data import Begin, Fit, fits, inputs_of, taken_of
+from keras_impl.instruments.script_data import Begin, Fit, arguments_of, fits, inputs_of, taken_of
 from keras_impl.instruments.script_fetches import Fetches, Together, Trained, layers_of
 from keras_impl.instruments.script_run import ByHand, Run
 from keras_impl.instruments.script_targets import Targets
@@ -230,7 +229,7 @@ class Script(Run):
             self._given.append((fit.x, fit.structured(inputs)))
         given = next((given for before, given in self._given if _is_same(before, fit.x)), fit.x)
         if fit.is_several:
-            return (), {**inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments, **given}
+            return (), {**kwargs, **arguments_of(layer, args, kwargs), **given}
         return (given,), kwargs
 
     def _on_gradient(
