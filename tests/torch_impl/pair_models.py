@@ -190,17 +190,6 @@ class Dropping(nn.Module):
         return helper(self.second(x), self.training)
 
 
-class Recurrent(nn.Module):
-    """Dropout of its own."""
-
-    def __init__(self, rate: float = 0.5):
-        super().__init__()
-        self.lstm = nn.LSTM(3, 4, 2, dropout=rate)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]
-
-
 class Recomputing(nn.Module):
     """A block whose activations the backward pass computes again."""
 

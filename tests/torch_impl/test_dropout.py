@@ -41,6 +41,30 @@ def test_what_stays_is_scaled_once_rounded(dtype, rate):
     assert torch.equal(x.grad != 0, kept)
 
 
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_recurrent_module_drops_between_its_layers(kind, bidirectional):
+    model = kind(3, 4, 2, dropout=0.5, bidirectional=bidirectional)
+    layers = [kind(size, 4, bidirectional=bidirectional) for size in (3, 8 if bidirectional else 4)]
+    for number_, layer in enumerate(layers):
+        own = {name.replace("_l1", "_l0"): each for name, each in model.state_dict().items() if f"_l{number_}" in name}
+        layer.load_state_dict(own)
+    x, masks = torch.randn(5, 2, 3), Masks(5, 0, ordered=True)
+    with masks.drawn(model):
+        outputs, states = model(x)
+    hidden, first = layers[0](x)
+    kept = random.keep(5, random.mask_name(hidden.numel()), 0, 0, 0, tuple(hidden.shape), 0.5)
+    expected, second = layers[1](2 * hidden * torch.from_numpy(kept))
+    assert torch.allclose(outputs, expected, atol=1e-6)
+    for all_of, *of_each in zip(
+        *([each] if torch.is_tensor(each) else each for each in (states, first, second)), strict=True
+    ):
+        assert torch.allclose(all_of, torch.cat(of_each), atol=1e-6)
+    with masks.drawn(model), pytest.raises(UsageError, match="has dropout of its own, and is given a packed sequence"):
+        model(nn.utils.rnn.pack_sequence([torch.randn(2, 3)]))
+    assert torch.equal(model.eval()(x)[0], model(x)[0])
+
+
 class Model(nn.Module):
     """Each way to drop."""
 
@@ -168,14 +192,6 @@ def test_other_kinds_are_refused_in_training(model, shape):
             model(x)
         model.eval()
         assert torch.equal(model(x), x)
-
-
-def test_recurrent_dropout_is_refused():
-    with (
-        pytest.raises(UsageError, match="lstm: LSTM has dropout"),
-        Masks(0, 0).drawn(nn.ModuleDict({"lstm": nn.LSTM(3, 3, 2, dropout=0.1)})),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])

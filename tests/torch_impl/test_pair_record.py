@@ -122,13 +122,6 @@ def test_the_loaded_files_are_searched_once_per_run(tmp_path, monkeypatch):
     assert len(searches) <= 2  # in the low and in the high run
 
 
-def test_dropout_that_cannot_be_shared_is_refused_in_training_alone(tmp_path):
-    x = {"x": {"shape": [4, 2, 3]}}
-    with pytest.raises(UsageError, match=r"lstm: LSTM has dropout of its own"):
-        recorded(case("Recurrent", x, train={}), tmp_path / "trained")
-    recorded(case("Recurrent", x), tmp_path / "not")
-
-
 def test_a_model_under_autocast(tmp_path):
     made = case("MLP", precision="bfloat16", train={})
     trace = recorded(made, tmp_path)

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
-from parity.core.patches import applied, calling, wrapping
+from parity.core.patches import applied, around, calling, wrapping
 from parity.data.masks import Draws
 from parity.trace.keys import MODEL
 from torch_impl.dropout import Key, dropout, number, words
@@ -33,9 +33,10 @@ from torch_impl.record import calls, tree
 
 SUPPORTED = (
     "masks shared by both frameworks are available for nn.Dropout, nn.Dropout1d to 3d, F.dropout, "
-    "F.scaled_dot_product_attention and nn.MultiheadAttention"
+    "F.scaled_dot_product_attention, nn.MultiheadAttention and recurrent modules"
 )
 CHANNELS = {"dropout1d": 1, "dropout2d": 2, "dropout3d": 3}  # the axes behind the channels, which share a draw
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 OTHERS = ("alpha_dropout", "feature_alpha_dropout")
 
 
@@ -56,19 +57,40 @@ class Masks(Draws):
 
     @contextmanager
     def drawn(self, model: nn.Module, training: bool = True) -> Iterator[None]:
-        """Let the modules of the model draw shared masks within the block.
-
-        Raises UsageError for a module whose dropout, in training, is part of a fused kernel, as in nn.LSTM.
-        """
+        """Let the modules of the model draw shared masks within the block."""
         self._paths = tree.paths(model)
-        for module, name in self._paths.items():
-            if training and isinstance(module, nn.RNNBase) and module.dropout:
-                kind = type(module).__name__
-                raise UsageError(f"{name}: {kind} has dropout of its own, whose masks cannot be set; {SUPPORTED}")
         functions = _imported(_loaded() if self.ordered else _files(model), self._replaced())
         drawn = noise.patches(self.numbers) if self.ordered else ()
-        with calls.tracked(), applied([*itertools.starmap(mock.patch.object, functions), *drawn]):
+        recurrent = [around(torch._VF, name, self._layer_by_layer) for name in RECURRENT if training]
+        with calls.tracked(), applied([*itertools.starmap(mock.patch.object, functions), *drawn, *recurrent]):
             yield
+
+    def _layer_by_layer(self, run: Callable[..., Any], x: Any, *given: Any) -> Any:
+        """Run a recurrent module's kernel once for each layer, with the dropout between them outside of it.
+
+        Raises UsageError for a packed sequence, whose elements Keras's masks do not know.
+        """
+        is_packed = torch.is_tensor(given[0]) and not given[0].is_floating_point()  # then by the sizes of its batches
+        state, weights, bias, layers, rate, training, is_bidirectional, *rest = given[is_packed:]
+        if not (training and rate and layers > 1):
+            return run(x, *given)
+        if is_packed:
+            name = calls.innermost(self._paths) or MODEL
+            raise UsageError(f"{name}: has dropout of its own, and is given a packed sequence; {SUPPORTED}")
+        states, size, number = (
+            [state] if torch.is_tensor(state) else state,
+            1 + is_bidirectional,
+            len(weights) // layers,
+        )
+        ends = []
+        for layer in range(layers):
+            own = tuple(each[layer * size : (layer + 1) * size] for each in states)
+            of_layer = weights[layer * number : (layer + 1) * number]
+            begun = own[0] if torch.is_tensor(state) else own
+            x, *end = run(x, begun, of_layer, bias, 1, 0.0, training, is_bidirectional, *rest)
+            ends.append(end)
+            x = self.dropped(x, rate) if layer < layers - 1 else x
+        return (x, *(torch.cat(each) for each in zip(*ends, strict=True)))
 
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
         """Return x after the dropout of the module that is being called.

@@ -149,7 +149,7 @@ def _trained(run: Run, traced: _Loop | None, in_graph: bool = False, is_nudged: 
     named = {held.description.name: held.variable for held in weights.variables}
     for name, variable in named.items():
         if is_nudged and (before := array(variable)).dtype.kind == "f":
-            variable.assign(random.one_ulp_away(before, run.case.seed, name))
+            variable.assign(_one_ulp_away(before, run.case.seed, name))
     layouts = halves.matching.layouts if halves.matching else {}
     training = Training(run.case, model, run.dataset, halves.search, torch, layouts)
     batches = [training.batch(number) for number in range(run.case.steps)]
@@ -165,6 +165,13 @@ def _trained(run: Run, traced: _Loop | None, in_graph: bool = False, is_nudged: 
         outputs = build.call(model, run.case.model, batches[0].inputs)
     returned = np.concatenate([array(each).reshape(-1) for each in flat(outputs)])
     return {name: array(variable) for name, variable in named.items()} | {MODEL: returned}
+
+
+def _one_ulp_away(values: Any, seed: int, name: str) -> np.ndarray:
+    """Return an array with each number moved to a random neighbour in its own precision; zeros stay."""
+    moved = random.one_ulp_away(values, seed, name)  # by an ulp of float64, of which float32 sees the direction alone
+    neighbours = np.nextafter(values, np.where(moved > values, np.inf, -np.inf).astype(values.dtype))
+    return np.where(moved == values, values, neighbours)
 
 
 class _Expected(OrderedMasks):
