@@ -337,6 +337,16 @@ def terms(factor: float) -> Program:
     return called
 
 
+def apart(exchanged: bool) -> Program:
+    """Takes the difference of two tensors."""
+
+    def called(t: Tape, x: Array) -> Array:
+        parts = t("sin", np.sin, x), t("cos", np.cos, x)
+        return t("exp", np.exp, t("sub", np.subtract, *parts[:: -1 if exchanged else 1]))
+
+    return called
+
+
 TABLE = np.random.default_rng(2).normal(size=(3, 6))
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
@@ -390,6 +400,19 @@ TOLD = {
     "a product": (scores(True), scores(False), (), ("reduction.axes", "axes 1", "all axes")),
     "a term": (terms(0.5), terms(1.0), (), ("module.scale", "as it is", "+0.5 times what `cos`")),
     "a shape": (sums_of((4, 1)), sums_of((4,)), (), ("broadcast.shape", "[4, 4]", "[4]")),
+    "a difference": (apart(False), apart(True), (), ("operands.order", "a - b", "b - a")),
+    "a maximum": (
+        reduces("mean", (1, 2), np.mean),
+        reduces("Max", (1, 2), np.max),
+        (),
+        ("code.function", "mean", "max"),
+    ),
+    "the last of a sequence": (
+        lambda t, x: t("select", lambda y: y[:, -1], t("sin", np.sin, x), kind="selected"),
+        lambda t, x: t("Mean", lambda y: y.mean(1), t("Sin", np.sin, x)),
+        (),
+        ("code.slice", "2:3 of axis 1", "mean of all"),
+    ),
     "random numbers": (makes("randn"), makes("RandomUniform", EXPONENTS), (), None),
     "a computed operand": (
         lambda t, x: t("add", np.add, x, t("sin", np.sin, x)),

@@ -24,6 +24,10 @@ REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 CONSTANT, AXES = "code.tensor", "reduction.axes"
 BROADCAST: Final = ("add", "subtract", "multiply", "divide")
+OPERANDS: Final = "operands.order"
+INVERSES: Final[Mapping[str, tuple[str, Callable[[Array], Array]]]] = {
+    "subtract": ("-", np.negative), "divide": ("/", np.reciprocal)
+}  # fmt: skip
 FUNCTION, CORRECTION, SCALE = "code.function", "reduction.correction", "module.scale"
 SPREAD: Final = re.compile("(std|var)")
 MOST_SUMS: Final = 8  # of a side that are compared
@@ -42,15 +46,27 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     return (
         _reduced(torch, keras, difference)
         or _broadcast(torch, keras, difference)
+        or _exchanged(torch, keras, difference)
         or _constant(torch, keras, difference, own)
         or taken.in_other_order(torch, keras, difference, own)
         or taken.exchanged(torch, keras, difference)
         or _corrected(torch, keras, difference)
         or _function(torch, keras, difference)
+        or _pooled(difference)
         or taken.sliced(torch, keras, difference)
         or taken.taken_from(torch, keras, difference)
         or _scaled(difference)
     )
+
+
+def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that two like ops take the same two tensors, each in the other's place."""
+    kinds = {COMPUTED.get(plain(op.name)) for op in (torch, keras)}
+    sign, inverse = INVERSES.get(next(iter(kinds)) or "", ("", np.asarray))
+    are_same = bool(torch.shared and keras.shared) and not (torch.alone or keras.alone)
+    if len(kinds) > 1 or not are_same or not ops.equal(Value(inverse(torch.output.array)), keras.output, FLOAT32):
+        return None
+    return Named(OPERANDS, f"a {sign} b", f"b {sign} a", f"{places(difference)} take the same") if sign else None
 
 
 def _constant(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
@@ -119,18 +135,17 @@ def _reduction(op: Parting, graph: Graph) -> _Reduction | None:
 
 
 def _pooled(difference: Difference) -> Named | None:
-    """Return that one side reduces a tensor of which the other, which has no further op, returns a part."""
-    sides, graphs = (difference.torch, difference.keras), difference.graphs
-    (op, graph), (_, other) = (
-        zip(sides, graphs, strict=True) if sides[0] else zip(sides[::-1], graphs[::-1], strict=True)
-    )
-    if op is None or plain(op.name) not in REDUCED:
-        return None
-    for whole in sorted({each for number in op.inputs for each in graph.matched.get(number, ())} & other.values.keys()):
-        for part in other.returned:
-            if box := taken.box(other.values[whole].array, other.values[part].array):
+    """Return that one side reduces a tensor of which the other takes a part, or returns one."""
+    graphs, sides = difference.graphs, (difference.torch, difference.keras)
+    for op, theirs, graph, other in zip(sides, sides[::-1], graphs, graphs[::-1], strict=True):
+        if op is None or plain(op.name) not in REDUCED:
+            continue
+        parts = [theirs.output] if theirs else [other.values[number] for number in other.returned]
+        wholes = {each for number in op.inputs for each in graph.matched.get(number, ())} & other.values.keys()
+        for whole, part in itertools.product(sorted(wholes), parts):
+            if box := taken.box(other.values[whole].array, part.array):
                 values = (f"{plain(op.name)} of all", box) if op is sides[0] else (box, f"{plain(op.name)} of all")
-                return Named(taken.SLICE, *values, f"{places(difference)}; the other returns a part of the same tensor")
+                return Named(taken.SLICE, *values, f"{places(difference)}; the other takes a part of the same tensor")
     return None
 
 
