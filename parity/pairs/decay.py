@@ -42,7 +42,7 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
         return None
     stems = [stem for stem in candidate.stems(HIGH) if stem != keys.INITIAL]
     multiples: dict[str, float] = {}
-    others: dict[str, float] = {}  # those that the settings tell of gradients that differ otherwise too
+    likely: dict[str, float] = {}  # those that the settings tell of gradients that differ otherwise too
     seen: set[str] = set()
     for stem in stems:
         step = keys.step_of(stem)
@@ -53,17 +53,17 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
             decays = [each[name] for each in settings if name in each]
             if len(decays) < len(settings) or not any(decays):
                 continue
-            told = decays[0] - decays[1]
+            stated = decays[0] - decays[1]
             if factor := _factor(keras[name] - torch[name], before[name]):
                 multiples[name] = factor
-            elif _is_scaled(keras[name] - told * before[name], torch[name]):
-                multiples[name] = told
+            elif _is_scaled(keras[name] - stated * before[name], torch[name]):
+                multiples[name] = stated
             else:
-                others[name] = told
+                likely[name] = stated
         seen |= differ
     if not multiples:
         return None
-    multiples = others | multiples  # who adds it to some adds it to all, whatever else is done
+    multiples = likely | multiples  # who adds it to some adds it to all, whatever else is done
     first = f"{min(multiples)}{f' and {len(multiples) - 1} more' if len(multiples) > 1 else ''}"
     gradients = {keys.key("gradient", name) for name in multiples}
     late = {stem: gradients for stem in stems if not _weights(candidate, HIGH, stem)}
@@ -137,9 +137,9 @@ def _groups(group: ParameterGroup, multiples: Mapping[str, float]) -> list[Param
     ]
 
 
-def _is_scaled(gradient: Array, other: Array) -> bool:
-    """Return whether a gradient is another one times a number, or zero, as what stops it makes it."""
-    return bool(np.abs(gradient).max() <= EXACT * np.abs(other).max()) or bool(_factor(gradient, other))
+def _is_scaled(gradient: Array, reference: Array) -> bool:
+    """Return whether a gradient is a reference times a number, or zero, as what stops it makes it."""
+    return bool(np.abs(gradient).max() <= EXACT * np.abs(reference).max()) or bool(_factor(gradient, reference))
 
 
 def _factor(difference: Array, weight: Array) -> float:

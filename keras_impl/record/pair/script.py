@@ -255,8 +255,8 @@ class Script(Run):
         raise UsageError(f"{self.name}: calls its model with {number} that are no tensors, expected tensors")
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Return whether a call is given the same tensors as another."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
-    return one is other
+def _is_same(given: Any, before: Any) -> bool:
+    """Return whether a call is given the same tensors as one before."""
+    if isinstance(given, dict) and isinstance(before, dict):
+        return given.keys() == before.keys() and all(given[name] is before[name] for name in given)
+    return given is before

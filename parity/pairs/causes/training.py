@@ -77,9 +77,9 @@ def name_waiting(result: CaseResult, reference: Trace, candidate: Trace) -> None
     steps, waiting = reference.case.steps, [len(set(each)) for each in (ours, theirs)]
     if waiting[0] == waiting[1] or steps in waiting or first is None:
         return
-    told = [f"{count(steps - each, 'update')} in {count(steps, 'step')}" for each in waiting]
+    updates = [f"{count(steps - each, 'update')} in {count(steps, 'step')}" for each in waiting]
     evidence = f"torch's gradients wait in {_numbers(ours)}, keras's in {_numbers(theirs)}"
-    cause = Cause(id=UPDATES, where=MODEL, torch=told[0], keras=told[1], evidence=evidence)
+    cause = Cause(id=UPDATES, where=MODEL, torch=updates[0], keras=updates[1], evidence=evidence)
     before = result.causes if first.kind in ("input", "activation", "loss") else []
     result.causes = [cause, *(each for each in before if each.id not in (*SCALES, UNKNOWN))]
 
