@@ -326,6 +326,19 @@ def sums_of(shape: tuple[int, ...]) -> Program:
     return called
 
 
+def squared(shape: tuple[int, ...] | None) -> Program:
+    """Takes the mean square of a difference, by one op or, with a tensor of another shape, by several."""
+
+    def called(t: Tape, x: Array) -> Array:
+        value, target = t("sin", np.sin, x[:, 0, 0]), t("cos", np.cos, x[:, 1, 0])
+        if shape is None:
+            return t("mse_loss", lambda a, b: np.square(a - b).mean(), value, target)
+        rest = t("Sub", np.subtract, t("Reshape", lambda a: a.reshape(shape), value, kind="moved"), target)
+        return t("Mean", np.mean, t("Square", np.square, rest))
+
+    return called
+
+
 def terms(factor: float) -> Program:
     """Adds two tensors, each times a number of its own."""
 
@@ -333,6 +346,18 @@ def terms(factor: float) -> Program:
         one, other = t("sin", np.sin, x), t("cos", np.cos, x)
         both = t("half", lambda y: 0.5 * y, one), t("part", lambda y: factor * y, other)
         return t("exp", np.exp, t("add", np.add, *both))
+
+    return called
+
+
+def weighed(share: float | None) -> Program:
+    """Adds to a number a product of two others, and of a constant."""
+
+    def called(t: Tape, x: Array) -> Array:
+        one, other = (t(name, lambda x: np.asarray(x.mean()), x) for name in ("mean", "Mean"))
+        one, other = t("exp", np.exp, one), t("cos", np.cos, other)
+        one = one if share is None else t("mul", lambda x: share * x, one)
+        return t("add", np.add, t("Mul", np.multiply, one, other), t("sin", np.sin, other))
 
     return called
 
@@ -400,6 +425,7 @@ TOLD = {
     "a product": (scores(True), scores(False), (), ("reduction.axes", "axes 1", "all axes")),
     "a term": (terms(0.5), terms(1.0), (), ("module.scale", "as it is", "+0.5 times what `cos`")),
     "a shape": (sums_of((4, 1)), sums_of((4,)), (), ("broadcast.shape", "[4, 4]", "[4]")),
+    "a factor": (weighed(0.5), weighed(None), (), ("module.scale", "as it is", "2 times as large")),
     "a difference": (apart(False), apart(True), (), ("operands.order", "a - b", "b - a")),
     "a maximum": (
         reduces("mean", (1, 2), np.mean),
@@ -413,6 +439,7 @@ TOLD = {
         (),
         ("code.slice", "2:3 of axis 1", "mean of all"),
     ),
+    "a shape of a loss": (squared(None), squared((4, 1)), (), ("broadcast.shape", "[4]", "[4, 4]")),
     "random numbers": (makes("randn"), makes("RandomUniform", EXPONENTS), (), None),
     "a computed operand": (
         lambda t, x: t("add", np.add, x, t("sin", np.sin, x)),

@@ -47,6 +47,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
         _reduced(torch, keras, difference)
         or _broadcast(torch, keras, difference)
         or _exchanged(torch, keras, difference)
+        or _multiplied(torch, keras, difference)
         or _constant(torch, keras, difference, own)
         or taken.in_other_order(torch, keras, difference, own)
         or taken.exchanged(torch, keras, difference)
@@ -67,6 +68,36 @@ def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named 
     if len(kinds) > 1 or not are_same or not ops.equal(Value(inverse(torch.output.array)), keras.output, FLOAT32):
         return None
     return Named(OPERANDS, f"a {sign} b", f"b {sign} a", f"{places(difference)} take the same") if sign else None
+
+
+def _multiplied(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that both sides multiply the same tensors, and one side by a further number."""
+    graphs = difference.graphs
+    (mine, factors), (theirs, counterparts) = map(_product, graphs, (torch, keras))
+    matched = [next((each for each in counterparts if each in graphs[0].matched.get(own, ())), None) for own in factors]
+    if len(factors) < 2 or None in matched or len(set(matched)) != len(counterparts):
+        return None
+    ratio = _multiple(graphs[0].values[mine].array, graphs[1].values[theirs].array)
+    if ratio is None or abs(ratio - 1) <= FLOAT32:
+        return None
+    words = f"{places(difference)} belong to products of the same {len(factors)} tensors"
+    return Named(SCALE, "as it is", f"{ratio:.6g} times as large", words)
+
+
+def _product(graph: Graph, op: Parting) -> tuple[int, list[int]]:
+    """Return the product to which an op belongs, and the tensors that are multiplied there, without plain numbers."""
+    (number,) = [number for number in graph.makers if graph.values.get(number) is op.output]
+    products = {each for each, maker in graph.makers.items() if COMPUTED.get(plain(maker.name)) == "multiply"}
+    while taker := next(
+        (each for each in sorted(products & graph.values.keys()) if number in graph.inputs(each)), None
+    ):
+        number = taker
+    factors, open_ = list[int](), [number]
+    while open_:
+        each = open_.pop()
+        open_ += graph.inputs(each) if each in products else []
+        factors += [each] if each not in products and each in graph.makers else []
+    return number, factors
 
 
 def _constant(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
@@ -171,7 +202,14 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
     kinds = {COMPUTED.get(plain(op.name)) for op in (torch, keras)}
     shapes = [op.output.array.shape for op in (torch, keras)]
     are_same = bool(torch.shared and keras.shared) and not (torch.alone or keras.alone)
-    if len(kinds) > 1 or kinds.isdisjoint(BROADCAST) or not are_same or math.prod(shapes[0]) == math.prod(shapes[1]):
+    if not are_same or kinds.isdisjoint(BROADCAST) or math.prod(shapes[0]) == math.prod(shapes[1]):
+        return None
+    if len(kinds) > 1:  # a loss in one op, and one that is written out
+        for side, (op, loss) in enumerate(((torch, keras), (keras, torch))):
+            sizes = {value.size for value in op.shared}
+            if "loss" in loss.name and len(op.shared) > 1 and len(sizes) == 1 and op.output.size > max(sizes):
+                shapes[1 - side], kinds = (*sizes,), set(BROADCAST[:1])
+    if len(kinds) > 1:
         return None
     return Named("broadcast.shape", str(list(shapes[0])), str(list(shapes[1])), f"{places(difference)} take the same")
 
