@@ -9,7 +9,7 @@ from parity.diagnose.gradients import without_followers
 from parity.diagnose.place import with_module
 from parity.pairs import hidden
 from parity.pairs.accepting.evidence import Evidence
-from parity.pairs.accepting.expect import apply_expected, held, left_over
+from parity.pairs.accepting.expect import apply_expected, drop_held, held, left_over
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
 from parity.pairs.causes import later
@@ -73,6 +73,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         _ask(experiment, _whole(examination, reference))
     if left := _left_over(examination, expected, evidence):
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
+        drop_held(result, reference.manifest.training.held)
         if experiment:
             _ask(experiment, _whole(examination, reference))
     result.not_compared += [*gradients(evidence.outputs()), *schedules((reference, candidate))]

@@ -4,7 +4,7 @@ Every difference that the file expects has to occur, and every difference that o
 docs/accepting.md says which tensors follow from an accepted cause.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
@@ -162,10 +162,9 @@ def held(
     modules, repeated = torch_training.held, (torch_training.repeated, keras_training.repeated)
     sums = {part: entry for entry in mapping.entries if entry.combine == "sum" for part in entry.torch[1:]}
     torch = [name for entry in mapping.entries for name in entry.torch]
-    left = []
+    left, variances = [], [cause for cause in result.causes if cause.id == VARIANCE]
+    drop_held(result, modules)
     for each in expected:
-        variances = [cause for cause in result.causes if cause.id == each.cause == VARIANCE]
-        result.causes = [cause for cause in result.causes if cause not in variances or cause.where not in modules]
         names = [name for name in (torch if each.cause == SUM else modules) if fnmatchcase(name, each.where)]
         if each.cause == SUM and names and sums.keys() >= set(names):
             result.expected += [
@@ -184,6 +183,11 @@ def held(
         else:
             left.append(each)
     return left
+
+
+def drop_held(result: CaseResult, modules: Sequence[str]) -> None:
+    """Drop the causes that are told of running variances which torch's run holds as Keras has them: none is its own."""
+    result.causes = [cause for cause in result.causes if cause.id != VARIANCE or cause.where not in modules]
 
 
 def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidence) -> None:
