@@ -80,7 +80,7 @@ def _multiplied(torch: Parting, keras: Parting, difference: Difference) -> Named
     ratio = _multiple(graphs[0].values[mine].array, graphs[1].values[theirs].array)
     if ratio is None or abs(ratio - 1) <= FLOAT32:
         return None
-    words = f"{places(difference)} belong to products of the same {len(factors)} tensors"
+    words = f"{places(difference)} belong to products of the same tensors"
     return Named(SCALE, "as it is", f"{ratio:.6g} times as large", words)
 
 
