@@ -43,9 +43,9 @@ class Fit(NamedTuple):
 
     @classmethod
     def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Fit":
-        """Return what a layer is called with: one structure, or several arguments that hold tensors."""
+        """Return what a layer is called with: one structure, or several arguments that hold tensors, masks aside."""
         given = arguments_of(layer, args, kwargs)
-        tensors = {name: each for name, each in given.items() if is_array(each)}
+        tensors = {name: each for name, each in given.items() if name != "mask" and is_array(each)}
         is_several = len(tensors) > 1 and not any(map(keras.tree.is_nested, given.values()))
         return cls(tensors, is_several=True) if is_several else cls(args[0] if args else next(iter(given.values())))
 
