@@ -38,8 +38,8 @@ VARIABLES = {
 THREADS = ((torch, "set_num_threads"), (torch, "set_num_interop_threads"))
 DEVICES = {"device_ids", "output_device"}
 GPU = re.compile("cuda|gpu|nvidia|nccl", re.IGNORECASE)
-_on_gpu: set[Path] = set()  # the scripts that have asked for one where there is none
 NUMBER = re.compile(r"(world|num|n)?_?(size|world|procs?|processes|gpus?|ranks|devices)(_per_node)?", re.IGNORECASE)
+_on_gpu: set[Path] = set()  # the scripts that have asked for one where there is none
 
 
 def patches(file: Path, on_group: Callable[[], None]) -> Iterator[AbstractContextManager[Any]]:

@@ -204,12 +204,13 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
     are_same = bool(torch.shared and keras.shared) and not (torch.alone or keras.alone)
     if not are_same or kinds.isdisjoint(BROADCAST) or math.prod(shapes[0]) == math.prod(shapes[1]):
         return None
-    if len(kinds) > 1:  # a loss in one op, and one that is written out
+    are_like = len(kinds) == 1
+    if not are_like:  # a loss in one op, and one that is written out
         for side, (op, loss) in enumerate(((torch, keras), (keras, torch))):
             sizes = {value.size for value in op.shared}
             if "loss" in loss.name and len(op.shared) > 1 and len(sizes) == 1 and op.output.size > max(sizes):
-                shapes[1 - side], kinds = (*sizes,), set(BROADCAST[:1])
-    if len(kinds) > 1:
+                shapes[1 - side], are_like = (*sizes,), True
+    if not are_like:
         return None
     return Named("broadcast.shape", str(list(shapes[0])), str(list(shapes[1])), f"{places(difference)} take the same")
 
