@@ -83,9 +83,9 @@ def place(
     index, count = dist.get_rank(group), dist.get_world_size(group)
     parts = stages(make_model().blocks(), count, stage_blocks)
     device = devices[dist.get_rank()]
-    module = parts[index].place(device)
     modules = [SamplesFirst(parts[0], dim), *parts[1:]]
     shapes = boundaries(modules, tuple(samples_first(tensor, dim) for tensor in example), device)
+    module = parts[index].place(device)
     stage = PipelineStage(modules[index], index, count, device, shapes[index], shapes[index + 1], group=group)
     return Pipeline(stage, module, schedule, dim), make_optimizer(module.parameters())
 
@@ -100,8 +100,8 @@ def boundaries(
 ) -> list[tuple[torch.Tensor, ...]]:
     """Return the tensors that enter the first stage, pass from each stage to the next, and leave the last one.
 
-    They are fake tensors: they have shape and dtype, and nothing is computed. They and the parameters are on `device`,
-    because autocast applies to the ops of one kind of device.
+    They are fake tensors: they have shape and dtype, and nothing is computed. They and the parameters, which the modules
+    still hold on the CPU, are on `device`, because autocast applies to the ops of one kind of device.
     """
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         passed = [tuple(fake.from_tensor(tensor).to(device) for tensor in example)]
