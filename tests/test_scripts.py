@@ -447,6 +447,20 @@ def test_another_weight_decay_in_the_gradients_is_named(backends: list[Backend],
     assert (cause.id, cause.torch, cause.keras) == ("weight_decay.value", 0.01, 0.02)
 
 
+UNMASKED = [("train_lengths_loop.py", ", mask=mask", "")]
+OVER_ALL = [("train_lengths_loop.py", "/ tf.reduce_sum(mask)", "/ tf.cast(tf.size(tags), logits.dtype)")]
+
+
+@pytest.mark.parametrize(("edits", "told"), [([], None), (UNMASKED, "unknown"), (OVER_ALL, "loss.normalisation")])
+def test_lengths_and_paddings(edits: Edits, told: str | None, backends: list[Backend], tmp_path: Path):
+    """PyTorch's model alone is given lengths, and each script pads to the longest of its own batches."""
+    result = _compared("lengths", edits, backends, tmp_path)
+    assert {cause.id for cause in result.expected} == {"weights.sum"}
+    assert result.verdict == ("diverged" if told else "match")
+    assert told in [None, *(cause.id for cause in result.causes)]
+    assert "lengths: given to train_lengths.py's model alone, with the rest of a batch" in result.assumptions
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("forks")
 def test_sides_of_a_script():
@@ -503,6 +517,7 @@ def test_files_that_say_otherwise_how_scripts_train(text: str, message: str, tmp
         ((4, 8), (9, 8, 1), "b a1 -> b a1 1"),
         ((4, 5, 7), (9, 7, 5), "b a1 a2 -> b a2 a1"),
         ((4, 5), (9, 6), None),
+        ((4, 0), (9, 6), ""),
     ],
 )
 def test_axes(given: tuple[int, ...], own: tuple[int, ...], pattern: str | None):

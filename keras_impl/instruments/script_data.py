@@ -158,12 +158,21 @@ def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
         values = np.eye(own.shape[-1])[array].reshape(shape)
     elif is_whole and (axis := _of_classes(array, wanted * samples)) is not None:
         values = array.argmax(axis).reshape(shape)
+    elif is_sequence(own, rows := array.reshape(samples, -1) if own.ndim == 2 else array):
+        values = rows
     else:
         raise UsageError(
             f"the target in PyTorch's loss has the shape {list(array.shape)}, for {samples} samples, and that of "
             f"Keras's script {list(own.shape)}; expected the same values, as class ids or as one-hot rows"
         )
     return values.astype(own.dtype) if is_whole else values
+
+
+def is_sequence(own: Any, array: np.ndarray) -> bool:
+    """Return whether both hold sequences, of ids or of rows, which may be padded to different lengths."""
+    own = np.asarray(own)
+    are_ids = all(each.dtype.kind in "iu" for each in (own, array))
+    return own.ndim == array.ndim > 2 - are_ids and array.shape[2:] == own.shape[2:]
 
 
 def _of_classes(array: np.ndarray, size: float) -> int | None:

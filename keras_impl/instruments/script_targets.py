@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_data import OF_LOSS, is_array, replaced
+from keras_impl.instruments.script_data import OF_LOSS, is_array, is_sequence, replaced
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.core.patches import around
@@ -114,7 +114,8 @@ class Targets:
             shapes = [tuple(leaf.shape) for leaf in leaves]
             given = [next((each for each in given if each is not None and each.shape == size), None) for size in shapes]
         if len(leaves) != len(given) or any(
-            array is None or tuple(leaf.shape) != array.shape for leaf, array in zip(leaves, given, strict=True)
+            array is None or not (tuple(leaf.shape) == array.shape or is_sequence(leaf, array))
+            for leaf, array in zip(leaves, given, strict=True)
         ):
             return own
         return tf.nest.pack_sequence_as(own, list(map(replaced, leaves, given, map(len, leaves))))

@@ -5,14 +5,16 @@ receive it, and each builds its own model of the two.
 """
 
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
 from parity.config.base import BaseModel, Count, Frozen, Positive
 from parity.core.script import is_script
 
+T = TypeVar("T")
 FLOATS = ("float16", "float32", "float64")
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
 LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)} | {"uint8": (0, 255)}
@@ -39,6 +41,7 @@ class PairInput(Frozen, frozen=True):
     Floats are standard normal times `scale`; integers are uniform from range[0] up to but not including range[1].
     `torch`, `keras`: the argument's name on that side, if it is not the canonical one. `keras_layout`: an einops
     pattern from torch's axis order to Keras's. `npz`: a file, relative to the pair file, with an array of that name.
+    `only`: the side whose model alone takes it.
     """
 
     shape: list[Count] = []
@@ -50,6 +53,7 @@ class PairInput(Frozen, frozen=True):
     torch: str = ""
     keras: str = ""
     keras_layout: str = ""
+    only: Literal["", "torch", "keras"] = ""
 
     def __post_init__(self) -> None:
         if self.range and (self.dtype in FLOATS or self.dtype == "bool"):
@@ -244,6 +248,10 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     def loss_inputs(self) -> set[str]:
         """Return the names of the inputs that the loss takes, and not the model."""
         return {TARGET, *self.further_targets, *([SAMPLE_WEIGHT] if self.train else [])}
+
+    def shared(self, values: Mapping[str, T]) -> list[T]:
+        """Return the values, of all by the names of inputs, that both models are given."""
+        return [value for name, value in values.items() if not self.inputs[name].only]
 
     @property
     def further_targets(self) -> list[str]:

@@ -76,11 +76,11 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
     Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
-    the script has not gone back to training mode; the inputs that are `states`, zero in each step, which Keras's model
-    is not given; and the names of what its loss takes beside the model's outputs, in the order in which it uses that,
-    "" for what is not given. Of Keras's `fit` also those of its callbacks that are not run;
-    or whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, ""
-    for a single one; of Keras's `fit` only a single one's, or those of a model that has no `call`
+    the script has not gone back to training mode; the inputs that are `states`, zero in each step, and others `alone`,
+    which Keras's model is not given; and the names of what its loss takes beside the model's outputs, in the order in
+    which it uses that, "" for what is not given. Of Keras's `fit` also those of its callbacks that are not run; or
+    whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, "" for a
+    single one; of Keras's `fit` only a single one's, or those of a model that has no `call`
     (keras_impl/instruments/uncalled.py).
 
     `early`: of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's
@@ -92,6 +92,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     asked: int = 0
     in_evaluation: list[int] = []
     states: list[str] = []
+    alone: list[str] = []
     of_loss: list[str] = []
     callbacks: list[str] = []
     is_loop: bool = False

@@ -22,9 +22,10 @@ def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
     """Return the einops pattern that brings a batch's axes into the order of another's, which may have more samples.
 
     "" if they are in that order, None if there is no such pattern. Axes of size 1 may be dropped or added. Of several
-    patterns, those are preferred that move the channels behind the other axes, and leave these in their order.
+    patterns, those are preferred that move the channels behind the other axes, and leave these in their order. An axis
+    of size 0 is one of any length.
     """
-    if tuple(given[1:]) == tuple(own[1:]):
+    if len(given) == len(own) and all(ours in (0, theirs) for ours, theirs in zip(given[1:], own[1:], strict=True)):
         return ""
     names = ["b", *(f"a{axis}" if size > 1 else "1" for axis, size in enumerate(given[1:], 1))]
     wanted = [size for size in own[1:] if size > 1]
@@ -70,7 +71,7 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     if SAMPLE_WEIGHT in keras:  # all that a train_step takes may be data, and no target
         of_batch |= {name: keras[name] for name in (*targets, SAMPLE_WEIGHT)}
         targets = []
-    taken, chosen = _alike(batch, of_batch), _chosen(given, keras_fetched, keras)
+    taken, chosen = alike(batch, of_batch), _chosen(given, keras_fetched, keras)
     if taken is None or chosen is None:
         return None
     own_fetched, of_step, called = chosen
@@ -107,7 +108,7 @@ def _chosen(
     prefixes = (GIVEN, *(f"{INNER}{number}." for number in range(len(fetched.inner))))
     for each, prefix in zip((fetched, *fetched.inner), prefixes, strict=True):
         of_step = _of(keras, prefix)
-        called = _alike(given, of_step)
+        called = alike(given, of_step)
         if called and len(called) == len(given):
             return msgspec.structs.replace(fetched, calls=each.calls, returned=each.returned), of_step, called
     return None
@@ -153,7 +154,7 @@ def _joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if name else prefix
 
 
-def _alike(torch: Batches, keras: Batches) -> dict[str, str] | None:
+def alike(torch: Batches, keras: Batches) -> dict[str, str] | None:
     """Return PyTorch's arrays by Keras's that are of their kind and shape, each the first that is left; None if not."""
     counterparts: dict[str, str] = {}
     for key, array in keras.items():

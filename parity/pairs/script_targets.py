@@ -40,11 +40,13 @@ def with_names(pair: Pair, torch: Batches, keras: Batches) -> tuple[dict[str, Ar
         del left[best]
     sizes = {samples, next((array.size for array in taken.values()), samples)}
     weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
-    if len(weights) > 1 or len(set(names.values()) & targets.keys()) < len(targets) > 1:
+    is_unknown = not targets and len(left) > len(weights)  # a loop does not tell which of them is its target
+    if len(weights) > 1 or is_unknown or len(set(names.values()) & targets.keys()) < len(targets) > 1:
         shapes = ", ".join(str(array.shape) for array in taken.values())
         expected = (
             "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
         )
+        expected += ", or loops that train on the same batches" if is_unknown else ""
         raise UsageError(
             f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
             f"({shapes}), expected {expected}"
@@ -76,12 +78,17 @@ def scales(pair: Pair, torch: Batches, keras: Batches) -> dict[str, tuple[float,
     unlike, taken = {}, [each for key, each in torch.items() if key.startswith(OF_BATCH)]
     for name, given in pair.inputs.items():
         own = keras.get(given.keras or name, keras.get(str(list(pair.inputs).index(name)), np.zeros(0)))
-        samples = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
-        sides = [np.concatenate(samples) if samples else np.zeros(0), own]
-        is_made = bool(taken) and not any(np.array_equal(samples[0], each) for each in taken if samples)
-        if is_made or any(each.dtype.kind != "f" or len(each) < FEWEST for each in sides):
+        steps = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
+        sides = [steps, [own]]
+        is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
+        if is_made or any(
+            sum(map(len, side)) < FEWEST or any(each.dtype.kind != "f" for each in side) for side in sides
+        ):
             continue
-        squares = [np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in sides]
+        squares = [
+            np.concatenate([np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in side])
+            for side in sides
+        ]
         logs = [np.log(each[each > 0]) / 2 for each in squares]
         if min(map(len, logs)) >= FEWEST:
             apart = abs(logs[0].mean() - logs[1].mean())

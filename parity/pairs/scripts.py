@@ -4,7 +4,7 @@ Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. Py
 the pair, in the order of axes in which the Keras script's own data is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from parity.core.script import name_of
 from parity.core.wording import agree, count
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import BATCH, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
-from parity.pairs.script_steps import Steps, axes, described, initial_states, outputs_by_shape, steps
+from parity.pairs.script_steps import Steps, alike, axes, described, initial_states, outputs_by_shape, steps
 from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -133,7 +133,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     left_out = (BATCH, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {})
-    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
+    first = _first(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
         inputs = _with_keras(pair, inputs, first, keras)
@@ -141,9 +141,27 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         is_alike = all(each.keys() == {""} for each in shapes)
         outputs = outputs or (outputs_by_shape(*shapes) if shapes[1] and not is_alike else {})
     early = keras and keras.trained.early
-    known = msgspec.structs.replace(trained, of_loss=of_loss, states=states, fetched=None, keras_early=early)
+    alone = [name for name, each in inputs.items() if each.only]
+    known = msgspec.structs.replace(
+        trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early
+    )
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, outputs, arrays, is_loop=bool(keras and keras.trained.is_loop))
+
+
+def _first(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of the first step, without elements if they are sequences, which may be longer in another.
+
+    These are rows of ids, and what has another length in another step.
+    """
+    lengths: dict[str, set[int]] = {}
+    for key, array in arrays.items():
+        lengths.setdefault(key.partition("@")[0], set()).update(array.shape[1:2])
+    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
+    sequences = {
+        name for name, each in first.items() if len(lengths[name]) > 1 or (each.ndim == 2 and each.dtype.kind in "iu")
+    }
+    return {name: array[:, :0] if name in sequences else array for name, array in first.items()}
 
 
 def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput] | None:
@@ -151,7 +169,7 @@ def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput]
     inputs = {}
     first = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
     try:
-        for name, theirs in _counterparts(pair, list(first), keras.trained.inputs).items():
+        for name, theirs in _counterparts(pair, first, keras).items():
             layout = _layout(pair, name, first[name], keras.arrays[theirs])
             for step, key in enumerate((theirs, f"{theirs}@1")):
                 given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
@@ -200,7 +218,9 @@ def _with_keras(
     """Return the inputs with their names and axes in Keras's script."""
     _check_loss(pair, torch, keras.arrays)
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
-    for name, theirs in _counterparts(pair, given, keras.trained.inputs).items():
+    counterparts = _counterparts(pair, {name: torch[name] for name in given}, keras)
+    inputs |= {name: msgspec.structs.replace(inputs[name], only="torch") for name in given if name not in counterparts}
+    for name, theirs in counterparts.items():
         layout = _layout(pair, name, torch[name], keras.arrays[theirs])
         own = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
         inputs = inputs | {name: own}
@@ -236,6 +256,10 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if trained.states:
         names = ", ".join(trained.states)
         result.assumptions.append(f"{names} of {ours}'s model: zeros in each step, with which Keras's layers begin")
+    if trained.alone:
+        result.assumptions.append(
+            f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
+        )
     if trained.in_evaluation:
         result.assumptions.append(
             f"{ours} trains in evaluation mode in {count(len(trained.in_evaluation), 'step')}: it does not call "
@@ -270,18 +294,26 @@ def _check_loss(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Arra
             )
 
 
-def _counterparts(pair: Pair, torch: Sequence[str], keras: Sequence[str]) -> dict[str, str]:
-    """Return the inputs of Keras's model by those of PyTorch's: by name, else in order. Raises UsageError."""
-    if len(torch) != len(keras):
+def _counterparts(pair: Pair, torch: Mapping[str, Array], keras: _Ran) -> dict[str, str]:
+    """Return the inputs of Keras's model by those of PyTorch's: by name, else in order. Raises UsageError.
+
+    Lengths and masks, which are no floats, PyTorch's model alone may be given: Keras's layers make them of the rest.
+    """
+    theirs = keras.trained.inputs
+    named = {name: name for name in torch if name in theirs}
+    ours = [name for name in torch if name not in named]
+    rest = [name for name in theirs if name not in named]
+    if len(ours) > len(rest):
+        like = alike({name: torch[name] for name in ours}, {name: keras.arrays[name] for name in rest}) or {}
+        ours = [name for name in ours if name in like.values() or torch[name].dtype.kind == "f"]
+    if len(ours) != len(rest):
         raise UsageError(
             f"{name_of(pair.torch)} gives its model {count(len(torch), 'tensor')} ({', '.join(torch)}), "
-            f"{name_of(pair.keras)} {len(keras)} ({', '.join(keras)}); expected the same inputs; where one makes its "
+            f"{name_of(pair.keras)} {len(theirs)} ({', '.join(theirs)}); expected the same inputs; where one makes its "
             "inputs in the training step, give a file with torch_step and keras_step"
         )
-    named = {name: name for name in torch if name in keras}
-    rest: Iterable[str] = (name for name in keras if name not in named)
-    in_order = dict(zip((name for name in torch if name not in named), rest, strict=True))
-    return {name: (named | in_order)[name] for name in torch}
+    chosen = named | dict(zip(ours, rest, strict=True))
+    return {name: chosen[name] for name in torch if name in chosen}
 
 
 def _layout(pair: Pair, name: str, torch: Array, keras: Array) -> str:

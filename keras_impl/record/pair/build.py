@@ -110,8 +110,9 @@ def _reads_names(step: Callable[..., Any], names: Iterable[str]) -> bool:
 
 
 def tensors(pair: Pair, arrays: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    """Convert canonical inputs to tensors in this side's axis order; floats get the run's dtype."""
-    return {name: tensor(array, pair.inputs[name].keras_layout) for name, array in arrays.items()}
+    """Convert this side's inputs to tensors in its axis order; floats get the run's dtype."""
+    own = {name: array for name, array in arrays.items() if pair.inputs[name].only != "torch"}
+    return {name: tensor(array, pair.inputs[name].keras_layout) for name, array in own.items()}
 
 
 def tensor(array: np.ndarray, layout: str = "") -> tf.Tensor:

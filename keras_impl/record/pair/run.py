@@ -192,8 +192,8 @@ class _Course:
     def _record_inputs(self, inputs: dict[str, tf.Tensor], number: int) -> None:
         """Begin a forward pass, and record the inputs of a step in canonical axis order."""
         arrays = self.data.step(number)
-        dtypes = {name: inputs[name].dtype.as_numpy_dtype for name in arrays}
-        self.probe.forward([array.astype(dtypes[name]) for name, array in arrays.items()])
+        own = {name: arrays[name].astype(tensor.dtype.as_numpy_dtype) for name, tensor in inputs.items()}
+        self.probe.forward(self.pair.shared(own))
 
     def _forward(self, inputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
         """Call the model in inference mode, and return its outputs in canonical form."""

@@ -60,7 +60,8 @@ class Script(Run):
         self._takes = bool(self._fetched and self._fetched.first)  # whether a step begins where it takes a batch
         self._early, self._keeps_data = (before.keras_early, before.keeps_data) if before else (None, False)
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
-        given = dict(np.load(file)) if file and not (self._keeps_data or self._takes) else {}
+        given = dict(np.load(file)) if file and before and not (self._keeps_data or self._takes) else {}
+        given = {key: each for key, each in given.items() if key.partition("@")[0] not in before.alone}
         self._targets = Targets(given, lambda: bool(self._tapes))
         taken = self._fetched if self._takes else None
         self._fetches = Fetches(taken, self._made, self._on_fetch, self._targets.of_dataset)

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from parity.config.pair import SEED, SUM, UNKNOWN, VARIANCE, Expect
-from parity.core.errors import nearest
+from parity.core.errors import UsageError, nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.entries import unknown
@@ -155,9 +155,10 @@ def held(
     """Return the expectations that are left, and add to the result what is accepted since the runs are held to it.
 
     Torch's hold weights at 0 (Pair.holds), and at some modules the biased running variance (Pair.holds_variance), both
-    sides' draw new masks for repeated ones (Pair.holds_seeds). An expectation that holds anything but further parts of
-    Keras's sums is left: it does not occur. So is one of a running variance that Keras computes as torch does, or that
-    differs at other modules.
+    sides' draw new masks for repeated ones (Pair.holds_seeds). An expectation is left, as it does not occur, of a
+    running variance that Keras computes as torch does, or that differs at other modules.
+
+    Raises UsageError for an expectation that holds anything but further parts of Keras's sums.
     """
     modules, repeated = torch_training.held, (torch_training.repeated, keras_training.repeated)
     sums = {part: entry for entry in mapping.entries if entry.combine == "sum" for part in entry.torch[1:]}
@@ -166,7 +167,12 @@ def held(
     drop_held(result, modules)
     for each in expected:
         names = [name for name in (torch if each.cause == SUM else modules) if fnmatchcase(name, each.where)]
-        if each.cause == SUM and names and sums.keys() >= set(names):
+        if each.cause == SUM and (rest := [name for name in names if name not in sums]):
+            raise UsageError(
+                f"the expected difference {SUM} at {each.where!r} is one of {rest[0]} too, which keras has by itself; "
+                f"expected the weights that it has only in a sum: {', '.join(sums) or 'there are none'}"
+            )
+        if each.cause == SUM and names:
             result.expected += [
                 Cause(id=SUM, where=name, torch="held at 0", keras=sums[name].keras[0], reason=each.reason)
                 for name in names

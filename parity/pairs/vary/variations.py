@@ -61,7 +61,8 @@ def variations(case: Case, search: Sequence[str], few: bool = False) -> list[Var
     given = source.given
     kept = [Variation(GIVEN, given), *(Variation(name, given, training=None) for name in (CALLED, SECOND_CALL))]
     digests = {digest(given.items())}
-    for variation in source.others():
+    is_bound = any(each.only for each in case.model.inputs.values())  # what one model makes of others, as lengths
+    for variation in () if is_bound else source.others():
         if (own := digest(variation.inputs.items())) not in digests:
             digests.add(own)
             kept.append(variation)

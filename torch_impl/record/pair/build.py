@@ -122,6 +122,7 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
     gets several inputs as one dict, or as a tuple if it takes them apart as one.
     """
     parameters = inspect.signature(model.forward).parameters
+    inputs = {name: x for name, x in inputs.items() if pair.inputs[name].only != "keras"}
     given = structure.nested({pair.inputs[name].torch or name: x for name, x in inputs.items()})
     explicit = {pair.inputs[name].torch.partition(".")[0] for name in inputs} - {""}
     taken = {

@@ -202,7 +202,7 @@ class _Course:
         self.setup.end()
         self.setup.on_outputs = lambda _: None
         with precision.autocast(self.at, self.device.type):
-            with self.probe.forward(list(copies.values())), self.masks.drawn(self.model, training=False):
+            with self.probe.forward(self.pair.shared(copies)), self.masks.drawn(self.model, training=False):
                 outputs = call(self.model, self.pair, copies)
             return self._record_outputs(outputs)
 

@@ -158,7 +158,7 @@ class Training:
         """Return the loss of a plain step; the model gets copies of the inputs, since it may modify them in place."""
         copies = {name: each.clone() for name, each in batch.inputs.items()}
         with self._mixed:
-            with self._observed(list(copies.values())):
+            with self._observed(self.pair.shared(copies)):
                 outputs = call(self._setup.called or self.model, self.pair, copies)
             self._on_return(outputs)
             return losses.training(self.pair, outputs, data, batch.number, self._search)
@@ -166,7 +166,7 @@ class Training:
     def _own_step(self, batch: Batch) -> Step:
         seen = StepObserver(self.trained, buffers=dict(self.model.named_buffers()))
         self._setup.batch = list(self._data.step(batch.number).values())
-        with seen.watched(), self._setup.observed(self.model), self._observed(list(batch.inputs.values())):
+        with seen.watched(), self._setup.observed(self.model), self._observed(self.pair.shared(batch.inputs)):
             returned = self._run(batch)
         if (own := losses.number(seen.unscaled(returned))) is not None:
             means, returns_loss = [self._setup.mean(own)], True
