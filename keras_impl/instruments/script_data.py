@@ -28,7 +28,7 @@ class Fit(NamedTuple):
 
     Of a loop only the inputs: what it gives to its loss is replaced where it does. `calls`: how the model's train_step
     calls layers, if it makes what they are given of its batch. `batches`: how many an epoch has, if that is known.
-    `is_several`: whether `x` holds several arguments of the model's call, by name.
+    `is_named`: whether `x` holds arguments of the model's call by name; `options`: those that are no tensors.
     """
 
     x: Any
@@ -39,15 +39,19 @@ class Fit(NamedTuple):
     epochs: int = 1
     batches: int | None = None
     calls: Sequence[Called] = ()
-    is_several: bool = False
+    is_named: bool = False
+    options: Mapping[str, Any] = {}
 
     @classmethod
     def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Fit":
-        """Return what a layer is called with: one structure, or several arguments that hold tensors, masks aside."""
+        """Return what a layer is called with: one structure, or arguments that hold tensors, masks aside, by name."""
         given = arguments_of(layer, args, kwargs)
         tensors = {name: each for name, each in given.items() if name != "mask" and is_array(each)}
-        is_several = len(tensors) > 1 and not any(map(keras.tree.is_nested, given.values()))
-        return cls(tensors, is_several=True) if is_several else cls(args[0] if args else next(iter(given.values())))
+        options = {name: each for name, each in given.items() if name not in (*tensors, "mask", "training")}
+        is_nested = any(map(keras.tree.is_nested, given.values()))
+        if not tensors or is_nested or (len(tensors) == len(args) == 1 and not options):
+            return cls(args[0] if args else next(iter(given.values())))
+        return cls(tensors, is_named=True, options=options)
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -80,8 +84,8 @@ class Fit(NamedTuple):
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the model's call, whose tensors these are."""
-        if self.is_several:
-            return [], self.structured(tensors)
+        if self.is_named:
+            return [], {**self.options, **self.structured(tensors)}
         if not self.calls:
             return [self.structured(tensors)], {}
         itself = next((each for each in self.calls if not each.layer), None)

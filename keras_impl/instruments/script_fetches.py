@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
 from keras_impl.instruments import source
-from keras_impl.instruments.script_data import Fit
+from keras_impl.instruments.script_data import Fit, is_array
 from parity.core.patches import around
 from parity.pairs.script_records import BATCH, GIVEN, Called, Fetched
 
@@ -50,9 +50,9 @@ class Calls:
                 return [noted(each) for each in value]
             if isinstance(value, dict):
                 return {key: noted(each) for key, each in value.items()}
-            if not tf.is_tensor(value):
-                return value
-            tensors.append(value.numpy())
+            if not is_array(value):
+                return value.item() if isinstance(value, np.generic) else value
+            tensors.append(np.asarray(value))
             return {"tensor": len(tensors) - 1}
 
         calls = [

@@ -64,14 +64,20 @@ class Targets:
     def _on_loss(
         self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> Any:
-        if self._is_recorded() and self._form in (None, _form(y_true)):
+        if self._is_target(y_true):
             y_true, sample_weight = self._of_step(self.begun - 1, y_true, sample_weight)
         return compute(loss, y_true, y_pred, sample_weight)
 
     def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_recorded() and self._form in (None, _form(y_true)):
+        if self._is_target(y_true):
             y_true, _ = self._of_step(self.begun - 1, y_true, None)
         return compute(y_true, *args, **kwargs)
+
+    def _is_target(self, y_true: Any) -> bool:
+        """Return whether what a loss is given may be the script's own target: as a rule it differs among samples."""
+        target = self._given.get(f"{TARGET}@{self.begun - 1}")
+        is_usual = target is not None and (np.ptp(target) == 0 or np.ptp(np.asarray(y_true)) != 0)
+        return is_usual and self._is_recorded() and self._form in (None, _form(y_true))
 
     def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         given = args if self._is_recorded() else self.replaced(tuple(map(_in_run, args)), function)
@@ -89,6 +95,13 @@ class Targets:
         if self._source is not None and self._source is not source:
             return batch
         inputs = [name for name in self._given if name.endswith("@0") and name[:-2] not in OF_LOSS]
+        target = self._given.get(f"{TARGET}@0")
+        if any(np.array_equal(self._given[name], target) for name in inputs):  # as of an autoencoder
+            whole = self._inputs_of_step(inputs, batch)
+            if whole is not batch:
+                self._last_source = source
+                self._given_in.add(self.begun)
+                return whole
         is_batch = isinstance(batch, tuple) and len(batch) > 1
         # (x, other, y) of a function; of a dataset also (x, y), if the step makes what else its model is given.
         at = len(inputs) if is_batch and is_array(batch[0]) and len(batch) > len(inputs) else 1

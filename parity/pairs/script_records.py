@@ -83,7 +83,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     single one; of Keras's `fit` only a single one's, or those of a model that has no `call`
     (keras_impl/instruments/uncalled.py).
 
-    `early`: of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's
+    `most`: how many steps Keras's `fit` makes, 0 if that is not known; `early`: of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's
     as well. `keeps_data`: whether both scripts train on their own batches. `is_distributed`: whether the script makes a
     process group, or a strategy of tf.distribute.
     """
@@ -96,6 +96,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     of_loss: list[str] = []
     callbacks: list[str] = []
     is_loop: bool = False
+    most: int = 0
     early: Early | None = None
     keras_early: Early | None = None
     outputs: Shapes = {}

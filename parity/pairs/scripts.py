@@ -115,7 +115,7 @@ def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, fol
     ours: Shapes = dict(enumerate(made.fetched.returned))
     theirs: Shapes = dict(enumerate(made.keras.returned))
     outputs = file.pair.outputs or (outputs_by_shape(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
-    return _trained_on(file, folder, made.inputs, outputs, made.arrays, keras.is_loop)
+    return _trained_on(file, folder, made.inputs, outputs, made.arrays, keras)
 
 
 def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:
@@ -146,7 +146,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early
     )
     write(folder / "torch", known, arrays)
-    return _trained_on(file, folder, inputs, outputs, arrays, is_loop=bool(keras and keras.trained.is_loop))
+    return _trained_on(file, folder, inputs, outputs, arrays, keras.trained if keras else None)
 
 
 def _first(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -192,7 +192,7 @@ def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: _Ran, kera
     arrays = {key: array for key, array in torch.arrays.items() if key.partition("@")[0] in inputs}
     known = msgspec.structs.replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
     write(folder / "torch", known, arrays)
-    return _trained_on(file, folder, inputs, file.pair.outputs, arrays, is_loop=True)
+    return _trained_on(file, folder, inputs, file.pair.outputs, arrays, keras.trained)
 
 
 def _trained_on(
@@ -201,12 +201,14 @@ def _trained_on(
     inputs: dict[str, PairInput],
     outputs: dict[str, PairOutput],
     arrays: Mapping[str, Array],
-    is_loop: bool = False,
+    keras: Trained | None,
 ) -> PairFile:
     """Return the pair with what it is trained on; `arrays`: the inputs of each step, by NAME@STEP."""
     number = sum(key.startswith(f"{next(iter(inputs))}@") for key in arrays)
+    number = min(number, (keras and keras.most) or number)
     assert file.pair.train
-    train = msgspec.structs.replace(file.pair.train, steps=number, keras_step=file.pair.keras if is_loop else "")
+    step = file.pair.keras if keras and keras.is_loop else ""
+    train = msgspec.structs.replace(file.pair.train, steps=number, keras_step=step)
     model = msgspec.structs.replace(file.pair, inputs=inputs, outputs=outputs, train=train)
     case = msgspec.structs.replace(file.case, model=model, steps=number)
     return file._replace(case=case, search=[*file.search, str(folder / "torch")])
@@ -246,8 +248,10 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
     steps = pair.train.steps if pair.train else 0
+    port = read(folder / FOLDER / "keras")
     if trained.asked > steps:
-        result.not_compared.append(f"{count(trained.asked, 'step')}, as asked for: {ours} ends after {steps}")
+        ends = f"{theirs}'s first call of fit" if steps == port.most else ours
+        result.not_compared.append(f"{count(trained.asked, 'step')}, as asked for: {ends} ends after {steps}")
     else:
         result.not_compared.append(
             f"what {ours} and {theirs} do after {count(steps, 'step')}: how long they train, further calls of fit, "
@@ -265,7 +269,6 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
             f"{ours} trains in evaluation mode in {count(len(trained.in_evaluation), 'step')}: it does not call "
             "model.train() after model.eval()"
         )
-    port = read(folder / FOLDER / "keras")
     if distributed := [name for name, each in ((ours, trained), (theirs, port)) if each.is_distributed]:
         runs = f"what {' and '.join(distributed)} {agree(len(distributed), 'does')} on several devices"
         result.not_compared.append(f"{runs}: one rank, or replica, was run; [sides] of a file may have more")

@@ -211,7 +211,7 @@ DENSE = "m, n = (keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]) fo
         (MODEL + "m = 1", "ended, and neither called fit or train_on_batch, nor a model where a tf.GradientTape"),
         (MODEL + DENSE + "m.fit(x, x)", "calls fit of a model that it has not compiled"),
         (
-            MODEL + DENSE + "with tf.GradientTape(): m(x, True)",
+            MODEL + DENSE + "with tf.GradientTape(): m([x], True)",
             "calls its model with 2 positional arguments that are no tensors, expected tensors",
         ),
     ],

@@ -181,9 +181,9 @@ SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
             r"trains 2 parameters outside of the module that is called, Linear, the first of shape \(2, 2\)",
         ),
         (
-            MODEL + "class M(nn.Linear):\n    def forward(self, x, k=1):\n        return super().forward(x) * k\n"
-            "m = M(2, 2)\n" + SGD + "m(x, 2).sum().backward(); o.step()",
-            "calls its model with k=2 by position or within others, expected tensors there",
+            MODEL + "class M(nn.Linear):\n    def forward(self, x):\n        return super().forward(x[0]) * x[1]\n"
+            "m = M(2, 2)\n" + SGD + "m((x, 2)).sum().backward(); o.step()",
+            "calls its model with x.1=2 within others, expected tensors there",
         ),
     ],
 )  # fmt: skip

@@ -44,12 +44,24 @@ def announce(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     return (optimizer, announced), {}
 
 
+def with_options_named(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with the first that holds no tensor, and all behind it, by name."""
+    parameters = inspect.signature(model.forward).parameters
+    is_option = [not any(isinstance(each, torch.Tensor) for each in tree_leaves(value)) for value in args]
+    if True not in is_option or any(each.kind is each.VAR_POSITIONAL for each in parameters.values()):
+        return args, kwargs
+    at = is_option.index(True)
+    return args[:at], dict(zip(list(parameters)[at:], args[at:], strict=False)) | kwargs
+
+
 def tensors_of_call(
     script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of samples with which a model is called, by the names of its arguments.
 
-    Raises UsageError for other values that are given by position, but for those that the arguments have by default.
+    Raises UsageError for other values within containers.
     """
     signature, left_out = inspect.signature(model.forward), options(kwargs)
     samples = {name: value for name, value in kwargs.items() if name not in left_out}
@@ -70,7 +82,7 @@ def tensors_of_call(
     for name, value in flat.items():
         if not isinstance(value, torch.Tensor):
             raise UsageError(
-                f"{script}: calls its model with {name}={value!r} by position or within others, expected tensors there"
+                f"{script}: calls its model with {name}={value!r} within others, expected tensors there"
             )
     return flat
 

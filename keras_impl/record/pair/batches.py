@@ -49,6 +49,7 @@ def batches(job: BatchesJob) -> None:
         inputs=list(fit.inputs),
         callbacks=[type(each).__name__ for each in fit.callbacks if not is_run(each)],
         is_loop=run.is_loop,
+        most=0 if run.is_loop else fit.epochs * (fit.batches or 0),
         early=early,
         outputs=outputs,
         fetched=fetched,

@@ -60,8 +60,9 @@ class Script(Run):
         self._takes = bool(self._fetched and self._fetched.first)  # whether a step begins where it takes a batch
         self._early, self._keeps_data = (before.keras_early, before.keeps_data) if before else (None, False)
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
-        given = dict(np.load(file)) if file and before and not (self._keeps_data or self._takes) else {}
-        given = {key: each for key, each in given.items() if key.partition("@")[0] not in before.alone}
+        given = dict(np.load(file)) if file and not (self._keeps_data or self._takes) else {}
+        alone = before.alone if before else []
+        given = {key: each for key, each in given.items() if key.partition("@")[0] not in alone}
         self._targets = Targets(given, lambda: bool(self._tapes))
         taken = self._fetched if self._takes else None
         self._fetches = Fetches(taken, self._made, self._on_fetch, self._targets.of_dataset)
@@ -229,7 +230,7 @@ class Script(Run):
         if inputs := inputs_of(self._batch or {}, self._passes):
             self._given.append((fit.x, fit.structured(inputs)))
         given = next((given for before, given in self._given if _is_same(before, fit.x)), fit.x)
-        if fit.is_several:
+        if fit.is_named:
             return (), {**kwargs, **arguments_of(layer, args, kwargs), **given}
         return (given,), kwargs
 
@@ -248,7 +249,7 @@ class Script(Run):
     def _called_with(self, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Fit:
         """Return what a call gives to its model; all, where the script may be run from batch to batch."""
         fit = Fit.of_call(layer, args, kwargs)
-        if len(args) == 1 or fit.is_several:
+        if len(args) == 1 or fit.is_named:
             return fit
         if self._fetches.last and self._batch is None:
             return Fit(args)

@@ -189,13 +189,15 @@ def _images(survey: Survey) -> Callable[[Unit], Unit]:
         weight = unit.weights.get("weight")
         if unit.family != "linear" or weight is None or len(weight.shape) != 2 or unit.module not in first:
             return unit
-        before = (seen.shape for seen in reversed(outputs[: first[unit.module]]))
+        size = weight.shape[survey.side == "torch"]
+        earlier = reversed(outputs[: first[unit.module]])  # those of another size are of another head
+        before = (seen.shape for seen in earlier if math.prod(seen.shape[1:]) == size)
         if survey.side == "keras":
-            *space, channels = _image(before, weight.shape[0]) or (0,)
+            *space, channels = _image(before, size) or (0,)
             return replace(unit, image=(channels, *space) if space else ())
         called = survey.called[survey.called.index(unit.module) + 1 :] if unit.module in survey.called else []
         behind = (survey.arguments[path][0] for path in called if path in survey.arguments)
-        return replace(unit, image=_image(before, weight.shape[1]), made=_image(behind, weight.shape[0]))
+        return replace(unit, image=_image(before, size), made=_image(behind, weight.shape[0]))
 
     return with_images
 

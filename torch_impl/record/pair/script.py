@@ -31,7 +31,16 @@ from parity.pairs.script_records import Early, known
 from torch_impl.instruments import one_rank
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
-from torch_impl.instruments.script_calls import Copy, announce, copies, copy_to, tensors_of_call, unwrapped, with_states
+from torch_impl.instruments.script_calls import (
+    Copy,
+    announce,
+    copies,
+    copy_to,
+    tensors_of_call,
+    unwrapped,
+    with_options_named,
+    with_states,
+)  # fmt: skip
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
@@ -229,6 +238,7 @@ class Script(script.Script):
         own = unwrapped(module)
         if self._depth or calls.is_backward():
             return self.within(call, module, args, kwargs)
+        args, kwargs = with_options_named(own, args, kwargs)
         if not self._is_trained(own):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self.within(call, module, args, kwargs)
