@@ -447,7 +447,7 @@ def test_another_weight_decay_in_the_gradients_is_named(backends: list[Backend],
     assert (cause.id, cause.torch, cause.keras) == ("weight_decay.value", 0.01, 0.02)
 
 
-UNMASKED = [("train_lengths_loop.py", ", mask=mask", "")]
+UNMASKED = [("train_lengths_loop.py", ", mask=mask", ", mask=tf.ones_like(mask)")]
 OVER_ALL = [("train_lengths_loop.py", "/ tf.reduce_sum(mask)", "/ tf.cast(tf.size(tags), logits.dtype)")]
 
 

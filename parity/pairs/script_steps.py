@@ -14,6 +14,7 @@ import numpy as np
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, PairInput, PairOutput
 from parity.core.arrays import Array
 from parity.pairs.script_records import BATCH, GIVEN, INNER, VALUES, Fetched, Shapes
+from parity.pairs.script_targets import OF_LOSS, are_data_alike
 
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
@@ -43,7 +44,8 @@ class Steps(msgspec.Struct, frozen=True):
 
     `fetched` and `keras` tell how both scripts take it, Keras's with the calls that are PyTorch's; `are_made`:
     whether they must begin so, as both make what their models are given (by random numbers, or of several views), or
-    PyTorch's has several passes.
+    PyTorch's has several passes; `are_alike`: whether the batches are data of one kind, of which both steps are then
+    given all, and what they do to it is compared.
     """
 
     inputs: dict[str, PairInput]
@@ -51,6 +53,14 @@ class Steps(msgspec.Struct, frozen=True):
     fetched: Fetched
     keras: Fetched
     are_made: bool
+    are_alike: bool
+
+    def target(self, torch: Batches) -> str | None:
+        """Return the input that the loss of PyTorch's script takes as it is, if it takes nothing else of a batch."""
+        taken = [array.ravel() for key, array in torch.items() if key.startswith(OF_LOSS) and key.endswith("@0")]
+        parts = {key.removesuffix("@0"): each.ravel() for key, each in self.arrays.items() if key.startswith(OF_BATCH)}
+        names = [name for name, part in parts.items() if len(taken) == 1 and np.array_equal(part, taken[0])]
+        return names[0] if len(names) == 1 else None
 
 
 def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None, keras: Batches) -> Steps | None:
@@ -95,7 +105,10 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     makes = any(not any(np.array_equal(made, own) for own in of_batch.values()) for made in of_step.values())
     joins = {len(each) for each in given.values() if each.ndim}.isdisjoint(len(each) for each in batch.values())
     are_made = fetched.is_several or keras_fetched.is_several or ((fetched.is_random or joins) and makes)
-    return Steps(inputs, arrays, msgspec.structs.replace(fetched, names=known), own_fetched, are_made)
+    is_made_before = fetched.is_random and not makes  # Keras's script draws it for its data
+    are_alike = not is_made_before and all(are_data_alike(batch[own], of_batch[key]) for key, own in taken.items())
+    fetched = msgspec.structs.replace(fetched, names=known)
+    return Steps(inputs, arrays, fetched, own_fetched, are_made, are_alike)
 
 
 def _chosen(

@@ -1,11 +1,11 @@
 """Which tensors of the loss of a PyTorch script are the targets of its port, and whether their data is of one scale."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair
-from parity.core.arrays import Array
+from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
@@ -85,14 +85,33 @@ def scales(pair: Pair, torch: Batches, keras: Batches) -> dict[str, tuple[float,
             sum(map(len, side)) < FEWEST or any(each.dtype.kind != "f" for each in side) for side in sides
         ):
             continue
-        squares = [
-            np.concatenate([np.square(each.reshape(len(each), -1).astype(np.float64)).mean(1) for each in side])
-            for side in sides
-        ]
-        logs = [np.log(each[each > 0]) / 2 for each in squares]
-        if min(map(len, logs)) >= FEWEST:
-            apart = abs(logs[0].mean() - logs[1].mean())
-            error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in logs))
-            if apart > max(np.log(SCALE), CLEARLY * error):
-                unlike[name] = float(np.sqrt(squares[0].mean())), float(np.sqrt(squares[1].mean()))
+        squares = [np.concatenate([np.square(_rows(each)).mean(1) for each in side]) for side in sides]
+        if _are_of_other_scales(squares):
+            unlike[name] = float(np.sqrt(squares[0].mean())), float(np.sqrt(squares[1].mean()))
     return unlike
+
+
+def are_data_alike(torch: Array, keras: Array) -> bool:
+    """Return whether two batches may be of the same data: neither their means nor their scales are clearly others."""
+    if "f" not in (torch.dtype.kind, keras.dtype.kind) or min(torch.ndim, keras.ndim) == 0:
+        return True
+    sides = list(map(_rows, (torch, keras)))
+    spread = np.sqrt(np.mean([each.var() for each in sides]))
+    is_moved = _are_apart([each.mean(1) for each in sides], spread / 4)
+    return not is_moved and not _are_of_other_scales([np.square(each).mean(1) for each in sides])
+
+
+def _rows(array: Array) -> Floats:
+    return array.reshape(len(array), -1).astype(np.float64)
+
+
+def _are_of_other_scales(squares: Sequence[Floats]) -> bool:
+    return _are_apart([np.log(each[each > 0]) / 2 for each in squares], np.log(SCALE))
+
+
+def _are_apart(sides: Sequence[Floats], least: float) -> bool:
+    """Return whether the means of numbers of the samples are apart by so much, and clearly."""
+    if min(map(len, sides)) < FEWEST:
+        return False
+    error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in sides))
+    return bool(abs(sides[0].mean() - sides[1].mean()) > max(least, CLEARLY * error))

@@ -94,8 +94,8 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     if keras:
         made = steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
         shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
-    if keras and made and made.are_made:
-        return _of_batches(file, made, torch.trained, keras.trained, folder)
+    if keras and made and (made.are_made or made.are_alike):
+        return _of_batches(file, made, torch, keras.trained, folder)
     if keras and shared and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
         return _of_own_data(file, shared, torch, keras, folder)  # which of these is which in the loop is not told
     try:
@@ -104,18 +104,25 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         if keras and shared:
             return _of_own_data(file, shared, torch, keras, folder)
         if keras and made:
-            return _of_batches(file, made, torch.trained, keras.trained, folder)
+            return _of_batches(file, made, torch, keras.trained, folder)
         raise
 
 
-def _of_batches(file: PairFile, made: Steps, torch: Trained, keras: Trained, folder: Path) -> PairFile:
+def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
-    known = msgspec.structs.replace(torch, fetched=made.fetched, keras_fetched=made.keras, in_evaluation=[], early=None)
-    write(folder / "torch", known, made.arrays)
+    known = msgspec.structs.replace(
+        torch.trained, fetched=made.fetched, keras_fetched=made.keras, in_evaluation=[], early=None
+    )
+    arrays, inputs = dict(made.arrays), made.inputs
+    if (target := made.target(torch.arrays)) is not None:  # known for what is said of a loss
+        inputs = inputs | {TARGET: described(arrays[f"{target}@0"])}
+        of_target = [key for key in arrays if key.rpartition("@")[0] == target]
+        arrays |= {f"{TARGET}@{key.rpartition('@')[2]}": arrays[key] for key in of_target}
+    write(folder / "torch", known, arrays)
     ours: Shapes = dict(enumerate(made.fetched.returned))
     theirs: Shapes = dict(enumerate(made.keras.returned))
     outputs = file.pair.outputs or (outputs_by_shape(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
-    return _trained_on(file, folder, made.inputs, outputs, made.arrays, keras)
+    return _trained_on(file, folder, inputs, outputs, arrays, keras)
 
 
 def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:

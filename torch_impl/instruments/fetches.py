@@ -63,7 +63,7 @@ class Fetches:
         self._made: list[weakref.ref[nn.Module]] = []  # all modules, as they are made
         self._names: dict[nn.Module, str] = {}
         self._all: list[Fetch] = []  # unless it is known how the script trains
-        self._taken = 0
+        self._taken, self.are_all = 0, False  # how many; whether the script has ended
         self._dataset: Any = None  # on which the script trains
 
     @property
@@ -94,14 +94,9 @@ class Fetches:
             self._names[module] = f"{name}{len(self._names)}" if name in self._names.values() else name
         return self._names[module]
 
-    @property
-    def is_made(self) -> bool:
-        """Return whether the script makes what its modules are given, or trains on a batch in several passes."""
-        return any(each.is_random or each.is_several for each in self._all)
-
     def trained_on(self) -> list[Fetch]:
-        """Return the batches that were trained on, but for the last, which may not have been to the end."""
-        trained = [each for each in self._all[:-1] if each.backwards]
+        """Return the batches that were trained on; the last, which may not have been to the end, where the script is."""
+        trained = [each for each in (self._all if self.are_all else self._all[:-1]) if each.backwards]
         return [each for each in trained if each.dataset is trained[0].dataset]
 
     def described(self) -> Fetched | None:

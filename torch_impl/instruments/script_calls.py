@@ -81,9 +81,7 @@ def tensors_of_call(
         flat |= {f"{name}.{key}": each for key, each in parts.items()} if isinstance(parts, dict) else {name: value}
     for name, value in flat.items():
         if not isinstance(value, torch.Tensor):
-            raise UsageError(
-                f"{script}: calls its model with {name}={value!r} within others, expected tensors there"
-            )
+            raise UsageError(f"{script}: calls its model with {name}={value!r} within others, expected tensors there")
     return flat
 
 

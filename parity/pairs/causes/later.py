@@ -8,7 +8,7 @@ from parity.core.errors import BackendError
 from parity.diagnose import losses, optimizers
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment import later, ratios
-from parity.diagnose.experiment.causes import causes
+from parity.diagnose.experiment.causes import WIRING, causes
 from parity.diagnose.experiment.description import with_descriptions
 from parity.diagnose.experiment.later import Parted, difference
 from parity.pairs.causes.experiment import MOST_ALIKE, Experiment, each_once
@@ -36,7 +36,10 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             try:
                 found = named or _found(experiment, asked, examined)
                 named = named or [later.as_later(cause, asked.kind, words) for cause in found]
-                if asked.kind == "loss" and not named:
+                if asked.kind == "loss" and named and {cause.id for cause in named} == {WIRING}:
+                    factor = ratios.normalised(asked, experiment.traces)  # says what an op without an operand does
+                    named = [factor] if factor else named
+                elif asked.kind == "loss" and not named:
                     named, words = _causes_of_loss(experiment, asked, words)
                 elif not named and (cause := _told_by_numbers(asked, experiment.traces, is_own)):
                     named = [cause]

@@ -160,7 +160,7 @@ class Script(script.Script):
         updates, called = 0, self._trained_calls
         for number in range(max(steps, MOST_WITH_UPDATES)):
             is_over = number >= steps and updates >= min(steps, 2)
-            is_left = self.fetches.is_made and len(self.fetches.trained_on()) < steps
+            is_left = self.fetches.last and len(self.fetches.trained_on()) < steps
             if (number and self._run.dead) or (is_over and not is_left):
                 return
             self._begin_step(None)
@@ -213,6 +213,7 @@ class Script(script.Script):
         with self.entered(), applied(patches):
             self._run.switch()
         hook.remove()
+        self.fetches.are_all = self._run.dead
         if not self._run.dead:
             self._outside.enter_context(torch.inference_mode(False))
             self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
