@@ -12,6 +12,7 @@ from parity.core.arrays import Array
 FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 # Before the names of what is in a batch, what modules are given first, and, with a number, layers within others.
 BATCH, GIVEN, INNER = "batch.", "given.", "inner"
+FIRST = "first."  # before the names of what is in the first samples of a dataset, in its order
 Shapes = dict[str | int, list[int]]  # by key or index
 
 
@@ -83,9 +84,10 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     single one; of Keras's `fit` only a single one's, or those of a model that has no `call`
     (keras_impl/instruments/uncalled.py).
 
-    `most`: how many steps Keras's `fit` makes, 0 if that is not known; `early`: of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's
-    as well. `keeps_data`: whether both scripts train on their own batches. `is_distributed`: whether the script makes a
-    process group, or a strategy of tf.distribute.
+    `most`: how many steps Keras's `fit` makes, 0 if that is not known. `early`: of a side's loop; `fetched`: where
+    steps begin with a batch, or may. PyTorch's record gets those of Keras's as well. `keeps_data`: whether both scripts
+    train on their own batches. `is_distributed`: whether the script makes a process group, or a strategy of
+    tf.distribute.
     """
 
     inputs: list[str]

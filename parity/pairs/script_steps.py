@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
+from einops import rearrange
 
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, PairInput, PairOutput
 from parity.core.arrays import Array
-from parity.pairs.script_records import BATCH, GIVEN, INNER, VALUES, Fetched, Shapes
+from parity.pairs.script_records import BATCH, FIRST, GIVEN, INNER, VALUES, Fetched, Shapes
 from parity.pairs.script_targets import OF_LOSS, are_data_alike
 
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
@@ -147,6 +148,40 @@ def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
             layout = axes(shape, keras[theirs]) or ""
             chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
     return chosen
+
+
+def held_alike(torch: Batches, keras: Batches, inputs: Sequence[str]) -> dict[str, str]:
+    """Return which of PyTorch's arrays, of the model and the loss, holds what each of Keras's inputs and targets does.
+
+    The first samples of PyTorch's dataset tell, if Keras's script has the same data in the same order. Nothing is
+    returned unless they tell it of all.
+    """
+    targets = [name for name in keras if name.partition(".")[0] == TARGET]
+    first = {key.removeprefix(FIRST): array for key, array in torch.items() if key.startswith(FIRST)}
+    counterparts: dict[str, str] = {}
+    for name in (*inputs, *targets):
+        parts = [part for part, array in first.items() if _begin_alike(array, keras[name])]
+        taken = [torch.get(f"{BATCH}{part}@0", np.zeros(0)).ravel() for part in parts]
+        own = [key for key, array in torch.items() if key.endswith("@0") and not key.startswith((BATCH, GIVEN))]
+        own = [key for key in own if any(np.array_equal(torch[key].ravel(), each) for each in taken)]
+        if len(parts) == 1 and len(own) == 1:
+            counterparts[name] = own[0].removesuffix("@0")
+    is_told = len(set(counterparts.values())) == len(inputs) + len(targets)
+    are_apart = all((ours.startswith(OF_LOSS)) == (name in targets) for name, ours in counterparts.items())
+    return counterparts if is_told and are_apart else {}
+
+
+def _begin_alike(torch: Array, keras: Array) -> bool:
+    """Return whether two arrays hold the same first samples, in some order of their further axes, and not just one."""
+    number, layout = min(map(len, (torch, keras))), axes(torch.shape, keras.shape)
+    ours = torch if not layout else rearrange(torch, layout)
+    return (
+        number > 1
+        and layout is not None
+        and len(np.unique(keras[:number])) > 1
+        and ours[:number].shape == keras[:number].shape
+        and np.array_equal(ours[:number].astype(np.float32), keras[:number].astype(np.float32))
+    )
 
 
 def initial_states(torch: Batches, names: Sequence[str], keras: Sequence[str]) -> list[str]:

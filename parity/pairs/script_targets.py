@@ -15,11 +15,13 @@ SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the fact
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
 
-def with_names(pair: Pair, torch: Batches, keras: Batches) -> tuple[dict[str, Array], list[str]]:
+def with_names(
+    pair: Pair, torch: Batches, keras: Batches, held: Mapping[str, str]
+) -> tuple[dict[str, Array], list[str]]:
     """Return PyTorch's batches, in which what its loss takes has got the names of Keras's targets, and of weights.
 
-    Return also these names in the order in which the loss uses the tensors, "" for what is left out. Raises UsageError
-    where the two are not given the same.
+    Return also these names in the order in which the loss uses the tensors, "" for what is left out. `held`: what is
+    known to hold the data of a target. Raises UsageError where the two are not given the same.
     """
     given = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
     taken = {name: array for name, array in given.items() if name.startswith(OF_LOSS)}
@@ -28,7 +30,8 @@ def with_names(pair: Pair, torch: Batches, keras: Batches) -> tuple[dict[str, Ar
     targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
     if len(targets) > 1:
         for name, array in targets.items():
-            if (best := min(left, key=lambda each: _unlike(left[each], samples, array), default=None)) is None:
+            best = held.get(name) or min(left, key=lambda each: _unlike(left[each], samples, array), default=None)
+            if best is None:
                 break
             names[best] = name
             del left[best]

@@ -18,8 +18,8 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.core.wording import agree, count
 from parity.pairs.file import PairFile
-from parity.pairs.script_records import BATCH, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
-from parity.pairs.script_steps import Steps, alike, axes, described, initial_states, outputs_by_shape, steps
+from parity.pairs.script_records import BATCH, FIRST, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
+from parity.pairs.script_steps import Steps, alike, axes, described, held_alike, initial_states, outputs_by_shape, steps
 from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -137,13 +137,14 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
     states = initial_states(torch.arrays, _names_of_calls(torch.arrays), keras.trained.inputs) if keras else []
-    left_out = (BATCH, GIVEN, *(f"{name}@" for name in states))
+    left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
-    arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {})
+    held = held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
+    arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
     first = _first(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
-        inputs = _with_keras(pair, inputs, first, keras)
+        inputs = _with_keras(pair, inputs, first, keras, held)
         shapes = [trained.outputs, keras.trained.outputs]
         is_alike = all(each.keys() == {""} for each in shapes)
         outputs = outputs or (outputs_by_shape(*shapes) if shapes[1] and not is_alike else {})
@@ -222,13 +223,16 @@ def _trained_on(
 
 
 def _with_keras(
-    pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], keras: _Ran
+    pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], keras: _Ran, held: Mapping[str, str]
 ) -> dict[str, PairInput]:
-    """Return the inputs with their names and axes in Keras's script."""
+    """Return the inputs with their names and axes in Keras's script; `held`: those that hold the same data."""
     _check_loss(pair, torch, keras.arrays)
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
-    counterparts = _counterparts(pair, {name: torch[name] for name in given}, keras)
+    told = {held[name]: name for name in keras.trained.inputs if name in held}
+    counterparts = told or _counterparts(pair, {name: torch[name] for name in given}, keras)
     inputs |= {name: msgspec.structs.replace(inputs[name], only="torch") for name in given if name not in counterparts}
+    in_order = sorted(counterparts, key=lambda name: keras.trained.inputs.index(counterparts[name]))
+    inputs = {name: inputs[name] for name in in_order} | inputs  # Keras's have no names, or their own
     for name, theirs in counterparts.items():
         layout = _layout(pair, name, torch[name], keras.arrays[theirs])
         own = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)

@@ -4,6 +4,7 @@ Many loops make the inputs of their models themselves, of a batch and of random 
 generated. The steps of those begin where they take a batch, and not where they call a model.
 """
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -15,19 +16,19 @@ from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_wi
 from torch.utils.data import dataloader
 
 from parity.core.patches import around
-from parity.pairs.script_records import BATCH, GIVEN, Fetched
+from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched
 from torch_impl.instruments import source
 
 Taken = dict[str, torch.Tensor]
+FIRST_SAMPLES = 32  # of a dataset, to know by them what the other script's data are
 
 
 class Fetch:
     """A batch that was taken: its tensors by name, what each module was given first, and how it was trained on."""
 
-    def __init__(self, number: int, batch: Any, dataset: Any) -> None:
-        self.number, self.dataset = number, dataset
-        leaves = ((_name(path), leaf) for path, leaf in tree_flatten_with_path(batch)[0])
-        self.batch = {name: leaf.clone() for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
+    def __init__(self, number: int, batch: Any, iterator: Any) -> None:
+        self.number, self.dataset, self._collate = number, iterator._dataset, iterator._collate_fn
+        self.batch = _leaves(batch)
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
         self.backwards = 0
@@ -38,6 +39,13 @@ class Fetch:
     def is_several(self) -> bool:
         """Return whether it was given to several modules, or had several backward passes."""
         return len(self.given) > 1 or self.backwards > 1
+
+    def first_samples(self) -> Taken:
+        """Return a batch of the first samples of the dataset, in its order; nothing if it has none."""
+        with contextlib.suppress(Exception):  # of the user's dataset
+            number = min(FIRST_SAMPLES, len(self.dataset))
+            return _leaves(self._collate([self.dataset[index] for index in range(number)]))
+        return {}
 
     def note(self, module: nn.Module, taken: Taken, returned: Any) -> None:
         """Note a call of a module that is trained."""
@@ -95,7 +103,7 @@ class Fetches:
         return self._names[module]
 
     def trained_on(self) -> list[Fetch]:
-        """Return the batches that were trained on; the last, which may not have been to the end, where the script is."""
+        """Return the batches that were trained on, the last of them only where the script has ended."""
         trained = [each for each in (self._all if self.are_all else self._all[:-1]) if each.backwards]
         return [each for each in trained if each.dataset is trained[0].dataset]
 
@@ -122,6 +130,9 @@ class Fetches:
                 prefix = f"{self._names[module]}." if len(fetch.given) > 1 else ""
                 for name, each in taken.items():
                     yield f"{GIVEN}{prefix}{name}@{step}", each
+        for fetch in self.trained_on()[:1]:
+            for name, each in fetch.first_samples().items():
+                yield f"{FIRST}{name}", each
 
     def _on_module(self, init: Callable[..., None], module: nn.Module, *args: Any, **kwargs: Any) -> None:
         self._made.append(weakref.ref(module))
@@ -133,7 +144,7 @@ class Fetches:
             return batch
         self._taken += 1
         if known is None:
-            self._all.append(Fetch(self._taken, batch, iterator._dataset))
+            self._all.append(Fetch(self._taken, batch, iterator))
             return batch
         if self._taken == known.first:
             self._dataset = iterator._dataset
@@ -154,6 +165,11 @@ class Together(nn.Module):
     def forward(self, **inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
         """Return what all modules return; `inputs`: the arguments of each, by the names of both."""
         return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
+
+
+def _leaves(batch: Any) -> Taken:
+    named = ((_name(path), leaf) for path, leaf in tree_flatten_with_path(batch)[0])
+    return {name: leaf.clone() for name, leaf in named if isinstance(leaf, torch.Tensor)}
 
 
 def _name(path: Any) -> str:

@@ -100,8 +100,8 @@ def boundaries(
 ) -> list[tuple[torch.Tensor, ...]]:
     """Return the tensors that enter the first stage, pass from each stage to the next, and leave the last one.
 
-    They are fake tensors: they have shape and dtype, and nothing is computed. They and the parameters, which the modules
-    still hold on the CPU, are on `device`, because autocast applies to the ops of one kind of device.
+    They are fake tensors: they have shape and dtype, and nothing is computed. They and the parameters, which must still
+    be on the CPU, are on `device`, because autocast applies to the ops of one kind of device.
     """
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         passed = [tuple(fake.from_tensor(tensor).to(device) for tensor in example)]
