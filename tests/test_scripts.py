@@ -447,6 +447,39 @@ def test_another_weight_decay_in_the_gradients_is_named(backends: list[Backend],
     assert (cause.id, cause.torch, cause.keras) == ("weight_decay.value", 0.01, 0.02)
 
 
+WRITTEN_OUT = "tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))"
+OF_KERAS = [("train_loop.py", WRITTEN_OUT, "keras.losses.SparseCategoricalCrossentropy(True)(labels, logits)")]
+OTHER_TARGET = [*OF_KERAS, ("train_loop.py", "(True)(labels", "(True)(tf.roll(labels, 1, 0)")]
+OTHER_INPUT = [("train_loop.py", "model(images, training=True)", "model(images[:, ::-1], training=True)")]
+OTHER_ARGUMENT = [("train_loop.py", "train_step(*batch)", "train_step(tf.reverse(batch[0], [1]), batch[1])")]
+SCALED = [("train.py", "model(images), labels", "model(2 * images), labels")]
+SCALED_ALIKE = [*SCALED, ("train_loop.py", "model(images, training=True)", "model(2 * images, training=True)")]
+SCALED_BEFORE = [*SCALED, ("train_loop.py", "normal(size", "normal(scale=2, size")]
+
+
+@pytest.mark.parametrize("edits", [OTHER_TARGET, OTHER_INPUT, OTHER_ARGUMENT])
+def test_what_a_step_makes_of_its_batch_is_compared(edits: Edits, backends: list[Backend], tmp_path: Path):
+    assert _compared("loop", edits, backends, tmp_path).verdict == "diverged"
+
+
+@pytest.mark.parametrize("edits", [OF_KERAS, SCALED_ALIKE, SCALED_BEFORE])
+def test_what_both_steps_make_of_a_batch_or_one_makes_before(edits: Edits, backends: list[Backend], tmp_path: Path):
+    """The data of the two scripts tell where it is made."""
+    assert _matches(_compared("loop", edits, backends, tmp_path))
+
+
+@pytest.mark.parametrize(("edits", "verdict"), [("[items, users]", "match"), ("[users, items]", "diverged")])
+def test_inputs_are_those_that_hold_the_same_data(edits: str, verdict: str, backends: list[Backend], tmp_path: Path):
+    edit = ("train_ratings_fit.py", "fit([items, users]", f"fit({edits}")
+    assert _compared("ratings", [edit], backends, tmp_path).verdict == verdict
+
+
+def test_steps_end_with_the_first_fit(backends: list[Backend], tmp_path: Path):
+    result = _compared("fit", [("train_fit.py", "epochs=2", "epochs=1")], backends, tmp_path)
+    assert _matches(result)
+    assert "3 steps, as asked for: train_fit.py's first call of fit ends after 2" in result.not_compared
+
+
 UNMASKED = [("train_lengths_loop.py", ", mask=mask", ", mask=tf.ones_like(mask)")]
 OVER_ALL = [("train_lengths_loop.py", "/ tf.reduce_sum(mask)", "/ tf.cast(tf.size(tags), logits.dtype)")]
 

@@ -99,7 +99,7 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     names_in_pair |= {f"{GIVEN}{own}": own for own in given}
     arrays = {
         f"{names_in_pair[name]}@{step}": array
-        for (name, step), array in ((key.rsplit("@", 1), array) for key, array in torch.items())
+        for (name, _, step), array in ((key.rpartition("@"), array) for key, array in torch.items())
         if name in names_in_pair
     }
     known = {own: renamed.get(own, "") for own in fetched.names}

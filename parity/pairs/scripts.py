@@ -121,7 +121,11 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
     write(folder / "torch", known, arrays)
     ours: Shapes = dict(enumerate(made.fetched.returned))
     theirs: Shapes = dict(enumerate(made.keras.returned))
-    outputs = file.pair.outputs or (outputs_by_shape(ours, theirs) if max(len(ours), len(theirs)) > 1 else {})
+    outputs = file.pair.outputs
+    if len(made.fetched.modules) == len(made.keras.calls) == 1:
+        outputs = outputs or _outputs(torch.trained, keras)
+    elif max(len(ours), len(theirs)) > 1:
+        outputs = outputs or outputs_by_shape(ours, theirs)
     return _trained_on(file, folder, inputs, outputs, arrays, keras)
 
 
@@ -145,9 +149,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
         inputs = _with_keras(pair, inputs, first, keras, held)
-        shapes = [trained.outputs, keras.trained.outputs]
-        is_alike = all(each.keys() == {""} for each in shapes)
-        outputs = outputs or (outputs_by_shape(*shapes) if shapes[1] and not is_alike else {})
+        outputs = outputs or _outputs(trained, keras.trained)
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
     known = msgspec.structs.replace(
@@ -155,6 +157,12 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     )
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, outputs, arrays, keras.trained if keras else None)
+
+
+def _outputs(torch: Trained, keras: Trained) -> dict[str, PairOutput]:
+    """Return those of two models that are called once in a step, whose shapes must tell them; none if names do."""
+    is_single = all(each.outputs.keys() == {""} for each in (torch, keras))
+    return outputs_by_shape(torch.outputs, keras.outputs) if keras.outputs and not is_single else {}
 
 
 def _first(arrays: Mapping[str, Array]) -> dict[str, Array]:
