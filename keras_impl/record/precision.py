@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import product
 from types import FrameType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -64,8 +65,8 @@ MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (tf, ("zeros_like", "ones_like", "sequence_mask", "map_fn")),
     (tf.dtypes, ("cast", "saturate_cast")),
     (tf.linalg, ("eye",)),
-    (tf.random, ("normal", "uniform", "truncated_normal", "stateless_normal", "stateless_uniform")),
 )
+DRAWS = ("normal", "uniform", "truncated_normal", "gamma", "poisson")
 FILLED = ((tf, "fill"), (tf, "linspace"))  # they take the dtype from a Python float, which TensorFlow makes a float32
 CAST, BITCAST = tf.cast, tf.bitcast  # the originals, for use within the wrappers
 # Keras asks from this file for the common dtype of several, which is float64 already: not a promotion.
@@ -106,6 +107,9 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
     for owner, names in MAKERS:
         for name in names:
             yield mock.patch.object(owner, name, wrapping(_made_high, getattr(owner, name), note))
+    for owner, name in product((tf.random, tf.random.Generator), (*DRAWS, *(f"stateless_{name}" for name in DRAWS))):
+        if hasattr(owner, name):
+            yield mock.patch.object(owner, name, wrapping(_drawn_high, getattr(owner, name)))
     yield around(DTypePolicy, "_parse_name", partial(_policy_high, note))
     yield mock.patch.object(tf, "bitcast", _same_bits)
     yield mock.patch.object(tf, "function", wrapping(_signature_high, tf.function, note))
@@ -175,6 +179,19 @@ def _made_high(function: Callable[..., Any], note: Callable[[str], None], /, *ar
     if asks_for_low or getattr(result, "dtype", None) != tf.float32:
         return result
     return _again(function, result, args, kwargs)
+
+
+def _drawn_high(draw: Callable[..., tf.Tensor], /, *args: Any, **kwargs: Any) -> tf.Tensor:
+    """Draw in float32, and convert to float64, in which a generator makes other numbers."""
+    given = inspect.signature(draw).bind(*args, **kwargs)
+    given.apply_defaults()
+    if tf.as_dtype(given.arguments["dtype"]) not in (tf.float32, tf.float64):
+        return draw(*args, **kwargs)
+    for name, value in given.arguments.items():
+        is_high = tf.is_tensor(value) and value.dtype == tf.float64
+        given.arguments[name] = CAST(value, tf.float32) if is_high else value
+    given.arguments["dtype"] = tf.float32
+    return CAST(draw(*given.args, **given.kwargs), tf.float64)
 
 
 def _policy_high(

@@ -215,3 +215,28 @@ def test_mixed_policies_are_those_of_the_float32_run():
             assert model(tf.ones((1, 2))).dtype == dtype
             assert {each.dtype for each in model.weights} == {at}
     assert places == ["build: policy mixed_float16"] and keras.config.dtype_policy() == before
+
+
+DRAWS = {
+    "normal": lambda: tf.random.normal((3,), tf.constant([0.5, 1.0, 1.5])),
+    "gamma": lambda: tf.random.gamma((3,), tf.constant(0.5)),
+    "poisson": lambda: tf.random.poisson((3,), 4.0),
+    "truncated_normal": lambda: keras.random.truncated_normal((3,), seed=1),
+    "beta": lambda: keras.random.beta((3,), 0.4, 0.4, seed=1),
+    "generator": lambda: tf.random.Generator.from_seed(1).uniform((3,)),
+    "categorical": lambda: tf.random.categorical(tf.zeros((1, 9)), 3),
+    "integers": lambda: tf.random.uniform((3,), maxval=9, dtype=tf.int32),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_are_those_of_a_float32_run(name):
+    """The second draw too, of a generator that has been asked as often."""
+    tf.random.set_seed(1)
+    low = [DRAWS[name](), DRAWS[name]()]
+    tf.random.set_seed(1)
+    with precision.policy("float64"), promoted("float64"):
+        high = [DRAWS[name](), DRAWS[name]()]
+    for a, b in zip(low, high, strict=True):
+        assert b.dtype == (tf.float64 if a.dtype == tf.float32 else a.dtype)
+        np.testing.assert_allclose(a, b, rtol=1e-6)
