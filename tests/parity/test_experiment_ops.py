@@ -339,11 +339,11 @@ def squared(shape: tuple[int, ...] | None) -> Program:
     return called
 
 
-def terms(factor: float) -> Program:
+def terms(factor: float, both_made: bool = True) -> Program:
     """Adds two tensors, each times a number of its own."""
 
     def called(t: Tape, x: Array) -> Array:
-        one, other = t("sin", np.sin, x), t("cos", np.cos, x)
+        one, other = t("sin", np.sin, x), t("cos", np.cos, x) if both_made else x
         both = t("half", lambda y: 0.5 * y, one), t("part", lambda y: factor * y, other)
         return t("exp", np.exp, t("add", np.add, *both))
 
@@ -424,6 +424,12 @@ TOLD = {
     "the same length": (norms(-1), norms(-1, np.cosh, ops=True), (), None),
     "a product": (scores(True), scores(False), (), ("reduction.axes", "axes 1", "all axes")),
     "a term": (terms(0.5), terms(1.0), (), ("module.scale", "as it is", "+0.5 times what `cos`")),
+    "a given term": (
+        terms(0.5, False),
+        terms(1.0, False),
+        (),
+        ("module.scale", "as it is", "+0.5 times what is given in torch"),
+    ),
     "a shape": (sums_of((4, 1)), sums_of((4,)), (), ("broadcast.shape", "[4, 4]", "[4]")),
     "a factor": (weighed(0.5), weighed(None), (), ("module.scale", "as it is", "2 times as large")),
     "a difference": (apart(False), apart(True), (), ("operands.order", "a - b", "b - a")),

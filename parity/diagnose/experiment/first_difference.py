@@ -118,6 +118,10 @@ class Graph:
         line = self.lines.get(number)
         return f"`{self.makers[number].name}`" + (f" at {line}" if line else "")
 
+    def result(self, number: int) -> str:
+        """Return in words a tensor that something makes, or that is given."""
+        return f"what {self.made(number)} makes" if number in self.makers else self.made(number)
+
     def apart(self) -> list[int]:
         """Return the numbers of the tensors without a counterpart on which what is returned depends, in order."""
         return sorted(self._apart & self.values.keys())

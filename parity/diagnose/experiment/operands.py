@@ -232,7 +232,7 @@ def _scaled(difference: Difference) -> Named | None:
             if term.shape == rest.shape and term.dtype.kind == "f" and term.any() and rest.any():
                 factor = _multiple(term, rest)
                 if factor is not None and _multiple(term, mine) is None:
-                    extra = f"{factor:+.6g} times what {torch.made(each)} in torch returns"
+                    extra = f"{factor:+.6g} times {torch.result(each)} in torch"
                     return Named(SCALE, "as it is", extra, f"{places(difference)}: sums are apart by that alone")
     return None
 

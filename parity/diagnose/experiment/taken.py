@@ -57,10 +57,8 @@ def exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named |
     for (op, graph), (_, other), theirs in zip(sides, sides[::-1], (keras, torch), strict=True):
         if not other.matched[theirs.alone[0]].isdisjoint(graph.taken_with(op.output)):
             return None  # taken next: (a * b) * c may be a * (b * c)
-    taken = [graph.made(op.alone[0]) for op, graph in sides]
-    words = f"{places(difference)} {TAKEN}; each side has both"
-    in_words = [f"what {each} makes" if each.startswith("`") else each for each in taken]
-    return Named(WIRING, in_words[0], in_words[1], words)
+    first, second = (graph.result(op.alone[0]) for op, graph in sides)
+    return Named(WIRING, first, second, f"{places(difference)} {TAKEN}; each side has both")
 
 
 def taken_from(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
