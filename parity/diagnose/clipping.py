@@ -85,7 +85,7 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
         clipped = _found(*parts)
         if not clipped and (turned := _found(*parts[::-1])):
             clipped = turned._replace(first=turned.second, second=turned.first)
-        if clipped:
+        if clipped and clipped.first != clipped.second:
             norms = " and ".join(f"{_norm(part.gradients):.7g}" for part in parts)
             name = first.parameter or first.name
             where = name if group is names or name in group else group[0]

@@ -1,4 +1,4 @@
-"""Gradients to which those of an earlier update are added, from the numbers of both sides."""
+"""Gradients to which those of an earlier update are added, and factors of all, from the numbers of both sides."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.diagnose.experiment.later import Parted
-from parity.diagnose.experiment.ratios import kept
+from parity.diagnose.experiment.ratios import kept, normalised, rescaled
 
 FIRST, SECOND = (
     {"weight": draws[:20].reshape(4, 5), "bias": draws[20:]} for draws in np.random.default_rng(0).normal(size=(2, 25))
@@ -53,3 +53,25 @@ def test_two_numbers_are_a_sum_of_any_two_pairs() -> None:
     first, second, third = ({"bias": np.array(each)} for each in ([1.0, 0.0], [0.0, 1.0], [3.0, 5.0]))
     sides = Recorded(second, first), Recorded(third, first)
     assert kept(Parted("bias", "gradient", "bias", 2), sides) is None  # type: ignore[arg-type]
+
+
+class Scaled:
+    """A side whose loss, gradients and updates are those of another times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def of_kind(self, kind: str, step: int | None) -> dict[str, Any]:
+        if kind == "loss":
+            return {"loss": np.array(self._factor)}
+        return {name: (0.0 if step is None else self._factor) * each for name, each in FIRST.items()}
+
+
+@pytest.mark.parametrize(("factor", "told"), [(0.5, 0.5), (1.0, None), (1 + 2**-52, None), (1 + 2e-7, None)])
+def test_a_factor_that_is_printed_as_1_is_none(factor: float, told: float | None) -> None:
+    sides: Any = (Scaled(1.0), Scaled(factor))
+    for cause in (
+        rescaled(Parted("weight", "update", "weight", 0), sides),
+        normalised(Parted("loss", "loss", "loss", 0), sides),
+    ):
+        assert (cause and cause.keras) == told

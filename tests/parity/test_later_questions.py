@@ -40,6 +40,13 @@ def test_what_is_asked(given: CaseResult, expected: list[Parted]):
     assert parted(given, MOVED) == expected
 
 
+def test_an_update_is_asked_for_in_the_first_step_in_which_it_differs():
+    """Not in that of a slot, which may be kept in another form."""
+    unequal = [Unequal(0, 0, "optimizer_state", "w.momentum_buffer"), Unequal(2, 0, "update", "w")]
+    given = result("optimizer_state", "w.momentum_buffer", 0, cause("unknown", "w"))
+    assert parted(given, unequal) == [Parted("w", "update", "w", 2)]
+
+
 def test_what_follows_is_told_once():
     asked = Parted("w", "gradient", "w", 0)
     unequal = [Unequal(0, 0, "gradient", name) for name in ("w", "v")]

@@ -86,7 +86,8 @@ def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) 
             return Parted(where if is_unknown else first.name, kind, first.name, first.step)
         if first.step > 0 and moved:  # what an update made is seen in the forward pass of the next step first
             return Parted(where, keys.UPDATE, moved[0].name, moved[0].step or 0)
-    own = [tensor for tensor in unequal if tensor.kind in STATE and where in (tensor.name, tensor.parameter)]
+    states = (tensor for tensor in (*moved, *unequal) if tensor.kind in STATE)  # a slot may be kept in another form
+    own = [tensor for tensor in states if where in (tensor.name, tensor.parameter)]
     return Parted(where, keys.UPDATE, where, own[0].step or 0) if is_unknown and own else None
 
 

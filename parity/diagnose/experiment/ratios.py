@@ -35,13 +35,14 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     if loss is None or theirs is None:  # one of several in a step
         return None
     ratio = float(theirs.sum() / loss.sum()) if loss.any() else 0.0
-    if not pairs or any(not is_times(*pair, ratio) for pair in pairs):
+    number = float(f"{ratio:.6g}")
+    if not pairs or number == 1 or any(not is_times(*pair, ratio) for pair in pairs):
         return None
     share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
-    factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{ratio:.6g} times"
+    factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{number:g} times"
     whole = "" if theirs.size == loss.size else f", with the sum of the {theirs.size} numbers of the loss"
     evidence = f"keras's loss and all its gradients are {factor} those of torch's{whole}"
-    return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=float(f"{ratio:.6g}"), evidence=evidence)
+    return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=number, evidence=evidence)
 
 
 def scheduled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
@@ -62,10 +63,10 @@ def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     if largest:
         moved = [sides for sides in moved if np.abs(sides).max() > NOISE * np.abs(largest).max()]
     factor = _factor(moved)
-    if factor is None or factor == 1 or len(moved) < 2:
+    if factor is None or len(moved) < 2 or (keras := float(f"{factor:.6g}")) == 1:
         return None
-    evidence = f"in step {asked.step}, keras moves every parameter {factor:.6g} times as far as torch"
-    return Cause(id=RESCALED, where=asked.where, torch=1.0, keras=float(f"{factor:.6g}"), evidence=evidence)
+    evidence = f"in step {asked.step}, keras moves every parameter {keras:g} times as far as torch"
+    return Cause(id=RESCALED, where=asked.where, torch=1.0, keras=keras, evidence=evidence)
 
 
 def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
