@@ -175,9 +175,11 @@ def _by_value(mine: Gradients, theirs: Gradients, norm: float) -> Clipped | None
     if cut < 2 or not factors:  # the largest of all is always at the limit
         return None
     most, least = max(factors.values()), min(factors.values())
-    for name, array in theirs.items():
-        if np.abs(np.clip(factors.get(name, most) * mine[name], -limit, limit) - array).max() > EXACT * limit:
-            return None
+    whole = {name: factors.get(name, most) * array for name, array in mine.items()}
+    if least <= 0 or all(np.abs(array).max() <= limit * (1 + EXACT) for array in whole.values()):
+        return None
+    if any(np.abs(np.clip(whole[name], -limit, limit) - theirs[name]).max() > EXACT * limit for name in whole):
+        return None
     is_one = most - least <= EXACT * most
     how = EACH if not is_one else UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, norm)
     return Clipped(VALUE, how, _rule(ELEMENTS, limit))

@@ -1,0 +1,38 @@
+"""Gradients that one side has cut off, from the numbers of both sides: other differences are none of that."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parity.core.arrays import Array
+from parity.diagnose import clipping
+
+DRAWS = np.random.default_rng(0).normal(size=30)
+WHOLE = {"a.weight": DRAWS[:20], "a.bias": DRAWS[20:24], "b.weight": DRAWS[24:]}
+LEVEL = {name: np.clip(array, -0.9, 0.9) for name, array in WHOLE.items()}
+
+
+def applied(gradients: Mapping[str, Array]) -> clipping.Applied:
+    norms = {name: float(np.linalg.norm(array)) for name, array in gradients.items()}
+    return clipping.Applied(gradients, (), norms, float(np.linalg.norm([*norms.values()])))
+
+
+@pytest.mark.parametrize(
+    ("torch", "keras", "told"),
+    [
+        (lambda name, array: array, lambda name, array: np.clip(array, -0.5, 0.5), ("none", "each element, at 0.5")),
+        (lambda name, array: array, lambda name, array: array if name[0] == "a" else -array, None),
+        (lambda name, array: array, lambda name, array: array if name[0] == "a" else 0.5 * array, None),
+    ],
+    ids=["cut off", "sign of one module", "half of one module"],
+)
+def test_what_is_cut_off(
+    torch: Callable[[str, Array], Array], keras: Callable[[str, Array], Array], told: tuple[Any, Any] | None
+) -> None:
+    """Of gradients of which several are as large as the largest, as those of weights of one size may be."""
+    sides = [applied({name: change(name, array) for name, array in LEVEL.items()}) for change in (torch, keras)]
+    found = clipping._found(*sides)
+    assert (found and found[1:]) == told
+    assert clipping._found(*sides[::-1]) is None
