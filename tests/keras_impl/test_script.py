@@ -39,6 +39,7 @@ LOSS = "loss_of(y, model(x, training=True))"
 DATASET = "tf.data.Dataset.from_tensor_slices((x, y)).batch(6)"
 SLICES = "[(x[i:i + 6], y[i:i + 6]) for i in range(0, 18, 6)]"
 OF_KERAS = "tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, model(x, training=True), True))"
+STEP, CALL = "        loss = train_step(*batch)\n", "        model(batch[0])\n"
 WRITTEN_OUT = "tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True)))"
 
 
@@ -122,6 +123,17 @@ def test_evaluations_are_not_observed_and_a_suspended_tape_does_not_record(tmp_p
             script.step(model, script.optimizer(), {"x": tf.zeros((18, 4))})
     script.close()
     assert seen == [True, True]
+
+
+@pytest.mark.parametrize(("order", "begins"), [((STEP, CALL), None), ((CALL, STEP), 1)])
+def test_a_step_begins_with_no_call_that_makes_the_model(order: tuple[str, str], begins: int | None, tmp_path: Path):
+    """A call outside of a tape may be the beginning of the next step; in the first step it is that of data, too."""
+    text = _loop().replace("\nmodel(x)\n", "\n").replace("    model(x, training=False)\n", "")
+    script = _script(tmp_path, text.replace(STEP, "".join(order)).replace("@tf.function", ""))
+    script.build()
+    early = script.early()
+    script.close()
+    assert (early and early.call) == begins
 
 
 def test_a_step_that_was_left_in_its_backward_pass_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

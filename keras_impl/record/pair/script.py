@@ -171,7 +171,8 @@ class Script(Run):
     def _on_call(self, call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a layer; suspend the script before one that ends a step."""
         is_trained = not layer.built or bool(layer.trainable_variables)
-        if self._depth or getcurrent() is not self._run or not is_trained:
+        is_built = keras.KerasTensor in map(type, keras.tree.flatten([args, kwargs]))  # a model is, of its layers
+        if self._depth or getcurrent() is not self._run or not is_trained or is_built:
             return self.within(call, layer, args, kwargs)
         if self._takes:
             return self._in_step(call, layer, args, kwargs)
