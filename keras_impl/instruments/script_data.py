@@ -2,7 +2,8 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -213,15 +214,31 @@ class Callbacks(CallbackList):
         super().__init__(run, add_history=True, model=model, verbose=0, epochs=fit.epochs, steps=fit.batches)
         self._batches = fit.batches or sys.maxsize  # of an epoch of the script's own, which is not that of a test
         self._step = 0
+        self._graph: Any = None  # of the step, if a callback has made it anew
+        self._trained: list[tuple[Any, bool]] = []  # the layers and variables, and whether that graph trains them
 
     def around(self, train: Callable[[], Any]) -> Any:
         """Run the next training step, and what callbacks do before and behind it; return what the step does."""
         if not self._step:
             self.on_train_begin()
         self.on_train_batch_begin(self._step)
-        returned = train()
+        with self._as_traced():
+            returned = train()
         self.on_train_batch_end(self._step, returned)
         return returned
+
+    @contextmanager
+    def _as_traced(self) -> Iterator[None]:
+        """Train what was trainable when `fit` made its graph of the step; a graph keeps that."""
+        model = self._model
+        now = [(each, each.trainable) for each in (*model._flatten_layers(), *model.variables)]
+        if not self._trained or model.run_eagerly or self._graph is not model.train_function:
+            self._graph, self._trained = model.train_function, now
+        for each, is_trained in self._trained:
+            each._trainable = is_trained
+        yield
+        for each, is_trained in now:
+            each._trainable = is_trained
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begin a step, and an epoch before its first."""

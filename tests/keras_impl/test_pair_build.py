@@ -210,6 +210,7 @@ BUILDS = {
     "def build(): return 3": (UsageError, "received int, expected a keras.Model"),
     "def build(k): pass": (UsageError, "missing a required argument: 'k'"),
     "def build(): raise KeyError('abc')": (BackendError, "cannot be built: KeyError: 'abc', at "),
+    "def build(): raise ValueError('v: x=[[1 2\\n  3 4]], y')": (BackendError, "built: ValueError: v: x=[..., at "),
     "import nothing_of_this_name": (BackendError, "No module named 'nothing_of_this_name'"),
     "def other(): pass": (UsageError, "has no 'build'"),
 }

@@ -186,6 +186,33 @@ def test_fit_is_left_with_the_form_of_its_data(tmp_path: Path):
     assert decays == [[True, False]] * 2
 
 
+UNFREEZE = """
+class Unfreeze(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.layers[-1].trainable = epoch != 1
+        REMAKES
+"""
+
+
+@pytest.mark.parametrize(
+    ("remakes", "eagerly", "trained"),
+    [("", False, [2, 2, 2]), ("", True, [2, 0, 2]), ("self.model.make_train_function(force=True)", False, [2, 0, 2])],
+    ids=["graph", "eagerly", "another graph"],
+)
+def test_a_step_trains_what_was_trainable_when_its_graph_was_made(
+    remakes: str, eagerly: bool, trained: list[int], tmp_path: Path
+):
+    """Which callbacks change later: fit keeps its graph, and the callbacks read what they have set."""
+    text = FIT.replace("[keras.callbacks.History()]\nmodel", f"[Unfreeze()]\nmodel.run_eagerly = {eagerly}\nmodel")
+    script = _script(tmp_path, text.replace("\nx, y", UNFREEZE.replace("REMAKES", remakes) + "x, y"))
+    model = script.build()
+    callbacks, seen = Callbacks(fits[model], model), list[int]()
+    for step in range(9):
+        callbacks.around(lambda: seen.append(len(model.trainable_variables)))
+        assert model.layers[-1].trainable == (step not in (3, 4, 5))
+    assert seen[::3] == trained
+
+
 IMAGES = np.arange(8.0).reshape(2, 2, 2, 1)
 
 

@@ -5,6 +5,7 @@ arguments, as one dict if it has one argument and there are several inputs, else
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -136,6 +137,7 @@ def user_errors(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "").removesuffix(" name:")
+        first = re.sub(r"\[[^\]]*$", "[...", first)  # an array of several lines
         line = source.line_of(error.__traceback__)
         where = f", at {line}" if line else ""
         raise BackendError(f"{what}: {type(error).__name__}: {first}{where}") from error
