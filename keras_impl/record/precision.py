@@ -58,6 +58,7 @@ def eagerly(on: bool = True) -> AbstractContextManager[None]:
 
 
 HIGH = "float64"
+ROUNDED = 2.0**-20  # so far from 1 a sum may be that is 1 in float32
 BUILD = "build"
 # Functions that make a tensor of a requested dtype, or by default of float32.
 MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
@@ -93,9 +94,9 @@ def promoted(at: str) -> Iterator[list[str]]:
     ]
 
 
-def _noting(promotions: list[str]) -> Callable[[str], None]:
-    def note(what: str) -> None:
-        promotion = f"{calls.innermost() or BUILD}: {what}"
+def _noting(promotions: list[str]) -> Callable[..., None]:
+    def note(what: str, place: str = BUILD) -> None:
+        promotion = f"{calls.innermost() or place}: {what}"
         if promotion not in promotions:
             promotions.append(promotion)
 
@@ -120,6 +121,7 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
     for owner, name, function in functions():
         yield mock.patch.object(owner, name, wrapping(numbers_high, function))
     yield around(tf.nn, "ctc_loss", _ctc_high)
+    yield around(tf.nn, "softmax_cross_entropy_with_logits", partial(_sum_high, note))
     yield tf.variable_creator_scope(_variable)
 
 
@@ -134,6 +136,22 @@ def _ctc_high(ctc_loss: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> 
     modules = {name: SimpleNamespace(**(vars(getattr(ctc_ops, name)) | own)) for name, own in changed.items()}
     with mock.patch.multiple(ctc_ops, **modules):
         return ctc_loss(*args, **kwargs)
+
+
+def _sum_high(
+    note: Callable[[str, str], None], loss: Callable[..., tf.Tensor], labels: Any, logits: Any, axis: int = -1, *_: Any
+) -> tf.Tensor:
+    """Differentiate a cross-entropy by the sum of its labels, which TensorFlow takes for 1, if float32 makes it that.
+
+    Probabilities that were rounded to float32 are up to 1e-7 from it.
+    """
+    labels = CAST(labels, tf.float64)
+    total = tf.reduce_sum(labels, axis, keepdims=True)
+    total = tf.where(abs(total - 1) <= ROUNDED, total, tf.ones_like(total))
+    if tf.executing_eagerly() and tf.reduce_any(abs(total - 1) > ROUNDED**2):
+        note("softmax_cross_entropy_with_logits of labels whose sum is 1 in float32", "loss")
+    values = loss(labels / total, logits, axis)
+    return values * CAST(tf.squeeze(total, axis), values.dtype)
 
 
 class _Names(dict):

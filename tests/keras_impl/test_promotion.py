@@ -240,3 +240,27 @@ def test_random_numbers_are_those_of_a_float32_run(name):
     for a, b in zip(low, high, strict=True):
         assert b.dtype == (tf.float64 if a.dtype == tf.float32 else a.dtype)
         np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("factor", "is_named"), [(0.9, True), (0.875, False), (0.5, False)])
+def test_probabilities_of_float32_are_differentiated_by_their_sum(factor, is_named, compiled):
+    """TensorFlow takes it for 1, and so it stays where float32 tells it from 1."""
+    labels, logits = np.float32(factor) * np.eye(2, dtype="float32"), X[0, :2, :2]
+    labels += np.float32((1 - factor) / 2) if factor > 0.5 else 0
+    total, own = labels.sum(-1, keepdims=True, dtype="float64"), np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    with precision.policy("float64"), promoted("float64") as places:
+        loss_of = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+
+        def gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = loss_of(labels, x)
+            return loss, tape.gradient(loss, x)
+
+        loss, found = (tf.function(gradient) if compiled else gradient)(tf.constant(logits))
+    np.testing.assert_allclose(loss, -(labels * np.log(own)).sum(), rtol=1e-14)
+    np.testing.assert_allclose(found, own * (1 if factor == 0.5 else total) - labels, rtol=1e-12)
+    named = ["loss: softmax_cross_entropy_with_logits of labels whose sum is 1 in float32"]
+    assert [each for each in places if "labels" in each] == (named if is_named and not compiled else [])
+    assert not is_named or abs(total - 1).max() > 1e-9
