@@ -362,6 +362,16 @@ def weighed(share: float | None) -> Program:
     return called
 
 
+def weighed_mean(weights: Array, is_mean: bool) -> Program:
+    """Takes the mean of a tensor times weights, by one op or as a sum that is divided."""
+
+    def called(t: Tape, x: Array) -> Array:
+        product = t("Mul", np.multiply, t("sin", np.sin, x), weights)
+        return t("mean", np.mean, product) if is_mean else t("RealDiv", np.divide, t("Sum", np.sum, product), X.size)
+
+    return called
+
+
 def apart(exchanged: bool) -> Program:
     """Takes the difference of two tensors."""
 
@@ -424,6 +434,12 @@ TOLD = {
     "the same length": (norms(-1), norms(-1, np.cosh, ops=True), (), None),
     "a product": (scores(True), scores(False), (), ("reduction.axes", "axes 1", "all axes")),
     "a term": (terms(0.5), terms(1.0), (), ("module.scale", "as it is", "+0.5 times what `cos`")),
+    "weights": (
+        weighed_mean(np.arange(1.0, 7.0), True),
+        weighed_mean(np.arange(2.0, 8.0), False),
+        (),
+        ("code.tensor", "[1, 2, 3, 4, 5, 6]", "[2, 3, 4, 5, 6, 7]"),
+    ),
     "a given term": (
         terms(0.5, False),
         terms(1.0, False),

@@ -115,10 +115,11 @@ def _constant(torch: Parting, keras: Parting, difference: Difference, weights: l
 
 
 class _Reduction(NamedTuple):
-    """The function by which an op reduces a tensor, the axes, of which () are all, and the result."""
+    """The function by which an op reduces a tensor, the axes, of which () are all, the tensor, and the result."""
 
     function: Callable[..., Array]
     axes: tuple[int, ...]
+    whole: Array
     result: Array
 
 
@@ -134,6 +135,8 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     mine, theirs = _reduction(torch, graphs[0]), _reduction(keras, graphs[1])
     mine, theirs = mine or (theirs and _contraction(torch, keras)), theirs or (mine and _contraction(keras, torch))
     if mine is None or theirs is None or ops.equal(Value(mine.result), Value(theirs.result)):
+        return None
+    if not ops.equal(Value(mine.whole), Value(theirs.whole)):
         return None
     in_words = ["all axes" if not each else f"axes {', '.join(map(str, each))}" for each in (mine.axes, theirs.axes)]
     if mine.function is theirs.function and in_words[0] != in_words[1]:
@@ -193,7 +196,7 @@ def _over_axes(whole: Array, reduced: Array, function: Callable[..., Array]) -> 
         for axes in itertools.combinations(range(whole.ndim), count):
             result = np.asarray(function(whole.astype(np.float64), axis=axes))
             if result.size == reduced.size and ops.equal(Value(result), Value(reduced)):
-                return _Reduction(function, () if count == whole.ndim else axes, result)
+                return _Reduction(function, () if count == whole.ndim else axes, whole, result)
     return None
 
 
