@@ -94,6 +94,13 @@ ADAM = [
 BEFORE = [*ADAM, ("train_gan_loop.py", "judged = critic(fake, training=True)", "judged = judged_fake")]
 ADAM_EPSILON = ("adam.epsilon_placement", "after the correction", "before the correction")
 BEFORE += [("train_gan_loop.py", "critic(tf.stop_gradient(fake)", "critic(fake")]
+STOPPED = [
+    (
+        "train_penalty_loop.py",
+        "slope = inner.gradient(judged, between)",
+        "slope = tf.stop_gradient(inner.gradient(judged, between))",
+    )
+]
 COLDER = [("train_pairs_fit.py", "/ 0.5)", "/ 0.25)")]
 OTHER_SHARE = [("train_attack_loop.py", "SHARE = 0.7", "SHARE = 0.5")]
 ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noise")]
@@ -107,6 +114,13 @@ ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noi
         ("gan_loop", [], []),
         ("gan_loop", ADAM, [ADAM_EPSILON]),
         ("gan_loop", BEFORE, [("unknown", None, None), ADAM_EPSILON]),
+        ("penalty", [], []),
+        pytest.param(
+            "penalty",
+            STOPPED,
+            [("gradient.stopped", "no stop_gradient", "stop_gradient")],
+            marks=pytest.mark.slow,
+        ),
         ("noise", [], []),
         ("noise", ROOT, [("code.function", "sqrt", "left out")]),
         ("attack", [], []),
@@ -121,6 +135,8 @@ ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noi
         "loop",
         "loop's adam",
         "loop's order",
+        "penalty",
+        "penalty's gradient",
         "noise",
         "noise's share",
         "attack",

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Self
 
 from parity.config.pair import Pair
-from parity.core import random
+from parity.core import random, script
 from parity.data.pairs import Rows
 
 Context = Callable[[], AbstractContextManager[None]]
@@ -83,9 +83,10 @@ class Draws:
             self._own.calls, self.is_replayed = calls_so_far, False
 
     def _next(self, caller: Hashable) -> tuple[int, int]:
-        """Return the step, and the number of the caller's draw within it."""
-        self._own.calls[caller] += 1
-        return self.step, self._own.calls[caller] - 1
+        """Return the step, and the number of the caller's draw within it; a script that begins anew is in no step."""
+        number = self._own.calls[caller]
+        self._own.calls[caller] += not script.is_building()
+        return self.step, number
 
     def _extent(self, size: int, where: str) -> tuple[int, int]:
         """Return where a mask of `size` elements begins in that of the whole batch, and the size of that one."""
