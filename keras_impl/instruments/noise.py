@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from parity.core.patches import around
-from parity.core.random import NORMAL, UNIFORM
+from parity.core.random import NORMAL, UNIFORM, gamma
 
 # The numbers of a kind for the elements of a tensor, which was drawn with a seed, or with none.
 Source = Callable[[str, tf.Tensor, Any], tf.Tensor]
@@ -25,6 +25,8 @@ def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
     for owner, functions in ((tf.random, FUNCTIONS), (tf.random.Generator, METHODS)):
         for name, (kind, values) in functions.items():
             yield around(owner, name, partial(_on_draw, source, kind, values))
+    for name in ("gamma", "stateless_gamma"):
+        yield around(tf.random, name, partial(_on_gamma, source))
     yield around(tf.random, "shuffle", partial(_on_shuffle, source))
 
 
@@ -59,6 +61,15 @@ def _on_draw(
     if has_all_bits or not drawn.shape.is_fully_defined():
         return drawn
     return CAST(values(source(kind, drawn, seed), drawn.dtype, given), drawn.dtype)
+
+
+def _on_gamma(source: Source, draw: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> tf.Tensor:
+    given, drawn = inspect.signature(draw).bind(*args, **kwargs).arguments, draw(*args, **kwargs)
+    if not drawn.shape.is_fully_defined():
+        return drawn
+    normal, uniform = (source(kind, drawn, given.get("seed")) for kind in (NORMAL, UNIFORM))
+    beta = given.get("beta")
+    return CAST(gamma(_high(given["alpha"]), normal, uniform) / _high(1 if beta is None else beta), drawn.dtype)
 
 
 def _on_shuffle(

@@ -17,7 +17,7 @@ the same hash with tensors.
 import hashlib
 import math
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,15 @@ def normal(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
         words = bits(seed, name, 3 * part.size, 3 * start).view(np.uint16).reshape(part.size, 12)
         part[:] = (words.sum(axis=1, dtype=np.int64) + 6 - 6 * 2**16) * 2.0**-16
     return centred.reshape(shape)
+
+
+def gamma(shape: Any, normal_: Any, uniform_: Any) -> Any:
+    """Return approximately what a gamma distribution draws, in arrays or tensors, from a normal and a uniform number.
+
+    The formula of Wilson and Hilferty (1931) for a shape of one more, times the power by which the shape is lowered.
+    """
+    more = shape + 1
+    return more * abs(1 - 1 / (9 * more) + normal_ / (3 * more**0.5)) ** 3 * uniform_ ** (1 / shape)
 
 
 def permutation(seed: int, name: str, size: int) -> NDArray[np.int64]:

@@ -26,4 +26,6 @@ class Drawn(keras.Model):
         size = ops.shape(y)[0]
         z = self.mean(y) + ops.exp(self.deviation(y)) * self.draw((size, 4), seed=self.seed)
         z = z * tf.random.uniform((size, 1), 0.5, 2.0, dtype=z.dtype)
+        z = z * keras.random.beta((size, 1), 0.4, 2.0)
+        z = z + tf.random.gamma((size, 4), 2.0, 4.0, dtype=z.dtype)
         return self.head(z + self.embedding(keras.random.randint((size,), 0, 5)))

@@ -1,4 +1,4 @@
-"""Random numbers of every kind: noise, stochastic depth, mixed samples, a sampled scale and sampled ids."""
+"""Random numbers of every kind: noise, stochastic depth, mixed samples, sampled scales and sampled ids."""
 
 import torch
 from torch import nn
@@ -22,4 +22,6 @@ class Drawn(nn.Module):
         y = 0.75 * y + 0.25 * y[torch.randperm(len(y))]
         z = self.mean(y) + torch.exp(self.deviation(y)) * torch.randn(len(y), 4)
         z = z * torch.empty(len(y), 1).uniform_(0.5, 2.0)
+        z = z * torch.distributions.Beta(0.4, 2.0).sample((len(y), 1))
+        z = z + torch.distributions.Gamma(2.0, 4.0).sample((len(y), 4))
         return self.head(z + self.embedding(torch.randint(0, 5, (len(y),))))

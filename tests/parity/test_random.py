@@ -285,3 +285,11 @@ def test_neighbours_are_independent() -> None:
 def test_a_rate_of_one_keeps_nothing_and_of_zero_everything() -> None:
     assert not random.keep(0, "x", 0, 0, 0, (100,), 1.0).any()
     assert random.keep(0, "x", 0, 0, 0, (100,), 0.0).all()
+
+
+@pytest.mark.parametrize("shape", [0.4, 1.0, 5.0])
+def test_gamma(shape: float):
+    """Its mean and its variance are the shape."""
+    drawn = random.gamma(shape, random.normal(1, "n", (40_000,)), (random.bits(1, "u", 40_000) + 0.5) * 2.0**-64)
+    assert drawn.min() > 0
+    np.testing.assert_allclose([drawn.mean(), drawn.var()], shape, rtol=0.05)

@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_impl.instruments import source
-from torch_impl.instruments.noise import FUNCTIONS as RANDOM
+from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
 
 Tensors = Sequence[torch.Tensor]
 
@@ -97,7 +97,7 @@ class LossTape(TorchFunctionMode):
             if of_data:
                 is_called = any(id(each) in now for each in taken) and not any(map(_has_gradient, leaves))
             else:
-                is_drawn = getattr(function, "__name__", "") in RANDOM
+                is_drawn = getattr(function, "__name__", "") in (*FUNCTIONS, *GAMMAS)
                 is_called = is_module or (not is_drawn and any(isinstance(each, torch.Tensor) for each in taken))
             if is_called:
                 args, kwargs = tree_map(current, (args, kwargs))

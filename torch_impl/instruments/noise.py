@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from parity.core.patches import around
-from parity.core.random import NORMAL, UNIFORM
+from parity.core.random import NORMAL, UNIFORM, gamma
 
 # The numbers of a kind for the elements of a tensor, into which a generator has just drawn.
 Source = Callable[[str, torch.Tensor, torch.Generator | None], torch.Tensor]
@@ -28,6 +28,8 @@ def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
         yield around(torch, name, partial(_on_draw, source, kind, values))
     for name, (kind, values) in METHODS.items():
         yield around(torch.Tensor, name, partial(_on_method, source, kind, values))
+    for name, drawn in GAMMAS.items():
+        yield around(torch, name, partial(drawn, source))
 
 
 def numbers(kind: str, of: torch.Tensor, words: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -73,6 +75,26 @@ def _replaced(
     with torch.no_grad(), torch._C.DisableTorchFunction():
         given = {name: each for name, each in kwargs.items() if name in PARAMETERS}
         return drawn.copy_(values(source(kind, drawn, kwargs.get("generator")), *args, **given))
+
+
+def _on_gamma(source: Source, draw: Callable[..., Any], x: torch.Tensor, generator: Any = None) -> torch.Tensor:
+    """Draw as torch.distributions does; a gradient would be that of what was drawn."""
+    drawn = draw(x, generator)
+    return drawn if x.requires_grad else _gammas(source, drawn, x, generator)
+
+
+def _on_dirichlet(source: Source, draw: Callable[..., Any], x: torch.Tensor, generator: Any = None) -> torch.Tensor:
+    """Draw shares; the two of a beta distribution are made of two draws, as in code without one."""
+    drawn = draw(x, generator)
+    for part, of in zip(drawn.unbind(-1), x.unbind(-1), strict=True) if x.shape[-1] == 2 else [(drawn, x)]:
+        _gammas(source, part, of, generator)
+    return drawn.div_(drawn.sum(-1, keepdim=True))
+
+
+def _gammas(source: Source, drawn: torch.Tensor, x: torch.Tensor, generator: Any) -> torch.Tensor:
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        normal, uniform = (source(kind, drawn, generator) for kind in (NORMAL, UNIFORM))
+        return drawn.copy_(gamma(x.double(), normal, uniform))
 
 
 def _plain(of: torch.Tensor, *_: Any) -> torch.Tensor:
@@ -128,6 +150,7 @@ FUNCTIONS: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
     "randint_like": (UNIFORM, _whole),
     "randperm": (UNIFORM, _order),
 }
+GAMMAS = {"_standard_gamma": _on_gamma, "_sample_dirichlet": _on_dirichlet}
 METHODS = {
     "normal_": (NORMAL, _filled_normal),
     "uniform_": (UNIFORM, _filled_uniform),
