@@ -88,7 +88,8 @@ def _on_dirichlet(source: Source, draw: Callable[..., Any], x: torch.Tensor, gen
     drawn = draw(x, generator)
     for part, of in zip(drawn.unbind(-1), x.unbind(-1), strict=True) if x.shape[-1] == 2 else [(drawn, x)]:
         _gammas(source, part, of, generator)
-    return drawn.div_(drawn.sum(-1, keepdim=True))
+    with torch._C.DisableTorchFunction():
+        return drawn.div_(drawn.sum(-1, keepdim=True))
 
 
 def _gammas(source: Source, drawn: torch.Tensor, x: torch.Tensor, generator: Any) -> torch.Tensor:
