@@ -176,9 +176,7 @@ def _reduction(function: Reduce) -> Patches:
 
 
 FAULTS: dict[str, Patches] = {
-    "sampler.epoch": wrapped(
-        all_reduce, "distributed_sampler", lambda sampler, size, replicas, seed, epoch: sampler(size, replicas, seed, 0)
-    ),
+    "sampler.epoch": wrapped(all_reduce, "distributed_sampler", lambda sampler, *args: sampler(*args[:-1], 0)),
     "sampler.order": wrapped(all_reduce, "distributed_sampler", _contiguous),
     "sampler.offset": wrapped(
         batches, "order", lambda order, case, size, start, count: order(case, size, start + count, count)
@@ -250,9 +248,7 @@ FAULTS: dict[str, Patches] = {
     "gradient.double_reduction": wrapped(all_reduce, "place", _reduced_again),
     "gradient.unreduced": _reduction(lambda reduce, optimizer, pairs: pairs),
     "gradient.stopped": wrapped(keras.layers.Dense, "call", _stopped),
-    "gradient.sign": wrapped(
-        single, "gradients", lambda gradients, *args: [-gradient for gradient in gradients(*args)]
-    ),
+    "gradient.sign": wrapped(single, "gradients", lambda gradients, *args: [-grad for grad in gradients(*args)]),
     "batch_norm.own_buffers": replaced(ddp, "take_first_buffers", lambda model: None),
     "batch_norm.buffers": replaced(data_parallel, "FIRST", data_parallel.FIRST + 1),
     "placement.branch": wrapped(branch_parallel, "branches", _moved_branch),

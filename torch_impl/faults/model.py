@@ -117,8 +117,7 @@ def _product_in(
 def _ten_bits(x: torch.Tensor) -> torch.Tensor:
     """Round x to 10 bits, as TF32 rounds the factors of a product.
 
-    `rounded - x` is exact, because neighbouring floats subtract exactly; so the sum is the rounded value, with the
-    gradient of x.
+    `rounded - x` is exact, as neighbouring floats subtract exactly: the sum is the rounded value, with x's gradient.
     """
     with torch.no_grad():
         rounded = ((x.contiguous().view(torch.int32) + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
