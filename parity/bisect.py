@@ -144,10 +144,13 @@ def _search(args: argparse.Namespace, bisection: Bisection, printed: terminal.Pr
         return None if undecided else last.verdict == "diverged" or (args.strict and last.verdict == "subprecision")
 
     chosen, answer = bisection.bad, differs(bisection.bad)
+    said = f"{'computes the same as' if answer is False else 'could not be compared with'} {bisection.good}"
     if answer:
         chosen, bisection.skipped = first_that_differs(candidates, differs)
         bisection.first = chosen
-    printed.console.print(f"{args.package} {chosen} {_sentence(bisection, answer)}", soft_wrap=True)
+        skipped = f", unless one that was skipped does: {listed(bisection.skipped, 4)}" if bisection.skipped else ""
+        said = f"is the first that differs from {bisection.good}{skipped}"
+    printed.console.print(f"{args.package} {chosen} {said}", soft_wrap=True)
     result, report = trials.result(chosen), bisection.report
     if result.verdict != "error":
         versions.explain(result, chosen, report)
@@ -155,14 +158,6 @@ def _search(args: argparse.Namespace, bisection: Bisection, printed: terminal.Pr
     report.add(result)
     printed.names = [result.case]
     printed.add(result)
-
-
-def _sentence(bisection: Bisection, answer: bool | None) -> str:
-    """Return what is said of the version that was found; `answer`: whether the bad one differs, if that is known."""
-    if answer:
-        skipped = f", unless one that was skipped does: {listed(bisection.skipped, 4)}" if bisection.skipped else ""
-        return f"is the first that differs from {bisection.good}{skipped}"
-    return f"{'computes the same as' if answer is False else 'could not be compared with'} {bisection.good}"
 
 
 def _pair(args: argparse.Namespace) -> tuple[Kind, PairFile, PairFile | None]:

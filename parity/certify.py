@@ -40,13 +40,16 @@ OTHER: Final = {"torch": "keras", "keras": "torch"}
 def main(argv: Sequence[str], program: str = "parity.certify") -> int:
     """Record the certificate that the flags describe, and return the exit status 0.
 
-    Raises BackendError if the backend failed, MissingError if it is not installed, and UsageError if a flag or the pair
-    cannot be used.
+    Raises BackendError if the backend failed, MissingError if it is absent, UsageError if a flag or pair is unusable.
     """
     args = _parse(argv, program)
     devices = cli.devices(args)
     subject = _subject(args)
-    history = _history(args)
+    if args.out.exists() and not args.update:
+        raise UsageError(
+            f"{args.out}: exists already; to record it anew, add --update and --reason=TEXT, which is kept in it"
+        )
+    history = certificate.read(args.out)[0].history if args.out.exists() else []
     commit = _commit(args.pair[0].absolute().parent, args.out) if args.pair else ""
     if absent := missing(devices, cli.pythons(args)):
         raise BackendError(absent)
@@ -73,7 +76,6 @@ def main(argv: Sequence[str], program: str = "parity.certify") -> int:
 
 
 def add_flags(parser: cli.Parser) -> None:
-    """Add `--certificate`."""
     text = "judge one side alone by what parity.certify recorded of the other; --keras or --torch name its builder"
     parser.add_argument("--certificate", type=Path, metavar="FILE", help=text)
 
@@ -133,17 +135,6 @@ def _subject(args: argparse.Namespace) -> Subject:
     if reason := obstacle(subject.case) or subject.case.distribution.side_obstacle(args.backend):
         raise UsageError(f"{subject.case.name}: {reason}")
     return subject
-
-
-def _history(args: argparse.Namespace) -> list[Recording]:
-    """Return the recordings of the certificate that is replaced. Raises UsageError."""
-    if not args.out.exists():
-        return []
-    if not args.update:
-        raise UsageError(
-            f"{args.out}: exists already; to record it anew, add --update and --reason=TEXT, which is kept in it"
-        )
-    return certificate.read(args.out)[0].history
 
 
 def _commit(folder: Path, out: Path) -> str:

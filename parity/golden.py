@@ -28,7 +28,6 @@ from parity.verdict.traces import difference
 
 
 def add_flags(parser: cli.Parser) -> None:
-    """Add `--golden` and `--update-golden`."""
     add = parser.add_argument
     add("--golden", type=Path, metavar="DIR", help="compare each side with its own earlier trace in DIR")
     add("--update-golden", action="store_true", help="record the traces in --golden=DIR anew, replacing those there")
@@ -59,12 +58,7 @@ def run(
 
 
 def compared(
-    folder: Path,
-    chosen: Sequence[Subject],
-    runner: Runner,
-    scratch: Path,
-    report: Report,
-    flags: Sequence[str] = (),
+    folder: Path, chosen: Sequence[Subject], runner: Runner, scratch: Path, report: Report, flags: Sequence[str] = ()
 ) -> Iterator[CaseResult]:
     """Compare each side of each chosen case or pair with its golden trace in `folder`.
 
@@ -91,10 +85,7 @@ def compared(
 
 
 def update(folder: Path, chosen: Sequence[Subject], runner: Runner) -> list[Answer]:
-    """Record each side of each case, replacing the golden trace in `folder`; return the answers that failed.
-
-    A recording that fails leaves the earlier golden trace as it is.
-    """
+    """Record each side of each case in place of its golden trace; return answers that failed, whose traces stay."""
     failures = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".recording-") as scratch:
         wanted = [(subject, subject.able(runner.sides)) for subject in chosen]
@@ -172,7 +163,6 @@ def _compared(case: str, name: str, answer: Answer, golden: Trace, own: Path, re
 
 
 def _facts(trace: Trace) -> dict[str, str]:
-    """Return the versions, environment and devices that a trace was recorded with."""
     facts = trace.manifest
     return {**facts.versions, **facts.environment, "devices": ", ".join(facts.layout.devices)}
 

@@ -47,10 +47,7 @@ class Observer:
 
     @contextmanager
     def step(self, inputs: Mapping[str, Any]) -> Iterator[Step]:
-        """Run a step eagerly within the block, and fill in its evidence when it is over.
-
-        An exception of the program is recorded as the step's failure, and does not propagate.
-        """
+        """Run a step eagerly within the block and fill in its evidence; an exception becomes its failure there."""
         # tf.distribute may have a copy of each variable on every device.
         replicas = getattr(getattr(self.model, "distribute_strategy", None), "num_replicas_in_sync", 1)
         step = Step(distributed="mirrored" if replicas > 1 else "")

@@ -27,6 +27,7 @@ Call = Callable[..., tf.Tensor]
 NORM, BATCH_NORM, DENSE = keras.layers.LayerNormalization, BatchNorm2d, keras.layers.Dense
 _of = partial(loaded, weights)
 EMBEDDING, RELU = keras.layers.Embedding, keras.layers.ReLU
+_dense, _embedding = partial(replaced, DENSE, "call"), partial(wrapped, EMBEDDING, "call")
 
 
 def unused(*variables: keras.Variable) -> tf.Tensor:
@@ -46,9 +47,6 @@ def _padding(call: Call, embedding: keras.layers.Embedding, ids: tf.Tensor) -> t
     """Keep the row of word 0 from training."""
     rows = call(embedding, ids)
     return tf.where(tf.equal(ids, 0)[..., None], tf.stop_gradient(rows), rows)
-
-
-# Attention.
 
 
 def _key_dim_of_all_heads(
@@ -76,9 +74,6 @@ def _sequence_first(
     """Let samples attend to samples, separately for each word."""
     x, memory = tf.transpose(x, (1, 0, 2)), tf.transpose(memory, (1, 0, 2))
     return tf.transpose(call(attention, x, memory, **kwargs), (1, 0, 2))
-
-
-# Models of layers that are correct by themselves.
 
 
 def _skipped_final_norm(call: Call, norm: keras.layers.LayerNormalization, x: tf.Tensor) -> tf.Tensor:
@@ -114,9 +109,6 @@ def _norm_after_relu(model: ResidualBlock, x: tf.Tensor, training: bool = False)
     return model.relu(main + model.shortcut(x, training=training))
 
 
-# Initial parameters.
-
-
 def _query_for_key(packed: Floats) -> Floats:
     query, key, value = np.split(packed, 3)
     return np.concatenate([key, query, value])
@@ -126,9 +118,6 @@ def _glorot_uniform(values: Floats) -> Floats:
     """Draw weights as Keras initialises them."""
     bound = math.sqrt(6 / sum(values.shape))
     return random.representable(random.uniform(1, "glorot", values.shape, bound), "float32")
-
-
-# Precision.
 
 
 def _product_in(
@@ -161,7 +150,6 @@ def _outputs_in(dtype: tf.DType, call: Call, *args: Any, **kwargs: Any) -> tf.Te
 
 
 def _tf32() -> AbstractContextManager[None]:
-    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
     config = tf.config.experimental
     return setting(config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution, True)
 
@@ -176,14 +164,10 @@ FAULTS: dict[str, Patches] = {
     "batch_norm.mode": wrapped(BATCH_NORM, "call", lambda call, norm, x, training=False: call(norm, x, training=False)),
     "batch_norm.frozen": replaced(BATCH_NORM, "_track", lambda norm, statistic, new: None),
     "batch_norm.scope": wrapped(BATCH_NORM, "call", _synchronised),
-    "linear.transposed": replaced(
-        DENSE,
-        "call",
-        lambda dense, x, training=None: tf.matmul(x, dense.kernel.value, transpose_b=True) + dense.bias.value,
+    "linear.transposed": _dense(
+        lambda dense, x, training=None: tf.matmul(x, dense.kernel.value, transpose_b=True) + dense.bias.value
     ),
-    "linear.bias": replaced(
-        DENSE, "call", lambda dense, x, training=None: tf.matmul(x, dense.kernel.value) + unused(dense.bias)
-    ),
+    "linear.bias": _dense(lambda dense, x, training=None: tf.matmul(x, dense.kernel.value) + unused(dense.bias)),
     "linear.activation": wrapped(DENSE, "call", lambda call, dense, x, training=None: tf.nn.relu(call(dense, x))),
     "conv2d.padding": replaced(
         specimen.Conv2d,
@@ -200,13 +184,9 @@ FAULTS: dict[str, Patches] = {
     "softmax.axis": replaced(keras.layers.Softmax, "call", lambda layer, x: tf.nn.softmax(x, axis=0)),
     "relu.dropped": replaced(RELU, "call", lambda relu, x: x),
     "relu.slope": replaced(RELU, "call", lambda relu, x: tf.where(x > 0, x, x * 0.01)),
-    "embedding.ids": wrapped(
-        EMBEDDING, "call", lambda call, layer, ids: call(layer, tf.minimum(ids + 1, layer.input_dim - 1))
-    ),
-    "embedding.scale": wrapped(
-        EMBEDDING, "call", lambda call, layer, ids: call(layer, ids) * math.sqrt(layer.output_dim)
-    ),
-    "embedding.padding_idx": wrapped(EMBEDDING, "call", _padding),
+    "embedding.ids": _embedding(lambda call, layer, ids: call(layer, tf.minimum(ids + 1, layer.input_dim - 1))),
+    "embedding.scale": _embedding(lambda call, layer, ids: call(layer, ids) * math.sqrt(layer.output_dim)),
+    "embedding.padding_idx": _embedding(_padding),
     "attention.key_dim": wrapped(MultiheadAttention, "__init__", _key_dim_of_all_heads),
     "attention.heads": replaced(MultiheadAttention, "call", _interleaved_heads),
     "attention.batch_first": wrapped(MultiheadAttention, "call", _sequence_first),
@@ -245,12 +225,10 @@ FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "relu.bfloat16_in_float32": wrapped(RELU, "call", partial(_outputs_in, tf.bfloat16)),
     "matmul.bfloat16_in_float32": wrapped(DENSE, "call", partial(_product_in, tf.bfloat16)),
     "matmul.float16_in_float32": wrapped(DENSE, "call", partial(_product_in, tf.float16)),
-    "matmul.tf32_in_float32": replaced(
-        DENSE,
-        "call",
-        lambda dense, x, training=None: tf.matmul(_ten_bits(x), _ten_bits(dense.kernel.value)) + dense.bias.value,
+    "matmul.tf32_in_float32": _dense(
+        lambda dense, x, training=None: tf.matmul(_ten_bits(x), _ten_bits(dense.kernel.value)) + dense.bias.value
     ),
-    "matmul.float16_sums_in_float32": replaced(DENSE, "call", _sums_in_float16),
+    "matmul.float16_sums_in_float32": _dense(_sums_in_float16),
     "softmax.bfloat16_in_float32": wrapped(
         tf.nn,
         "softmax",
@@ -259,6 +237,6 @@ FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "attention.float16_in_float32": wrapped(MultiheadAttention, "call", partial(_outputs_in, tf.float16)),
     "layer_norm.bfloat16_in_float32": wrapped(NORM, "call", partial(_outputs_in, tf.bfloat16)),
     "layer_norm.epsilon_in_float32": constant(NORM, "epsilon", 1e-3),
-    "embedding.bfloat16_in_float32": wrapped(EMBEDDING, "call", partial(_outputs_in, tf.bfloat16)),
+    "embedding.bfloat16_in_float32": _embedding(partial(_outputs_in, tf.bfloat16)),
     "precision.tf32": lambda: [_tf32()],
 }

@@ -36,9 +36,7 @@ Sampler = Callable[[int, int, int, int], list[list[int]]]
 Loss = Callable[..., tf.Tensor]
 Update = Callable[[Any, tf.Tensor, tf.Variable, tf.Tensor], None]
 Reduce = Callable[..., list]
-
-
-# Data.
+_mse = partial(replaced, losses, "mse")
 
 
 def _contiguous(sampler: Sampler, size: int, replicas: int, seed: int, epoch: int) -> list[list[int]]:
@@ -74,9 +72,6 @@ def _masked_by_hand(outputs: tf.Tensor, target: tf.Tensor, reduction: str = "mea
     """Set the losses of class 0 to zero, but still divide by the number of all samples."""
     losses_ = tf.nn.sparse_softmax_cross_entropy_with_logits(target, outputs)
     return tf.reduce_mean(tf.where(tf.equal(target, 0), tf.zeros_like(losses_), losses_))
-
-
-# Optimizers, schedules and clipping.
 
 
 def _epsilon_hat(update: Update, adam: Adam, gradient: tf.Tensor, variable: tf.Variable, rate: tf.Tensor) -> None:
@@ -124,9 +119,6 @@ def _each_replicas_own(optimizer: Any, gradients: list[tf.Tensor]) -> list[tf.Te
     return optimizers.clip_by_global_norm(gradients, norm) if norm else gradients
 
 
-# Reductions.
-
-
 def _replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
@@ -150,9 +142,6 @@ def _stopped(call: Callable, layer: keras.layers.Dense, x: tf.Tensor, training: 
     return tf.stop_gradient(outputs) + outputs * 0 if layer.name == "linear1" else outputs
 
 
-# Placement: correct values on wrong devices.
-
-
 def _moved(place: Callable, make_model: Any, make_optimizer: Any, devices: list[str], *args: Any, **kw: Any) -> tuple:
     """Put the last block on another device."""
     elsewhere = next(device for device in devices if device != devices[-1])
@@ -171,9 +160,6 @@ def _backward_on_device_0(backward: Callable, chain: send_recv.Chain, *args: Any
         return backward(chain, *args)
 
 
-# Processes.
-
-
 def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
     """Misbehave in rank 1 when it draws its first batch."""
 
@@ -190,9 +176,7 @@ def _reduction(function: Reduce) -> Patches:
 
 
 FAULTS: dict[str, Patches] = {
-    "sampler.epoch": wrapped(
-        all_reduce, "distributed_sampler", lambda sampler, size, replicas, seed, epoch: sampler(size, replicas, seed, 0)
-    ),
+    "sampler.epoch": wrapped(all_reduce, "distributed_sampler", lambda sampler, *args: sampler(*args[:-1], 0)),
     "sampler.order": wrapped(all_reduce, "distributed_sampler", _contiguous),
     "sampler.offset": wrapped(
         batches, "order", lambda order, case, size, start, count: order(case, size, start + count, count)
@@ -202,15 +186,11 @@ FAULTS: dict[str, Patches] = {
     "input.layout": _inputs(lambda x: tf.transpose(x, (0, 2, 1, 3))),
     "target.shift": wrapped(data, "tensors", _shifted_target),
     "loss.sum": replaced(losses, "_reduce", lambda values, reduction: tf.reduce_sum(values)),
-    "loss.kind": replaced(
-        losses, "mse", lambda outputs, target, reduction="mean": tf.reduce_mean(tf.abs(outputs - target))
-    ),
-    "mse.reduction": replaced(
-        losses,
-        "mse",
+    "loss.kind": _mse(lambda outputs, target, reduction="mean": tf.reduce_mean(tf.abs(outputs - target))),
+    "mse.reduction": _mse(
         lambda outputs, target, reduction="mean": tf.reduce_mean(
             tf.reduce_sum(tf.math.squared_difference(outputs, target), axis=-1)
-        ),
+        )
     ),
     "mse.broadcast": wrapped(
         losses,
@@ -255,11 +235,7 @@ FAULTS: dict[str, Patches] = {
     ),
     "gradient.sum": together(
         _reduction(partial(_scaled, _replicas)),
-        wrapped(
-            all_reduce,
-            "all_reduce",
-            lambda reduce, gradients: [gradient * _replicas() for gradient in reduce(gradients)],
-        ),
+        wrapped(all_reduce, "all_reduce", lambda reduce, grads: [grad * _replicas() for grad in reduce(grads)]),
         wrapped(
             hybrid,
             "all_reduce",
@@ -272,9 +248,7 @@ FAULTS: dict[str, Patches] = {
     "gradient.double_reduction": wrapped(all_reduce, "place", _reduced_again),
     "gradient.unreduced": _reduction(lambda reduce, optimizer, pairs: pairs),
     "gradient.stopped": wrapped(keras.layers.Dense, "call", _stopped),
-    "gradient.sign": wrapped(
-        single, "gradients", lambda gradients, *args: [-gradient for gradient in gradients(*args)]
-    ),
+    "gradient.sign": wrapped(single, "gradients", lambda gradients, *args: [-grad for grad in gradients(*args)]),
     "batch_norm.own_buffers": replaced(ddp, "take_first_buffers", lambda model: None),
     "batch_norm.buffers": replaced(data_parallel, "FIRST", data_parallel.FIRST + 1),
     "placement.branch": wrapped(branch_parallel, "branches", _moved_branch),

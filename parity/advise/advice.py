@@ -23,8 +23,6 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices that are asked about."""
-
     group: Group
     links: tuple[Link, ...]  # the link between processes and that within one process
     memory: float  # bytes of each device
@@ -63,7 +61,6 @@ class Adviser:
                 choice.measured = self._measured(case, choice) if check else None
 
     def duration(self, case: Case, side: str, target: Target) -> Duration:
-        """Return the predicted duration of a step on the target's devices."""
         case = _run(case, side, target)
         ranks = case.distribution.processes(side)
         link = target.links[0 if ranks > 1 or not target.group.is_here else 1]
@@ -71,10 +68,18 @@ class Adviser:
         return duration(case, self.model, side, Machine(self._compute(side, target), link, slots))
 
     def _compute(self, side: str, target: Target) -> Compute:
-        """Return the measured computation, as it is on the target's devices."""
-        compute = self._alone(side).compute
+        """Return the measured computation on the target's devices, by the roofline of both (Williams et al. 2009).
+
+        A step takes as long as its operations, or as moving its tensors, whichever is slower; what a device does not
+        reach of that here, it is assumed not to reach there either. What the host does for each pass and step stays.
+        """
+        compute, model, batch = self._alone(side).compute, self.model, self.case.data.batch
         if target.row and target.rates:
-            compute = _scaled(compute, self.case, self.model, target.rates, target.row)
+            flops = BACKWARD * model.cost.flops * batch
+            moved = BACKWARD * (model.size() + model.cost.kept * batch)
+            here = max(flops / target.rates.flops, moved / target.rates.bandwidth)
+            there = max(flops / (TERA * peak(self.case, target.row)), moved / (GIGA * target.row.bandwidth))
+            compute = compute._replace(flop=compute.flop * there / here)
         return compute._replace(flop=compute.flop / target.speed)
 
     def _choice(self, strategy: str, case: Case | str, side: str, target: Target) -> Choice:
@@ -198,18 +203,6 @@ def _run(case: Case, side: str, target: Target) -> Case:
     """Return the case as it is run: a process of PyTorch has only one CPU device, whatever number a strategy names."""
     one = target.shares and side == "torch" and case.distribution.processes(side) == 1
     return replace(case, devices=1) if one else case
-
-
-def _scaled(compute: Compute, case: Case, model: Model, here: Rates, row: Device) -> Compute:
-    """Return the computation on another device, by the roofline of both (Williams et al. 2009).
-
-    A step takes as long as its operations, or as moving its tensors, whichever is slower; what a device does not reach
-    of that here, it is assumed not to reach there either. What the host does for each pass and step stays as it is.
-    """
-    flops = BACKWARD * model.cost.flops * case.data.batch
-    moved = BACKWARD * (model.size() + model.cost.kept * case.data.batch)
-    there = max(flops / (TERA * peak(case, row)), moved / (GIGA * row.bandwidth))
-    return compute._replace(flop=compute.flop * there / max(flops / here.flops, moved / here.bandwidth))
 
 
 def peak(case: Case, row: Device) -> float:

@@ -58,7 +58,6 @@ class Group(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Return whether they are devices of this machine."""
         return self.kind in ("cpu", "gpu")
 
     def __str__(self) -> str:
@@ -141,16 +140,13 @@ def _by(case: Case, name: str, devices: int) -> Case:
     values = {option: getattr(case, option) if name in users else UNUSED[option] for option, users in OPTIONS.items()}
     title = f"{case.name.partition('/')[0]}/{name}"
     changed = msgspec.structs.replace(case, name=title, strategy=name, devices=devices, **values)
-    if changed.accumulate == 1 and isinstance(changed.distribution, Pipelined):
-        return msgspec.structs.replace(changed, accumulate=_micro_batches(changed))
-    return changed
-
-
-def _micro_batches(case: Case) -> int:
-    """Return a number of micro-batches that divides every replica's samples, with enough of them for few bubbles."""
-    sizes = [len(part) for part in split(range(case.data.batch), case)]
-    limit = ENOUGH * case.distribution.stages
-    return max(count for count in range(1, limit + 1) if not any(size % count for size in sizes))
+    if changed.accumulate > 1 or not isinstance(changed.distribution, Pipelined):
+        return changed
+    # Enough micro-batches for few bubbles, by a number that divides every replica's samples.
+    sizes = [len(part) for part in split(range(changed.data.batch), changed)]
+    numbers = range(1, ENOUGH * changed.distribution.stages + 1)
+    most = max(number for number in numbers if not any(size % number for size in sizes))
+    return msgspec.structs.replace(changed, accumulate=most)
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,8 +186,6 @@ class Choice(msgspec.Struct, kw_only=True):
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """The advice for one case or pair."""
-
     case: str
     batch: int | None
     devices: str

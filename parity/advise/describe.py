@@ -33,7 +33,13 @@ def describe(case: schema.Case) -> Model:
         case schema.LinearStack(layers=count, width=width):
             return uncut._replace(blocks=tuple(_linear(shapes, f"layers.{i}", width, width) for i in range(count)))
         case schema.SimpleBlock() as model:
-            return _simple_block(model, uncut)
+            first, second = _perceptron(model, shapes)
+            between = Block((), relu(model.hidden), (Tensor(model.hidden),))
+            hidden = Cost(FLOAT * model.hidden, first.cost.flops + between.cost.flops + second.cost.flops)
+            taken = Tensor(model.inputs, differentiable=False)
+            split = FLOAT * model.hidden * (model.inputs + 1 + model.outputs)
+            pair = LinearPair(model.hidden, split, hidden, taken, second.passed[0])
+            return uncut._replace(blocks=(first, between, second), pairs=(pair,))
         case schema.TwoLinear() as model:
             first, second = _perceptron(model, shapes)
             return uncut._replace(blocks=(first._replace(cost=first.cost + relu(model.hidden)), second))
@@ -60,16 +66,6 @@ def _perceptron(model: Perceptron, shapes: Shapes) -> tuple[Block, Block]:
     return first, _linear(shapes, "linear2", model.hidden, model.outputs)
 
 
-def _simple_block(model: schema.SimpleBlock, uncut: Model) -> Model:
-    first, second = _perceptron(model, uncut.weights)
-    between = Block((), relu(model.hidden), (Tensor(model.hidden),))
-    hidden = Cost(FLOAT * model.hidden, first.cost.flops + between.cost.flops + second.cost.flops)
-    taken = Tensor(model.inputs, differentiable=False)
-    split = FLOAT * model.hidden * (model.inputs + 1 + model.outputs)
-    pair = LinearPair(model.hidden, split, hidden, taken, second.passed[0])
-    return uncut._replace(blocks=(first, between, second), pairs=(pair,))
-
-
 def _residual_block(model: schema.ResidualBlock, uncut: Model, pixels: int) -> Model:
     shapes = uncut.weights
     wide = model.out_channels * pixels
@@ -93,7 +89,6 @@ def _residual_block(model: schema.ResidualBlock, uncut: Model, pixels: int) -> M
 
 
 def linear(inputs: int, outputs: int, rows: int = 1) -> Cost:
-    """Return the cost of a linear layer on `rows` rows."""
     return Cost(FLOAT * rows * inputs, 2.0 * rows * inputs * outputs)
 
 
@@ -173,7 +168,6 @@ class TransformerParts:
         return tuple(branches)
 
     def pairs(self) -> tuple[LinearPair, ...]:
-        """Return the feed-forward layers."""
         hidden, width = self.model.feed_forward, self.model.d_model
         split = FLOAT * hidden * (2 * width + 1)
         words = [self.source] * len(self.encoder) + [self.target] * len(self.decoder)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.model import Model
 from parity.advise.spread import Load, spread
-from parity.advise.traffic import Traffic, traffic
+from parity.advise.traffic import traffic
 from parity.config.schema import Case
 from parity.config.strategies import Pipelined, RoundRobin
 
@@ -31,12 +31,9 @@ class Compute(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """Where a training runs."""
-
     compute: Compute
     link: Link
-    # How many devices can compute at the same time, where they share the processors of one machine; 0 if each has its
-    # own.
+    # How many devices can compute at the same time, where they share a machine's processors; 0 if each has its own.
     slots: int = 0
 
 
@@ -102,25 +99,24 @@ def _moved(case: Case, model: Model, side: str, link: Link) -> float:
     moved = traffic(case, model, side)
     latency, bandwidth = link.latency * MICRO, link.bandwidth * GIGA
     count = case.distribution.used_devices // case.distribution.stages  # devices in a collective
-    seconds = 0.0
+    seconds, once = 0.0, count - 1
+    # Of each collective in a ring the hops, and how often the bytes that a device gives pass over its link.
+    rings = {
+        "all_reduce": (2 * once, 2 * once / count),
+        "all_gather": (once, once),  # the bytes are those of a shard
+        "reduce_scatter": (once, once / count),
+        "broadcast": (once, 1.0),  # passed on in pieces
+    }
     for name, size in moved.collectives.items():
-        hops, part = _ring(name, count)
+        hops, part = rings[name]
         stages = case.distribution.stages  # each of which reduces its own parameters, at the same time
         calls = _calls(case, model, side, name) / stages
         seconds += calls * (link.collective * MICRO + hops * latency) + part * size / stages / bandwidth
-    return seconds + _copied(case, moved, latency, bandwidth)
-
-
-def _ring(collective: str, devices: int) -> tuple[int, float]:
-    """Return the hops of a collective in a ring, and how often the bytes that a device gives pass over its link."""
-    hops = devices - 1
-    rings = {
-        "all_reduce": (2 * hops, 2 * hops / devices),
-        "all_gather": (hops, hops),  # the bytes are those of a shard
-        "reduce_scatter": (hops, hops / devices),
-        "broadcast": (hops, 1.0),  # passed on in pieces
-    }
-    return rings[collective]
+    passes = 1 if case.distribution.is_gathered else case.accumulate
+    routes = [passes * latency + transfer.bytes / bandwidth for transfer in moved.transfers]
+    if isinstance(case.distribution, Pipelined):  # whose routes work at the same time
+        return seconds + 2 * max(routes, default=0.0)  # activations there and gradients back
+    return seconds + sum(routes)
 
 
 def _calls(case: Case, model: Model, side: str, collective: str) -> float:
@@ -134,15 +130,6 @@ def _calls(case: Case, model: Model, side: str, collective: str) -> float:
     if collective == "all_reduce" and (strategy.reduces_itself and side == "torch"):
         return len(model.weights)
     return math.ceil(model.size() / BUCKET)
-
-
-def _copied(case: Case, moved: Traffic, latency: float, bandwidth: float) -> float:
-    """Return the seconds of a step's copies: the routes of a pipeline work at the same time, those of others do not."""
-    passes = 1 if case.distribution.is_gathered else case.accumulate
-    routes = [passes * latency + transfer.bytes / bandwidth for transfer in moved.transfers]
-    if isinstance(case.distribution, Pipelined):
-        return 2 * max(routes, default=0.0)  # activations there and gradients back
-    return sum(routes)
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:

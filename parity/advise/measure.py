@@ -162,7 +162,6 @@ def _reduced(name: str, devices: int, here: Here) -> tuple[float, int, int]:
 
 
 def with_batch(case: Case, batch: int) -> Case:
-    """Return the same case with another number of samples in a batch."""
     return msgspec.structs.replace(case, data=msgspec.structs.replace(case.data, batch=batch))
 
 

@@ -47,8 +47,7 @@ class Cost(NamedTuple):
     """What a part of a model costs for one sample."""
 
     kept: float  # bytes that the forward pass keeps for the backward pass
-    # Floating-point operations of the forward pass; the backward pass has twice as many, for the gradients of the
-    # inputs and of the weights.
+    # Floating-point operations of the forward pass; the backward pass, for inputs and weights, has twice as many.
     flops: float
 
     def __add__(self, other: Iterable[Any]) -> "Cost":

@@ -6,7 +6,7 @@ from typing import TextIO
 
 from rich.table import Table
 
-from parity.advise.choices import Advice, Choice, Document, Measured
+from parity.advise.choices import Advice, Document, Measured
 from parity.core.groups import by_key
 from parity.core.wording import agree
 from parity.report.output import Console
@@ -83,32 +83,23 @@ def _notes(advice: Advice) -> Iterator[str]:
                 kinds = ", ".join(f"{name} {_bytes(size)}" for name, size in choice.sent.items())
                 yield f"{choice.side} {choice.strategy}, sent in each step: {kinds}"
     for choice in advice.choices:
-        yield from _balanced(choice)
+        if cut := choice.balanced:  # with the flags of compare and bench that cut the stages so
+            sizes = ", ".join(map(str, cut.stage_blocks))
+            flags = " ".join(f"--set {field}={value}" for field, value in cut.fields.items()).replace(", ", ",")
+            what = f"{choice.side} {choice.strategy}, with {sizes} blocks in its stages"
+            yield f"{what}: {_seconds(cut.step)} a step {flags}".rstrip()
     reasons = ((choice.why_not, f"{choice.strategy} ({choice.side})") for choice in advice.choices if choice.why_not)
     for reason, strategies in by_key(reasons).items():
         yield f"not {', '.join(strategies)}: {reason}"
     for side, points in advice.scaling.items():
-        yield from _plot(side, points)
+        most = max((speed_up for *_, speed_up in points), default=1.0)
+        for number, strategy, speed_up in points:
+            bar = "█" * max(round(BAR * speed_up / most), 1)
+            yield f"{side:5} {number:4} {agree(number, 'device'):7}  {bar:{BAR}} {speed_up:6.2f} x  {strategy}"
     for line in advice.assumed:
         yield f"assumed: {line}"
     for line in advice.would_change:
         yield f"would change the choice: {line}"
-
-
-def _balanced(choice: Choice) -> Iterator[str]:
-    """Yield how the stages would be more even, with the flags of compare and bench that cut them so."""
-    if choice.balanced:
-        sizes = ", ".join(map(str, choice.balanced.stage_blocks))
-        flags = " ".join(f"--set {field}={value}" for field, value in choice.balanced.fields.items())
-        what = f"{choice.side} {choice.strategy}, with {sizes} blocks in its stages"
-        yield f"{what}: {_seconds(choice.balanced.step)} a step {flags.replace(', ', ',')}".rstrip()
-
-
-def _plot(side: str, points: list[tuple[int, str, float]]) -> Iterator[str]:
-    most = max((speed_up for *_, speed_up in points), default=1.0)
-    for number, strategy, speed_up in points:
-        bar = "█" * max(round(BAR * speed_up / most), 1)
-        yield f"{side:5} {number:4} {agree(number, 'device'):7}  {bar:{BAR}} {speed_up:6.2f} x  {strategy}"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -50,21 +50,17 @@ def _replicated(case: Case, model: Model, side: str) -> list[Load]:
 
 
 def _staged(case: Case, model: Model, side: str) -> list[Load]:
-    devices = case.distribution.used_devices // case.replicas
-    places = stage_numbers(case, model)
-    parts = split(range(case.data.batch), case)
-    return [load for part in parts for load in _cut(model, places, devices, len(part))]
-
-
-def _cut(model: Model, places: list[int], devices: int, samples: int) -> list[Load]:
-    """Return the loads where each block is on a device; the data are on those of the first and the last block."""
-    loads = [NOTHING] * devices
-    for block, device in zip(model.blocks, places, strict=True):
-        loads[device] += _part(model.size(block.weights), block.cost, samples)
-    inputs = sum(tensor.bytes for tensor in model.inputs)
-    loads[places[0]] += Load(0, samples * inputs, 0)
-    loads[places[-1]] += Load(0, samples * (model.data - inputs), 0)
-    return loads
+    """Cut the model into stages; the data are on the devices of the first and the last block."""
+    places, inputs = stage_numbers(case, model), sum(tensor.bytes for tensor in model.inputs)
+    all_loads = []
+    for part in split(range(case.data.batch), case):
+        loads, samples = [NOTHING] * (case.distribution.used_devices // case.replicas), len(part)
+        for block, device in zip(model.blocks, places, strict=True):
+            loads[device] += _part(model.size(block.weights), block.cost, samples)
+        loads[places[0]] += Load(0, samples * inputs, 0)
+        loads[places[-1]] += Load(0, samples * (model.data - inputs), 0)
+        all_loads += loads
+    return all_loads
 
 
 def _branch_parallel(case: Case, model: Model, side: str) -> list[Load]:

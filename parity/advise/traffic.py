@@ -94,7 +94,11 @@ def _staged(case: Case, model: Model, side: str) -> Traffic:
     numbers = stage_numbers(case, model)
     copies: list[Transfer] = []
     for replica, part in enumerate(split(range(case.data.batch), case)):
-        copies += _along(model, [replica * case.distribution.stages + stage for stage in numbers], len(part))
+        places = [replica * case.distribution.stages + stage for stage in numbers]
+        for block, here, there in zip(model.blocks, places, places[1:], strict=False):
+            copies.append(_copy("activation", here, there, len(part) * sum(tensor.bytes for tensor in block.passed)))
+            back = sum(tensor.bytes for tensor in block.passed if tensor.differentiable)
+            copies.append(_copy("gradient", there, here, len(part) * back))
     return Traffic(copies, {"all_reduce": model.size() * (case.replicas > 1)})
 
 
@@ -147,14 +151,6 @@ def _fsdp(case: Case, model: Model, side: str) -> Traffic:
 def padded(shape: Sequence[int], parts: int) -> int:
     """Return the elements of the shard that a rank keeps of a parameter, cut along its first axis and padded."""
     return math.ceil(shape[0] / parts) * math.prod(shape[1:])
-
-
-def _along(model: Model, places: Sequence[int], samples: int) -> Copies:
-    """Yield the copies between consecutive blocks that are on different devices."""
-    for block, here, there in zip(model.blocks, places, places[1:], strict=False):
-        yield _copy("activation", here, there, samples * sum(tensor.bytes for tensor in block.passed))
-        back = sum(tensor.bytes for tensor in block.passed if tensor.differentiable)
-        yield _copy("gradient", there, here, samples * back)
 
 
 def _copy(what: str, source: int, target: int, size: int) -> Transfer:

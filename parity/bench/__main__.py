@@ -100,18 +100,13 @@ def _subjects(args: argparse.Namespace) -> Iterator[Subject]:
     for batch, count in itertools.product(swept.get("batch", [None]), swept.get("devices", [None])):
         on = parse(f"{given.kind}:{count}") if count else given
         args.set = [*changes, f"data.batch={batch}"] if batch else changes
-        yield from _on(args, on)
-
-
-def _on(args: argparse.Namespace, on: Devices) -> Iterator[Subject]:
-    """Yield the chosen cases and pairs on these devices. Raises UsageError for what they cannot run."""
-    absent = missing(on, cli.pythons(args))
-    for case in cli.chosen_cases(args, on):
-        if reason := absent or obstacle(case) or crowded(case, on, cli.pythons(args)):
-            raise UsageError(f"{case.name} on {on}: {reason}")
-        yield case, None, on
-    for file in cli.usable_pairs(args, on):
-        yield file.case, file, on
+        absent = missing(on, cli.pythons(args))
+        for case in cli.chosen_cases(args, on):
+            if reason := absent or obstacle(case) or crowded(case, on, cli.pythons(args)):
+                raise UsageError(f"{case.name} on {on}: {reason}")
+            yield case, None, on
+        for file in cli.usable_pairs(args, on):
+            yield file.case, file, on
 
 
 def _swept(text: str) -> tuple[str, list[int]]:

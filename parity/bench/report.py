@@ -44,7 +44,12 @@ class Printed:
         if timed.reason:
             self.console.print(f"  not timed: {timed.reason}")
         if timed.lanes:
-            self.console.print(_table(timed))
+            table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+            for number, heading in enumerate(HEADINGS):
+                table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
+            for name, *cells in _rows(timed):
+                table.add_row(f"  {name}", *cells)
+            self.console.print(table)
             for note in notes(timed):
                 self.console.print(Padding(note, INDENT, expand=False))
         self.console.print()
@@ -73,7 +78,12 @@ def notes(timed: Timed) -> Iterator[str]:
         if lane.why_not:
             yield f"{full_name(lane)}: not timed: {lane.why_not}"
             continue
-        said = list(_parts(lane))
+        said: list[str] = []
+        if lane.parts:
+            shares = [(part, getattr(lane.parts, part)) for part in PARTS]
+            said.append(", ".join(f"{part} {value / lane.parts.step:.0%}" for part, value in shares if value))
+            if (sent := lane.parts.communication) is not None:
+                said.append(f"communicating during {sent / lane.parts.step:.0%} of the step")
         if lane.sent:
             said.append(", ".join(f"{what} {number:,} {agree(number, 'byte')}" for what, number in lane.sent.items()))
         if lane.speed_up is not None and lane.efficiency is not None:
@@ -81,15 +91,6 @@ def notes(timed: Timed) -> Iterator[str]:
         said += [f"{lane.joules:.3g} J a step"] if lane.joules is not None else []
         said += [f"start {lane.start:.1f} s"] if lane.start is not None else []
         yield f"{full_name(lane)}: {'; '.join(said)}"
-
-
-def _table(timed: Timed) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for number, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
-    for name, *cells in _rows(timed):
-        table.add_row(f"  {name}", *cells)
-    return table
 
 
 def row(lane: LaneTimes) -> list[str]:
@@ -111,20 +112,11 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
 
 
-def _parts(lane: LaneTimes) -> Iterator[str]:
-    if lane.parts:
-        shares = [(part, getattr(lane.parts, part)) for part in PARTS]
-        yield ", ".join(f"{part} {value / lane.parts.step:.0%}" for part, value in shares if value)
-        if (sent := lane.parts.communication) is not None:
-            yield f"communicating during {sent / lane.parts.step:.0%} of the step"
-
-
 def makers(benchmark: Benchmark) -> Makers:
     return {"html": lambda: _page(benchmark), "markdown": lambda: _markdown(benchmark)}
 
 
 def headline(benchmark: Benchmark) -> str:
-    """Return the outcome in one sentence."""
     if benchmark.slower:
         return f"{count(len(benchmark.slower), 'time')} {agree(len(benchmark.slower), 'is')} slower than before."
     if wrong := [timed.case for timed in benchmark.timed if timed.reason]:

@@ -6,6 +6,7 @@ times that were measured in the same rounds. A load does not slow down both side
 are slower themselves, it must be by more than they are.
 """
 
+import contextlib
 import math
 import platform
 import statistics
@@ -54,7 +55,6 @@ def interval(samples: Sequence[float]) -> Interval:
 
 
 def quartiles(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the first and the third quartile of the samples."""
     first, third = np.quantile(samples, (0.25, 0.75)).tolist()
     return first, third
 
@@ -107,8 +107,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Benchmark(msgspec.Struct, kw_only=True):
-    """The whole report."""
-
     machine: Machine
     command: str = ""
     environment: dict[str, dict[str, str]] = {}
@@ -118,18 +116,11 @@ class Benchmark(msgspec.Struct, kw_only=True):
 
 
 def this_machine() -> Machine:
-    """Return the machine that this process runs on."""
-    system = f"{platform.system()} {platform.machine()}"
-    return Machine(processor=_processor(), cores=processors(), system=system)
-
-
-def _processor() -> str:
-    try:
+    system, processor = f"{platform.system()} {platform.machine()}", platform.processor()
+    with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
+    return Machine(processor=processor, cores=processors(), system=system)
 
 
 def read_saved(path: str) -> Benchmark:

@@ -44,7 +44,13 @@ def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
     programs = list(_programs(args))  # a list, so that all flags are checked before anything runs
     try:
         for examined in programs:
-            _examine(examined, args, examination)
+            try:
+                findings, evidence = examine(examined, args.patience)
+            except (BackendError, MissingError) as error:  # the other programs are still examined
+                examination.errors.append(str(error))
+                continue
+            examination.findings.extend(finding for finding in findings if finding.id not in args.ignore)
+            examination.evidence.extend(evidence)
     except BaseException as error:  # by a signal too: what was found so far is not lost
         examination.errors.append(str(error) or type(error).__name__)
         _write(args, examination)
@@ -58,17 +64,6 @@ def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
     if examination.errors:
         raise BackendError("\n".join(dict.fromkeys(examination.errors)))  # the same may be missing for each
     return int(any(finding.severity != "note" for finding in examination.findings))
-
-
-def _examine(examined: ExaminedProgram, args: argparse.Namespace, examination: Examination) -> None:
-    """Add what is found in one program, or why it cannot be run, so that the other programs are still examined."""
-    try:
-        findings, evidence = examine(examined, args.patience)
-    except (BackendError, MissingError) as error:
-        examination.errors.append(str(error))
-        return
-    examination.findings.extend(finding for finding in findings if finding.id not in args.ignore)
-    examination.evidence.extend(evidence)
 
 
 def _write(args: argparse.Namespace, examination: Examination) -> None:

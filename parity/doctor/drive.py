@@ -42,7 +42,6 @@ class Contexts(NamedTuple):
 
 
 def steps(job: DoctorJob) -> int:
-    """Return how many steps an examination takes."""
     return OBSERVED + WARM + TIMED + bool(job.profile)
 
 
@@ -51,7 +50,6 @@ def users_program(job: DoctorJob, side: str, kinds: tuple[type, ...], step: Step
 
     `job`: names the functions. `kinds`: the classes of which the model has to be one. `step`: the training step if the
     flags name none. `batches`: returns the batches of all steps for a model.
-
     Raises UsageError if the flags name no functions, or no model is built.
     """
     build = load(f"--{side}", job.build)

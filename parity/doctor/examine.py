@@ -19,8 +19,6 @@ from parity.runtime.resources import processors
 
 
 class ExaminedProgram(NamedTuple):
-    """A program to examine on one side."""
-
     side: str  # "torch" or "keras"
     python: str  # the interpreter to run it with; "" for the current one
     job: DoctorJob  # what to run
@@ -30,9 +28,7 @@ def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], l
     """Return the findings about a program, and the evidence of each rank that came to an end.
 
     On a GPU the program also runs on the CPU, if that is possible, to add its times there for comparison.
-
     `patience`: seconds without progress after which the program counts as hung.
-
     Raises UsageError if the job asks for something that is not there, BackendError if the program cannot be built.
     """
     findings, evidences = _examine(program, patience)

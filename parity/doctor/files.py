@@ -24,8 +24,6 @@ Written = TypeVar("Written", bound=msgspec.Struct)
 
 
 class Files:
-    """The files of one rank."""
-
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank = folder, rank
         self.evidence = folder / f"{rank}.evidence"

@@ -37,12 +37,8 @@ def order(given: Rows, seen: Rows) -> list[int] | None:
 def compared(batch: dict[str, Rows], fed: Sequence[Rows], target: Rows) -> Literal["", "together", "apart"]:
     """Return whether targets have the order of the samples that the model got ("together"), or not ("apart").
 
-    Returns "" if that cannot be known.
-
-    Args:
-        batch: the rows of each input of the step, by name, targets included.
-        fed: the rows that the model got in each of its calls; it is enough that the targets have the order of one call.
-        target: the rows of the targets in the loss.
+    It is "" if that cannot be known. `batch`: the rows of each input of the step, by name, targets included. `fed`: the
+    rows that the model got in each of its calls, of which the order of one is enough. `target`: those in the loss.
     """
     if len(set(target)) < 2:
         return ""
@@ -86,10 +82,8 @@ class Samples:
 def mended(of_input: Spot | None, of_target: Spot | None, fallback: str) -> Code | None:
     """Return the line that puts inputs and targets into the same order, in place of the later of the lines that did it.
 
-    Args:
-        of_input: the line that reordered the inputs, if any.
-        of_target: the line that reordered the targets, if any.
-        fallback: the code of an order, if neither line contains one as an index.
+    `of_input`, `of_target`: the lines that reordered inputs and targets, if any. `fallback`: the code of an order, if
+    neither line contains one as an index.
     """
     lines = [_line(spot) for spot in (of_input, of_target) if spot is not None]
     readable = [line for line in lines if line is not None]

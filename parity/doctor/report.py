@@ -33,8 +33,15 @@ def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> No
     for line in dict.fromkeys(map(_headline, evidences)):
         console.print(line, style="dim")
     for finding in findings:
+        at, names = _at(finding), _program(finding)
+        head = Text.assemble((f"{finding.severity}: {finding.id}", f"bold {COLOURS[finding.severity]}"))
+        head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{at}")
         console.print()
-        _block(finding, console)
+        console.print(head)
+        for line in finding.message.splitlines():
+            console.fold(f"  {line}")
+        if finding.fix:  # not folded, so that the code can be copied
+            console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
     if findings:
         console.print()
     for evidence in evidences:
@@ -48,7 +55,6 @@ def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> No
 
 
 def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, Any]:
-    """Return the report as JSON values."""
     ranks = [({"side": each.side, "case": each.case, "rank": each.rank}, each) for each in evidences]
     return {
         "schema": SCHEMA,
@@ -69,17 +75,6 @@ def _headline(evidence: Evidence) -> str:
 def _devices(evidence: Evidence) -> dict[str, str]:
     physical = evidence.physical + [""] * len(evidence.devices)
     return dict(zip(evidence.devices, physical, strict=False))
-
-
-def _block(finding: Finding, console: Console) -> None:
-    at, names = _at(finding), _program(finding)
-    head = Text.assemble((f"{finding.severity}: {finding.id}", f"bold {COLOURS[finding.severity]}"))
-    head.append(f"{f' ({names})' if names else ''}{' at ' if at else ''}{at}")
-    console.print(head)
-    for line in finding.message.splitlines():
-        console.fold(f"  {line}")
-    if finding.fix:  # not folded, so that the code can be copied
-        console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
 
 
 def _rank(evidence: Evidence) -> str:
@@ -116,7 +111,6 @@ class Examination(NamedTuple):
 
 
 def makers(examination: Examination) -> Makers:
-    """Return what makes each format's text."""
     return {
         "html": lambda: _page(examination),
         "junit": lambda: ci.junit("parity.doctor", _tests(examination)),
@@ -126,7 +120,6 @@ def makers(examination: Examination) -> Makers:
 
 
 def headline(examination: Examination) -> str:
-    """Return the outcome in one sentence."""
     if {finding.severity for finding in examination.findings} & {"error", "warning"}:
         parts = _counts(examination.findings)
         return f"The doctor found {' and '.join(parts) if len(parts) < 3 else ', '.join(parts)}."
@@ -134,7 +127,9 @@ def headline(examination: Examination) -> str:
 
 
 def _page(examination: Examination) -> str:
-    state = _state(examination)
+    severities = {finding.severity for finding in examination.findings}
+    is_error = "error" in severities or examination.errors
+    state = "error" if is_error else "warning" if "warning" in severities else "match"
     banner = page.Banner(state, MARKS[state], headline(examination), examination.command)
     findings = sorted(examination.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     encoded = document(examination.findings, examination.evidence)
@@ -144,12 +139,6 @@ def _page(examination: Examination) -> str:
         page.Section("environment", "Environment", page.part("devices", programs=encoded["environment"])),
     ]
     return page.render("Doctor's report", banner, sections, encoded)
-
-
-def _state(examination: Examination) -> str:
-    severities = {finding.severity for finding in examination.findings}
-    is_error = "error" in severities or examination.errors
-    return "error" if is_error else "warning" if "warning" in severities else "match"
 
 
 def _tests(examination: Examination) -> list[ci.Test]:

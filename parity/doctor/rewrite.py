@@ -44,8 +44,11 @@ class Expression(NamedTuple):
 
     def operand(self) -> Any:
         """Return the node that a call or an attribute applies to: x of f(x), x.f() and x.f."""
-        function = getattr(self.node, "func", self.node)
-        if isinstance(function, ast.Attribute) and not isinstance(self.names.get(_root(function)), ModuleType):
+        function = root = getattr(self.node, "func", self.node)
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        owner = self.names.get(root.id) if isinstance(root, ast.Name) else None
+        if isinstance(function, ast.Attribute) and not isinstance(owner, ModuleType):
             return function.value
         arguments = getattr(self.node, "args", ())
         return arguments[0] if arguments else None
@@ -227,12 +230,6 @@ def code(at: Spot | None, change: Callable[[Expression], Code | None]) -> Code |
     """Return the line at an instruction as `change` rewrites it, or None if its source is not available."""
     running = expression(at)
     return change(running) if running else None
-
-
-def _root(node: Any) -> str:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 @cache

@@ -1,6 +1,6 @@
 """The comparison of two device layouts, aspect by aspect, in canonical form."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -55,14 +55,18 @@ def differences(
     `parity.diagnose` parses these lines, so their form must not change: "ASPECT: NAME: SIDE devices, SIDE devices".
     `recorded`: the layouts before declared differences were removed; the lines quote devices as they are there.
     """
-    lines = [*_places(names, case, left, right, recorded or Sides(left, right)), *_flows(names, left, right)]
+    lines = list(_places(names, case, left, right, recorded or Sides(left, right)))
+    ours, theirs = flows(left), flows(right)
+    for what in sorted(ours.keys() | theirs.keys()):
+        if ours.get(what, 0) != theirs.get(what, 0):
+            lines.append(f"{what}: {names[0]} {count(ours.get(what, 0), 'byte')}, {names[1]} {theirs.get(what, 0)}")
     if left.replicas != right.replicas:
         lines.append(f"replicas: {names[0]} {left.replicas}, {names[1]} {right.replicas}")
     return lines
 
 
 def _places(names: tuple[str, str], case: Case, left: Layout, right: Layout, recorded: Sides) -> Iterator[str]:
-    """Yield a line for each parameter, optimizer slot or module that is on other devices on the other side."""
+    """Yield a line for each parameter, optimizer slot or module that is elsewhere, or cut otherwise, on one side."""
     for aspect in MAPPINGS:
         ours, theirs = getattr(left, aspect), getattr(right, aspect)
         for name in sorted(_compared(aspect, left, right)):
@@ -70,28 +74,14 @@ def _places(names: tuple[str, str], case: Case, left: Layout, right: Layout, rec
                 devices = [_on(getattr(layout, aspect).get(name)) for layout in recorded]
                 yield f"{aspect}: {name}: {names[0]} {devices[0]}, {names[1]} {devices[1]}"
         if aspect == "parameters":
-            yield from _shards(names, left, right)
+            for name in left.shards.keys() & right.shards.keys():
+                cuts = [" + ".join(map(str, layout.shards[name])) for layout in (left, right)]
+                if cuts[0] != cuts[1]:
+                    yield f"shards: {name}: {names[0]} {cuts[0]} elements, {names[1]} {cuts[1]} elements"
         if aspect in ("compute", "backward") and case.distribution.is_distributed:
-            yield from (
-                f"{aspect}: {name}: not observed on either side"
-                for name in sorted(_unobserved(left.parameters, ours, theirs))
-            )
-
-
-def _shards(names: tuple[str, str], left: Layout, right: Layout) -> Iterator[str]:
-    """Yield a line for each parameter and slot that is cut in another way on the other side."""
-    for name in left.shards.keys() & right.shards.keys():
-        ours, theirs = (" + ".join(map(str, layout.shards[name])) for layout in (left, right))
-        if ours != theirs:
-            yield f"shards: {name}: {names[0]} {ours} elements, {names[1]} {theirs} elements"
-
-
-def _flows(names: tuple[str, str], left: Layout, right: Layout) -> Iterator[str]:
-    """Yield a line for each transfer or collective whose bytes differ, or that only one side has."""
-    ours, theirs = flows(left), flows(right)
-    for what in sorted(ours.keys() | theirs.keys()):
-        if ours.get(what, 0) != theirs.get(what, 0):
-            yield f"{what}: {names[0]} {count(ours.get(what, 0), 'byte')}, {names[1]} {theirs.get(what, 0)}"
+            for name in sorted({_owner(parameter) for parameter in left.parameters}):
+                if not any(f"{name}.".startswith(f"{observed}.") for observed in (*ours, *theirs)):
+                    yield f"{aspect}: {name}: not observed on either side"
 
 
 def flows(layout: Layout) -> dict[str, int]:
@@ -116,13 +106,6 @@ def _compared(aspect: str, left: Layout, right: Layout) -> set[str]:
     observed = set(ours) | set(theirs)
     leaves = {name for name in observed if not any(longer.startswith(f"{name}.") for longer in observed)}
     return {name for name in leaves if (name in ours and name in theirs) or name in owners}
-
-
-def _unobserved(parameters: Iterable[str], ours: Iterable[str], theirs: Iterable[str]) -> set[str]:
-    """Return the modules that own parameters but were observed on neither side, nor was a module around them."""
-    observed = {*ours, *theirs}
-    owners = {_owner(name) for name in parameters}
-    return {owner for owner in owners if not any(f"{owner}.".startswith(f"{name}.") for name in observed)}
 
 
 def _owner(parameter: str) -> str:

@@ -19,8 +19,6 @@ MAPPINGS = ("parameters", "optimizer_state", "compute", "backward")
 
 
 class Sides(NamedTuple):
-    """The device layouts of both sides."""
-
     torch: Layout
     keras: Layout
 
@@ -56,8 +54,7 @@ def _copies(case: Case, sides: Sides) -> Sides:
 def _scattered(case: Case, sides: Sides) -> Sides:
     """Align nn.DataParallel's copies between device 0 and the others with MirroredStrategy's gradient reduction.
 
-    It applies only if each device's gradients have the bytes of the reduction, and the gradients of the outputs those
-    of the outputs.
+    It applies only if each device's gradients have the bytes of the reduction, and those of the outputs theirs.
     """
     torch, keras = sides
     reduced, routes = keras.collectives.get("all_reduce", 0), torch.routes
@@ -178,10 +175,7 @@ def _as_in_torch(sides: Sides, is_aligned: Callable[[Transfer, int], bool]) -> S
 
 
 def _cast_before_the_copy(case: Case, sides: Sides) -> Sides:
-    """Align copies of tensors that are float32 in PyTorch and half precision in Keras.
-
-    PyTorch then copies up to twice the bytes, and never fewer.
-    """
+    """Align copies that are half floats in Keras, and float32 in PyTorch, with up to twice the bytes and no fewer."""
     if case.precision == "float32":
         return sides
     return _as_in_torch(sides, lambda transfer, size: transfer.bytes <= size <= 2 * transfer.bytes)

@@ -108,20 +108,16 @@ def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
     for change in cause.changes:
         if change.side == "keras":
             made = made_at(change.path, port.keras) if change.of else []
-            for setting in (changed(change), *_unwrapped(changed(change))):
-                yield _Sought(setting, made, change.source)
+            setting = changed(change)
+            yield _Sought(setting, made, change.source)
+            if all(isinstance(value, (list, tuple)) and len(value) == 1 for value in (setting.old, setting.new)):
+                number = setting._replace(old=setting.old[0], new=setting.new[0])  # Keras keeps an axis in a list
+                yield _Sought(number, made, change.source)
     for setting in settings(cause):
         yield _Sought(setting, list(makers_of(cause, port.keras, port.context)))
 
 
-def _unwrapped(setting: Setting) -> Iterator[Setting]:
-    """Yield the setting of a single number for that of a list of one, as Keras keeps an axis."""
-    if all(isinstance(value, (list, tuple)) and len(value) == 1 for value in (setting.old, setting.new)):
-        yield setting._replace(old=setting.old[0], new=setting.new[0])
-
-
 def _places(sought: _Sought, port: Port) -> Iterator[Place]:
-    """Yield the places where a setting can be changed."""
     pair = port.file.pair
     setting, builder, kwargs = sought.setting, pair.keras, [*pair.kwargs, *pair.keras_kwargs]
     path = (port.file.path or Path()).absolute()

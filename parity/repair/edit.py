@@ -38,7 +38,10 @@ def edit(place: Place, value: Any, root: Path) -> Edit | None:
     source = Source(place.path)
     splices = [(place.span, place.template.format(code(value)))]
     if isinstance(value, Expression) and "keras" in value and source.imported("keras") is None:
-        splices.append((_imports(source), "import keras\n"))
+        body = source.module.body  # before the first import
+        first = next((node for node in body if "import" in source.text(node).split(" ")[:3:2]), body[0])
+        start = source.span(first).start
+        splices.append((Span(start, start), "import keras\n"))
     changed = spliced(source.bytes, splices)
     line = source.line(place.span.start)
     after = changed.decode().split("\n")[line - 1 + len(splices) - 1]
@@ -56,13 +59,6 @@ def spliced(text: bytes, splices: Sequence[tuple[Span, str]]) -> bytes:
             raise ValueError("the changes overlap")
         text, last = text[: span.start] + new.encode() + text[span.end :], span.start
     return text
-
-
-def _imports(source: Source) -> Span:
-    """Return the place before the first import of a file."""
-    first = next((node for node in source.module.body if "import" in source.text(node).split(" ")[:3:2]), None)
-    start = source.span(first or source.module.body[0]).start
-    return Span(start, start)
 
 
 def _argument(place: Place, value: Any, root: Path) -> Edit | None:

@@ -54,8 +54,12 @@ def in_code(cause: Cause, change: Changed | None, source: Source) -> Iterator[tu
 def _of_operation(node: cst.BinaryOperation, change: Changed, source: Source) -> Iterator[tuple[Place, str]]:
     """Yield the places in a binary operation: its operator, or the operands where a computed constant may stand."""
     sign = source.text(node.operator).strip()
-    if change.kind == "operator" and sign == change.before:
-        yield _of_operator(node, change.after, source)
+    if change.kind == "operator" and sign == change.before and change.after in OPERAND:
+        yield Place(source.path, source.span(node)), source.text(getattr(node, OPERAND[change.after]))
+    elif change.kind == "operator" and sign == change.before:
+        between = Span(source.span(node.left).end, source.span(node.right).start)
+        text = source.bytes[between.start : between.end].decode()
+        yield Place(source.path, between), text.replace(sign, change.after)
     elif change.kind == "constant" and sign == SIGNS.get(change.owner):
         computed = (each for each in (node.right, node.left) if literal(each) is NOTHING)
         yield from ((Place(source.path, source.span(each)), code(change.after)) for each in computed)
@@ -68,14 +72,10 @@ def _of_call(call: cst.Call, change: Changed, source: Source) -> Iterator[tuple[
     elif change.kind == "function" and _name(call) == change.before and change.after != LEFT_OUT:
         yield _renamed(call, change.after, source)
     elif change.kind == "operator" and SIGNS.get(_name(call)) == change.before and len(call.args) > 1:
-        yield _of_sign(call, change.after, source)
-
-
-def _of_sign(call: cst.Call, after: str, source: Source) -> tuple[Place, str]:
-    """Return the place of a call that stands for an operator, with another one's, or with one of its operands."""
-    if after in OPERAND:
-        return Place(source.path, source.span(call)), source.text(call.args[after == SECOND].value)
-    return _renamed(call, BY_SIGN[after], source)
+        if change.after in OPERAND:
+            yield Place(source.path, source.span(call)), source.text(call.args[change.after == SECOND].value)
+        else:
+            yield _renamed(call, BY_SIGN[change.after], source)
 
 
 def _renamed(call: cst.Call, name: str, source: Source) -> tuple[Place, str]:
@@ -84,28 +84,14 @@ def _renamed(call: cst.Call, name: str, source: Source) -> tuple[Place, str]:
     return Place(source.path, Span(end - len(_name(call)), end)), name
 
 
-def _of_operator(node: cst.BinaryOperation, after: str, source: Source) -> tuple[Place, str]:
-    """Return the place of an operator with another, or of its operation with one of its operands."""
-    if after in OPERAND:
-        return Place(source.path, source.span(node)), source.text(getattr(node, OPERAND[after]))
-    between = Span(source.span(node.left).end, source.span(node.right).start)
-    text = source.bytes[between.start : between.end].decode()
-    return Place(source.path, between), text.replace(source.text(node.operator).strip(), after)
-
-
 def _kept(cause: Cause, change: Changed | None, call: cst.Call, source: Source) -> str:
     """Return what is left of a call that is to be left out: its first argument; "" if the call is to stay."""
-    stops = cause.id == GRADIENT and _name(call) in STOPS
-    is_left_out = change is not None and change.after == LEFT_OUT and _is_meant(call, change, source)
-    return source.text(call.args[0].value) if call.args and (stops or is_left_out) else ""
-
-
-def _is_meant(call: cst.Call, change: Changed, source: Source) -> bool:
-    """Return whether a call is the one that was left out: of casts, that to the same type."""
-    if _name(call) not in (change.before, change.owner.partition(" ")[0]):
-        return False
-    _, to, dtype = change.before.rpartition(" to ")
-    return not to or any(dtype in source.text(argument.value) for argument in call.args[1:])
+    is_left_out = cause.id == GRADIENT and _name(call) in STOPS
+    names = (change.before, change.owner.partition(" ")[0]) if change and change.after == LEFT_OUT else ()
+    if change is not None and _name(call) in names:
+        _, to, dtype = change.before.rpartition(" to ")  # of casts, that to the same type is meant
+        is_left_out |= not to or any(dtype in source.text(argument.value) for argument in call.args[1:])
+    return source.text(call.args[0].value) if call.args and is_left_out else ""
 
 
 def _name(call: cst.Call) -> str:
@@ -145,7 +131,10 @@ def _on_line(cause: Cause, line: str, root: Path) -> Iterator[tuple[bool, Place,
 def _templates(cause: Cause, node: cst.CSTNode, source: Source) -> list[tuple[bool, str]]:
     """Return what torch may do to a value {} that the port leaves as it is, and whether that has an alias."""
     torch, keras = cause.sides.get("torch"), cause.sides.get("keras")
-    if all(type(value) in (int, float) for value in (torch, keras)) and not _is_in_port(cause):
+    # Whether what differs is known to be a setting of the port's, or one of a framework's layer.
+    of_keras = [change.side == "keras" for change in cause.changes]
+    is_in_port = any(of_keras) if of_keras else cause.id != "module.scale"
+    if all(type(value) in (int, float) for value in (torch, keras)) and not is_in_port:
         neutral = {1: f"{code(torch)} * {{}}", 0: f"{{}} + {code(torch)}"}
         return [(False, neutral[keras])] if keras in neutral else []
     if cause.id == "activation.kind" and keras in NOTHING_DONE and str(torch).isidentifier():
@@ -176,13 +165,6 @@ def _operands(node: cst.CSTNode, source: Source) -> list[tuple[bool, str]]:
     values = [name for name in [*reversed(before), *given] if name in given or assigned[name] is not None]
     operands = [(isinstance(assigned[name], cst.Name), name) for name in dict.fromkeys(values)]
     return sorted(operands, key=lambda operand: not operand[0])
-
-
-def _is_in_port(cause: Cause) -> bool:
-    """Return whether what differs is known to be a setting of the port's, or one of a framework's layer."""
-    if not cause.changes:
-        return cause.id != "module.scale"
-    return any(change.side == "keras" for change in cause.changes)
 
 
 def _assigned(node: cst.BaseExpression, source: Source) -> list[cst.BaseExpression]:

@@ -39,12 +39,10 @@ class Scope(NamedTuple):
 
     @property
     def call(self) -> cst.Call:
-        """Return the expression, which is a call."""
         assert isinstance(self.node, cst.Call)
         return self.node
 
     def at(self, node: cst.CSTNode) -> "Scope":
-        """Return the same scope for another node."""
         return self._replace(node=node)
 
 
@@ -147,7 +145,12 @@ class Origins:
         if (imported := source.imported(base)) and (home := self._module(source, *imported[:2])):
             return _assigned(home, name)
         made = self._resolved(scope.at(node.value))
-        return self._of_made(made, name) if made else None
+        if made is None or not isinstance(made.node, cst.Call):
+            return None
+        if (given := argument(made.node, name, None)) is not None:  # to a config, mostly
+            return made.at(given)
+        owner, kind = self.class_called(made)
+        return _assigned(owner, name, kind) if kind else None
 
     def _own(self, kind: cst.ClassDef, name: str, function: cst.FunctionDef, scope: Scope) -> Scope | None:
         """Return what a class assigns to an attribute of its objects."""
@@ -159,15 +162,6 @@ class Origins:
             # Another method: the calls that led to it are not those that made the object.
             return Scope(source, value, scope.owners[0].calls if scope.owners else (), scope.owners[1:])
         return _assigned(source, name, kind)
-
-    def _of_made(self, made: Scope, name: str) -> Scope | None:
-        """Return what an object has as an attribute that a call of the user's class made: a config, mostly."""
-        if not isinstance(made.node, cst.Call):
-            return None
-        if (given := argument(made.node, name, None)) is not None:
-            return made.at(given)
-        home, kind = self.class_called(made)
-        return _assigned(home, name, kind) if kind else None
 
     def class_called(self, scope: Scope) -> tuple[Source, cst.ClassDef | None]:
         """Return the user's class that a call makes an object of, and the file that has it."""

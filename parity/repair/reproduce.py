@@ -23,7 +23,6 @@ from parity.results import CaseResult, Divergence
 from parity.runtime import survey
 from parity.trace import keys
 from parity.trace.manifest import Trace
-from parity.trace.mapping import Match
 from parity.trace.tensorfile import TensorFile
 
 ARRAYS = "arrays.npz"
@@ -79,26 +78,17 @@ class _Guilty:
         self.traces = {side: Trace(folder / side) for side in ("torch", "keras")}
         self.surveys = {side: survey.read(Path(place(folder, side))) for side in self.traces}
         self.initial = TensorFile(Path(place(folder, "torch")) / survey.WEIGHTS)
-        self.match = self._match(first.name)
-        self.layer = self.match.keras.partition("#")[0]
-        self.inputs = self._inputs()
-
-    def _match(self, name: str) -> Match:
-        """Return the counterpart of the module in Keras's model."""
         matching = self.traces["keras"].manifest.matching
-        matches = [each for each in matching.matches if each.torch == name] if matching else []
+        matches = [each for each in matching.matches if each.torch == first.name] if matching else []
         if not matches or self.module not in self.traces["torch"].manifest.modules:
             raise UsageError("no single layer of Keras's corresponds to it")
-        return matches[0]
-
-    def _inputs(self) -> list[Array]:
-        """Return the tensors that torch's module was given."""
-        recorded = self._tensors("torch")
-        count = len(self.surveys["torch"].arguments.get(self.module, []))
+        self.match = matches[0]
+        self.layer = self.match.keras.partition("#")[0]
+        recorded, count = self._tensors("torch"), len(self.surveys["torch"].arguments.get(self.module, []))
         inputs = [recorded.get(keys.key("input", self.module, number)) for number in range(count)]
         if not inputs or any(each is None for each in inputs):
             raise UsageError("what it is given was not recorded, as it contains other modules")
-        return [each for each in inputs if each is not None]
+        self.inputs = [each for each in inputs if each is not None]
 
     def _tensors(self, side: str) -> Mapping[str, Array]:
         return self.traces[side].open("high", keys.step_file(self.step))
@@ -147,7 +137,6 @@ class _Guilty:
                         yield name.removeprefix(f"{self.layer}/"), array
 
     def script(self, side: str) -> str:
-        """Return the text of one side's script."""
         builder, count = getattr(self.pair, side), len(self.inputs)
         package, _, function = builder.partition(":")
         arguments: dict[str, Any] = self.pair.kwargs | getattr(self.pair, f"{side}_kwargs")

@@ -43,7 +43,6 @@ class Wish(NamedTuple):
 
     @property
     def keys(self) -> set[Key]:
-        """Return the ids and places of the causes."""
         return {key(cause) for cause in self.causes}
 
 
@@ -84,7 +83,6 @@ class Repairing:
         return [Wish(edit, tuple(each)) for edit, each in causes.items()]
 
     def _edits(self, state: State, cause: Cause) -> list[Edit]:
-        """Return the edits that may remove a cause and were not refused."""
         edits = candidates.edits(cause, state.port) if state.port else []
         return [each for each in edits if _identity(each, cause) not in self._refused]
 
@@ -142,7 +140,6 @@ class Repairing:
         return changed
 
     def _note(self, wish: Wish, decision: Decision) -> None:
-        """Keep what came of an edit."""
         edit, cause, accepted = wish.edit, wish.causes[0], decision.outcome != "refused"
         where = listed([each.where for each in wish.causes], 1)
         self.tried.append(
@@ -162,7 +159,6 @@ class Repairing:
             self.accepted.append(f"{edit.path.as_posix()}:{edit.line}: {cause.id} at {where}: {values}")
 
     def _left(self, state: State) -> list[str]:
-        """Return a sentence on each cause that remains."""
         if self._trials >= MOST_TRIALS:
             return [f"the search ended after {MOST_TRIALS} comparisons"]
         if not state.port:

@@ -169,7 +169,6 @@ def argument(call: cst.Call, name: str, place: int | None) -> cst.BaseExpression
 
 
 def parameter(function: Function, name: str) -> cst.Param | None:
-    """Return the parameter of a name."""
     return next((each for each in parameters(function) if each.name.value == name), None)
 
 

@@ -37,13 +37,28 @@ class Test(NamedTuple):
 
 def tests_of_cases(report: Report, strict: bool) -> list[Test]:
     """Return a test for each case; with `strict`, what --strict refuses fails. A report's own error is a test too."""
-    tests = [_test_of(case, strict) for case in report.cases]
+    tests = []
+    for case in report.cases:
+        suite, _, name = case.case.rpartition("/")
+        state = STATES.get(case.verdict, "passed")
+        first = case.first_divergence
+        place = words.divergence(first) if first and first.reason == case.reason else ""
+        message = ": ".join(filter(None, (case.verdict, place, case.reason)))
+        if state == "passed" and strict and (case.verdict == "subprecision" or case.findings):
+            state = "failure"
+            message = message if case.verdict == "subprecision" else case.findings[0].message
+        text = terminal.text(case) if state in ("failure", "error") else ""
+        message = message if state != "passed" else ""
+        tests.append(Test(suite, name, state, message, text, sum(case.seconds.values())))
     return [*tests, Test("parity", "the whole run", "error", report.error)] if report.error else tests
 
 
 def junit(program: str, tests: Sequence[Test]) -> str:
     root = ElementTree.Element("testsuites", name=program)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": program, **_counts(tests)})
+    suite = ElementTree.SubElement(root, "testsuite", name=program, tests=str(len(tests)))
+    for name, state in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(test.state == state for test in tests)))
+    suite.set("time", f"{sum(test.seconds for test in tests):.3f}")
     for test in tests:
         facts = {"classname": _writable(test.suite), "name": _writable(test.name), "time": f"{test.seconds:.3f}"}
         element = ElementTree.SubElement(suite, "testcase", facts)
@@ -55,32 +70,7 @@ def junit(program: str, tests: Sequence[Test]) -> str:
     return text.decode() + "\n"
 
 
-def _test_of(case: CaseResult, strict: bool) -> Test:
-    suite, _, name = case.case.rpartition("/")
-    state = STATES.get(case.verdict, "passed")
-    first = case.first_divergence
-    place = words.divergence(first) if first and first.reason == case.reason else ""
-    message = ": ".join(filter(None, (case.verdict, place, case.reason)))
-    if state == "passed" and strict and (case.verdict == "subprecision" or case.findings):
-        state = "failure"
-        message = message if case.verdict == "subprecision" else case.findings[0].message
-    text = terminal.text(case) if state in ("failure", "error") else ""
-    return Test(suite, name, state, message if state != "passed" else "", text, sum(case.seconds.values()))
-
-
-def _counts(tests: Iterable[Test]) -> dict[str, str]:
-    states = [test.state for test in tests]
-    return {
-        "tests": str(len(states)),
-        "failures": str(states.count("failure")),
-        "errors": str(states.count("error")),
-        "skipped": str(states.count("skipped")),
-        "time": f"{sum(test.seconds for test in tests):.3f}",
-    }
-
-
 def _writable(text: str) -> str:
-    """Return a text without the characters that XML cannot hold."""
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -106,21 +96,22 @@ def remarks_of_causes(report: Report) -> list[Remark]:
 
 def sarif(remarks: Sequence[Remark]) -> str:
     """Return the JSON text; remarks without a file and a line are left out."""
-    results = [_result(remark, *place) for remark in remarks if (place := _place(remark.source))]
+    results = []
+    for remark in remarks:
+        file, _, line = remark.source.rpartition(":")
+        if file and line.isdecimal() and int(line) > 0:
+            results.append(_result(remark, Path(file), int(line)))
     rules = [{"id": rule} for rule in sorted({result["ruleId"] for result in results})]
     driver = {"name": "framework-parity", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _place(source: str) -> tuple[str, int] | None:
-    """Return file and line of "file:line"; None if it has no line."""
-    file, _, line = source.rpartition(":")
-    return (file, int(line)) if file and line.isdecimal() and int(line) > 0 else None
-
-
-def _result(remark: Remark, file: str, line: int) -> dict[str, Any]:
-    location = {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": line}}
+def _result(remark: Remark, path: Path, line: int) -> dict[str, Any]:
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
     return {
         "ruleId": remark.rule,
         "level": remark.level,
@@ -129,20 +120,11 @@ def _result(remark: Remark, file: str, line: int) -> dict[str, Any]:
     }
 
 
-def _uri(file: str) -> str:
-    """Return a path as a URI: relative to the working directory if it is below it."""
-    path = Path(file)
-    if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
-
-
 MOST = 50  # rows of a table; a summary may have a megabyte
 SPECIAL = re.compile(r"([\\`*_{}\[\]#|~])")
 
 
 def comparison(report: Report) -> str:
-    """Return the summary of a comparison."""
     case = main_case(report.cases)
     others = [each for each in report.cases if each is not case and each.verdict not in ("match", "skipped")]
     counts = ", ".join(f"{MARKS[verdict]} {count} {verdict}" for verdict, count in report.summary.items() if count)

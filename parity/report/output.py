@@ -94,7 +94,6 @@ def written(
 
 
 def _paths(args: argparse.Namespace) -> dict[str, str]:
-    """Return the files that the flags name, by the names of the flags."""
     named = {name: getattr(args, name, None) for name in ("json", *FORMATS)}
     return {name: path for name, path in named.items() if path is not None and (name, path) != ("json", "-")}
 

@@ -13,7 +13,7 @@ from parity.core.groups import by_key
 from parity.core.wording import agree, count, listed
 from parity.pairs.weights import show as weights
 from parity.report.output import Console
-from parity.results import RANKING, CaseResult, Coverage, Matched, Repair, Variation
+from parity.results import RANKING, CaseResult, Variation
 
 MOST_NAMES = 6  # names that a list of tensors or modules prints at most
 LONGEST = 100  # characters of a variation's reason; the first failing one's is also the pair's, and printed in full
@@ -45,8 +45,14 @@ def suggest(case: CaseResult, console: Console) -> None:
 
 def lines(case: CaseResult) -> Iterator[str]:
     """Yield the remarks on a case, a line each, without what its reason says."""
-    if case.matched:
-        yield from _matched(case.matched)
+    if matched := case.matched:
+        rules = ", ".join(f"{number} by {rule}" for rule, number in matched.by.items())
+        yield f"{count(matched.matched, 'activation')} matched{f' ({rules})' if rules else ''}"
+        for side, keys in (("torch", matched.torch_alone), ("keras", matched.keras_alone)):
+            if keys:
+                yield f"{len(keys)} only in {side}: {_few(keys)}"
+        for name, layout in matched.layouts.items():
+            yield f"output {name} by its layers: {layout}"
     for what, names in (
         ("the model computes these in lower precision; promoted to float64 in the high run", case.lifted),
         ("modules whose weights could not be told apart; matched in the order of execution", case.undecided),
@@ -58,16 +64,6 @@ def lines(case: CaseResult) -> Iterator[str]:
     for (name, reason), where in by_key(((cause.id, cause.reason), cause.where) for cause in case.expected).items():
         yield f"accepted: {name} at {_few(where)}: {reason}"
     yield from coverage_lines(case)
-
-
-def _matched(matched: Matched) -> Iterator[str]:
-    rules = ", ".join(f"{number} by {rule}" for rule, number in matched.by.items())
-    yield f"{count(matched.matched, 'activation')} matched{f' ({rules})' if rules else ''}"
-    for side, keys in (("torch", matched.torch_alone), ("keras", matched.keras_alone)):
-        if keys:
-            yield f"{len(keys)} only in {side}: {_few(keys)}"
-    for name, layout in matched.layouts.items():
-        yield f"output {name} by its layers: {layout}"
 
 
 def _few(names: list[str]) -> str:
@@ -82,7 +78,10 @@ def coverage_lines(case: CaseResult) -> Iterator[str]:
     if case.variations:
         yield from _variations(case.variations, case.reason)
     if case.coverage:
-        yield _coverage(case.coverage)
+        line = f"coverage: {case.coverage.reached} of {count(case.coverage.of, 'branch')}"
+        missed = by_key((branch.branch, branch.where) for branch in case.coverage.branches if not branch.reached)
+        places = ", ".join(f"{kind} at {listed(where, FEW_NAMES)}" for kind, where in missed.items())
+        yield f"{line}; not reached: {places}" if missed else line
 
 
 def _variations(variations: list[Variation], told: str) -> Iterator[str]:
@@ -92,26 +91,14 @@ def _variations(variations: list[Variation], told: str) -> Iterator[str]:
     counts = Counter(variation.verdict for variation in variations)
     parts = [f"{counts[verdict]} {verdict}" for verdict in RANKING if counts[verdict]]
     if left := [variation for variation in variations if variation.verdict == "skipped"]:
-        parts.append(f"{len(left)} left out ({_reasons(left)})")
+        by_reason = by_key((variation.skipped, variation.name) for variation in left)
+        reasons = "; ".join(f"{listed(names, FEW_NAMES)}: {reason}" for reason, names in by_reason.items())
+        parts.append(f"{len(left)} left out ({reasons})")
     yield f"{count(len(variations), 'variation')}: {', '.join(parts)}"
     for variation in variations:
         if variation.verdict in RANKING[2:] and f" {variation.name}: " not in told:
             reason = textwrap.shorten(variation.reason, LONGEST, placeholder=" ...")
             yield f"  {variation.name}: {variation.verdict}: {reason}"
-
-
-def _reasons(left: list[Variation]) -> str:
-    """Return why variations were left out, with the names for each reason; error messages are only in the JSON."""
-    by_reason = by_key((variation.skipped, variation.name) for variation in left)
-    return "; ".join(f"{listed(names, FEW_NAMES)}: {reason}" for reason, names in by_reason.items())
-
-
-def _coverage(coverage: Coverage) -> str:
-    """Return how many branches were reached, and which were not, grouped by kind."""
-    line = f"coverage: {coverage.reached} of {count(coverage.of, 'branch')}"
-    missed = by_key((branch.branch, branch.where) for branch in coverage.branches if not branch.reached)
-    places = ", ".join(f"{kind} at {listed(where, FEW_NAMES)}" for kind, where in missed.items())
-    return f"{line}; not reached: {places}" if missed else line
 
 
 def show_repairs(case: CaseResult, console: Console) -> None:
@@ -128,13 +115,9 @@ def show_repairs(case: CaseResult, console: Console) -> None:
         console.print(f"    + {edit.after}")
     for line in repair.left:
         console.print(f"  repair: {line}")
-    console.print(f"  repair: {_outcome(repair)}")
-
-
-def _outcome(repair: Repair) -> str:
-    number = sum(edit.accepted for edit in repair.edits)
-    if not number:
-        return f"no edit was accepted, and {repair.file} is empty"
-    it, there = agree(number, "it"), "" if Path(repair.root) == Path.cwd() else f" in {repair.root}"
-    edits, patch = count(number, "edit"), f"patch -p1 < {shlex.quote(repair.file)}"
-    return f"{repair.verdict} with {edits}; to make {it}{there}, {patch}"
+    outcome = f"no edit was accepted, and {repair.file} is empty"
+    if number := sum(edit.accepted for edit in repair.edits):
+        it, there = agree(number, "it"), "" if Path(repair.root) == Path.cwd() else f" in {repair.root}"
+        edits, patch = count(number, "edit"), f"patch -p1 < {shlex.quote(repair.file)}"
+        outcome = f"{repair.verdict} with {edits}; to make {it}{there}, {patch}"
+    console.print(f"  repair: {outcome}")

@@ -12,7 +12,7 @@ from parity.core.groups import grouped
 from parity.core.wording import count, fitted, listed
 from parity.report import pairs, words
 from parity.report.output import Console, show_layouts
-from parity.report.words import extent_line, sides_in_words
+from parity.report.words import COLOURS, extent_line, sides_in_words
 from parity.results import ELSEWHERE, RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
 
 # The kinds of tensors in execution order, with the headings of their columns.
@@ -24,14 +24,6 @@ KINDS = {
     "parameter": "par",
     "buffer": "buf",
     "optimizer_state": "opt",
-}
-COLOURS = {
-    "match": "green",
-    "subprecision": "yellow",
-    "inconclusive": "magenta",
-    "diverged": "red",
-    "error": "red",
-    "skipped": "dim",
 }
 LEGEND = (
     "numbers: bits by which the float64 difference is smaller than rounding, the fewest of a kind; = to a few ulp",
@@ -83,7 +75,9 @@ class Printed:
         counts = ", ".join(f"{number} {verdict}" for verdict, number in report.summary.items() if number)
         nothing = "" if any(report.summary.get(verdict) for verdict in RANKING) else "; nothing was compared"
         console.print(f"{count(len(report.cases), 'case')}: {counts}{nothing}")
-        for line, number in _changed(report).items():
+        changes = [(fact, *values) for case in report.cases for fact, values in case.changed.items()]
+        changed = Counter(f"{fact} {before or 'none'} → {now or 'none'}" for fact, before, now in changes)
+        for line, number in changed.items():
             console.print(f"changed since the golden traces of {count(number, 'case')}: {line}")
         for name, facts in report.environment.items():
             environment = ", ".join(f"{key} {value}" for key, value in facts.items())
@@ -119,15 +113,6 @@ def _widths(names: Sequence[str], width: int) -> list[int]:
     left = width - sum(fixed) - len(fixed) - 1
     longest = max(map(len, names), default=LONGEST)
     return [min(longest, left), *fixed, left - longest - 1 if left - longest > SHORTEST else 0]
-
-
-def _changed(report: Report) -> Counter[str]:
-    """Return what changed since golden traces were recorded (versions, devices), and for how many of them."""
-    return Counter(
-        f"{fact} {before or 'none'} → {now or 'none'}"
-        for case in report.cases
-        for fact, (before, now) in case.changed.items()
-    )
 
 
 def _excused(report: Report) -> Iterator[str]:
@@ -216,7 +201,10 @@ def _explain(case: CaseResult, console: Console) -> None:
         console.print(f"\n{case.case}: {case.verdict}", style=COLOURS[case.verdict])
         if case.first_divergence:
             _explain_divergence(case.first_divergence, console)
-        if case.reason and not _is_repeated(case):
+        printed = [case.first_divergence.reason] if case.first_divergence else []
+        printed += case.layout.differences if case.layout else []
+        printed += [against.reason for against in case.against_single.values()]
+        if case.reason and case.reason not in printed:
             console.print(f"  {case.reason}")  # not folded: that of an error may end with a command to be copied
         _causes(case, console)
         pairs.show_repairs(case, console)
@@ -224,13 +212,6 @@ def _explain(case: CaseResult, console: Console) -> None:
     for finding in words.findings(case):
         console.print()
         console.fold(f"{case.case}: {finding.id} at {finding.where}: {finding.message}")
-
-
-def _is_repeated(case: CaseResult) -> bool:
-    """Return whether the reason is printed with the first divergence, the layouts, or the single-device check."""
-    printed = [case.first_divergence.reason] if case.first_divergence else []
-    printed += case.layout.differences if case.layout else []
-    return case.reason in printed or any(case.reason == against.reason for against in case.against_single.values())
 
 
 def _causes(case: CaseResult, console: Console) -> None:
@@ -258,7 +239,6 @@ def _explain_devices(case: CaseResult, console: Console) -> None:
 
 
 def _explain_divergence(first: Divergence, console: Console) -> None:
-    """Print where the first divergence is, why it is one, and the statistics of both sides."""
     lines = [words.divergence(first), first.reason]
     if first.reason.startswith(ELSEWHERE):
         lines.reverse()

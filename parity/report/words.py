@@ -11,22 +11,16 @@ from parity.results import CaseResult, Cause, Divergence, Finding, Report
 from parity.trace.keys import STAY_ROUNDED, Words, in_words, key
 from parity.verdict.low_runs import NOISE
 
-MARKS: dict[str, str] = {
-    "match": "✓",
-    "subprecision": "≈",
-    "inconclusive": "?",
-    "diverged": "✗",
-    "error": "!",
-    "skipped": "-",
+# By verdict: its mark, its colour on a terminal, what it means.
+VERDICTS = {
+    "match": ("✓", "green", "the same computation: in float64 the sides differ by no more than rounding explains"),
+    "subprecision": ("≈", "yellow", "they differ, but by less than float32 can show"),
+    "inconclusive": ("?", "magenta", "nothing could be decided"),
+    "diverged": ("✗", "red", "two different computations"),
+    "error": ("!", "red", "could not be run or compared"),
+    "skipped": ("-", "dim", "not run on this machine's devices"),
 }
-MEANINGS = {
-    "match": "the same computation: in float64 the sides differ by no more than rounding explains",
-    "subprecision": "they differ, but by less than float32 can show",
-    "inconclusive": "nothing could be decided",
-    "diverged": "two different computations",
-    "error": "could not be run or compared",
-    "skipped": "not run on this machine's devices",
-}
+MARKS, COLOURS, MEANINGS = ({verdict: said[at] for verdict, said in VERDICTS.items()} for at in range(3))
 BITS = re.compile(r" bits, \d+ needed$")
 WORST: tuple[Verdict, ...] = ("diverged", "error", "inconclusive", "subprecision")  # from what needs a reader most
 
@@ -52,12 +46,10 @@ def headline(report: Report) -> str:
 
 
 def when(first: Divergence) -> str:
-    """Return the step in which a divergence is."""
     return "before the first step" if first.step is None else f"step {first.step}"
 
 
 def tensor(first: Divergence) -> Words:
-    """Return the tensor of a divergence in words."""
     words = in_words(first.kind, first.name, first.module)
     return words._replace(rest=f"{words.rest}, replica {first.replica}") if first.replica else words
 
@@ -85,7 +77,6 @@ def main_case(cases: Sequence[CaseResult]) -> CaseResult | None:
 
 
 def next_step(case: CaseResult | None, report: Report) -> str:
-    """Return the next thing to do."""
     if case is None and report.summary.get("match"):
         return "Nothing has to be done: keep this comparison as a test."
     if case is None:
@@ -95,29 +86,19 @@ def next_step(case: CaseResult | None, report: Report) -> str:
     if case.verdict == "subprecision" and case.suggestions:
         return f"{case.suggestions[0].why}. Accept the difference with --accept; it fails only with --strict."
     cause = next((cause for cause in case.causes if cause.id not in UNNAMED), None)
+    is_own = case.case.startswith("pair/")
     if cause is not None:
-        return f"{_change(cause)}{_or_accept(case)}"
+        place, values = f"in {cause.source}" if cause.source else f"at {cause.where}", list(sides_of(cause).values())
+        wanted = f": {values[0]} instead of {values[1]}" if len(values) == 2 else ""
+        accept = ", or accept the difference with --accept" if case.suggestions else ""
+        more = f" With --repair=FILE.diff the edit is found and tried for you{accept}." if is_own else ""
+        return f"Change the port's {cause.id.replace('.', ' ').replace('_', ' ')} {place}{wanted}.{more}"
     if case.verdict == "inconclusive":
         return "Give the case inputs, weights or steps with which it can be judged, then run it again."
     first = case.first_divergence
     where = f" of {first.name}" if first else ""
-    own = case.case.startswith("pair/")
-    tool = ", or run it with --reproduce=DIR, which writes the module alone as a script for each side" if own else ""
+    tool = ", or run it with --reproduce=DIR, which writes the module alone as a script for each side" if is_own else ""
     return f"No known cause explains it: compare the two implementations{where}{tool}."
-
-
-def _change(cause: Cause) -> str:
-    place = f"in {cause.source}" if cause.source else f"at {cause.where}"
-    values = list(sides_of(cause).values())
-    wanted = f": {values[0]} instead of {values[1]}" if len(values) == 2 else ""
-    return f"Change the port's {cause.id.replace('.', ' ').replace('_', ' ')} {place}{wanted}"
-
-
-def _or_accept(case: CaseResult) -> str:
-    if not case.case.startswith("pair/"):
-        return "."
-    accept = ", or accept the difference with --accept" if case.suggestions else ""
-    return f". With --repair=FILE.diff the edit is found and tried for you{accept}."
 
 
 def _of(number: int, total: int) -> str:

@@ -210,7 +210,6 @@ SPECIMEN_CASE = {"name": "specimen/single", "model": {"kind": "specimen"}, "data
 
 
 def resolve(fault: Fault) -> Case:
-    """Return the case that a fault is planted on."""
     name, changes = fault.at
     if name == SPECIMEN_CASE["name"]:
         return cases.convert({**SPECIMEN_CASE, **changes})

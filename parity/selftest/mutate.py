@@ -87,7 +87,6 @@ def loaded(weights: ModuleType, ending: str, change: Callable[[Floats], Floats])
 
 
 def together(*several: Patches) -> Patches:
-    """Combine several faults into one."""
     return lambda: [patch for patches in several for patch in patches()]
 
 

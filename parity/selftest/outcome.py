@@ -80,10 +80,7 @@ TOLERANCE = 1e-5
 
 
 class Outcome(NamedTuple):
-    """A comparison; `fault` is None for a clean run.
-
-    `outputs` are the pairs of outputs that other checks compare; `objections` tells for each whether it objects.
-    """
+    """A comparison, of a clean run without `fault`; `outputs`: pairs that other checks compare, with `objections`."""
 
     case: Case
     fault: Fault | None
@@ -119,7 +116,6 @@ class Outcome(NamedTuple):
 
     @property
     def causes(self) -> set[str]:
-        """Return the ids of all causes that are named."""
         return {cause.id for cause in self.result.causes}
 
 

@@ -33,12 +33,10 @@ class Selftest(NamedTuple):
 
     @property
     def clean(self) -> list[Outcome]:
-        """Return the outcomes of the clean runs."""
         return [outcome for outcome in self.outcomes if not outcome.fault]
 
     @property
     def false_alarms(self) -> list[Outcome]:
-        """Return the clean runs that are no match."""
         return [outcome for outcome in self.clean if outcome.caught]
 
     @property
@@ -77,11 +75,6 @@ def show(selftest: Selftest, file: TextIO) -> None:
     for outcome in selftest.false_alarms:
         config = msgspec.json.encode(outcome.case).decode()
         console.print(f"false alarm: {outcome.result.verdict}: {outcome.result.reason}\n  {config}", style="red")
-    _sums(selftest, console)
-
-
-def _sums(selftest: Selftest, console: Console) -> None:
-    """Print how many faults were caught, placed and named, and the false alarms; the other checks only catch."""
     faults, clean = selftest.faults, selftest.clean
     sums = {name: sum(getattr(outcome, name) for outcome in faults) for name in ("caught", "placed", "named")}
     summary = ", ".join(f"{number} {name}" for name, number in sums.items())
@@ -142,7 +135,6 @@ def document(selftest: Selftest) -> dict[str, Any]:
 
 
 def headline(selftest: Selftest) -> str:
-    """Return the outcome in one sentence."""
     caught = sum(outcome.caught for outcome in selftest.faults)
     planted = count(len(selftest.faults), "planted fault")
     alarmed, clean = count(len(selftest.false_alarms), "false alarm"), count(len(selftest.clean), "clean run")
@@ -150,7 +142,6 @@ def headline(selftest: Selftest) -> str:
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
-    """Return the facts about one run."""
     fault, result, others = outcome.fault, outcome.result, outcome.objections
     facts = {"case": outcome.case.name, "verdict": result.verdict, "reason": result.reason, "other_checks": others}
     if fault is None:

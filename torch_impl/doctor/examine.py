@@ -77,7 +77,11 @@ def _program(job: DoctorJob, evidence: Evidence) -> Program:
         run = plain_run(job.case, steps(job), devices.rank(), job.folder)
         return built_in.program(run, evidence.devices)
     program = users_program(job, "torch", (nn.Module,), _step, partial(_batches, job))
-    evidence.moved = not job.step and _move(program.model, evidence.devices[evidence.rank % len(evidence.devices)])
+    weights = [*program.model.parameters(), *program.model.buffers()]
+    # Unless the program has placed a part of it.
+    evidence.moved = not job.step and all(weight.device.type == "cpu" for weight in weights)
+    if evidence.moved:
+        program.model.to(evidence.devices[evidence.rank % len(evidence.devices)])
     return program
 
 
@@ -150,15 +154,6 @@ def _profiled(evidence: Evidence, folder: Path) -> Iterator[None]:
     profile.export_chrome_trace(evidence.profile)
 
 
-def _move(model: nn.Module, device: str) -> bool:
-    """Move the model to the device, unless the program has placed a part of it; return whether it was moved."""
-    weights = [*model.parameters(), *model.buffers()]
-    if any(weight.device.type != "cpu" for weight in weights):
-        return False
-    model.to(device)
-    return True
-
-
 def named(batch: Any) -> dict[str, torch.Tensor]:
     """Return the tensors of a step's batch by name; those of a built-in case's micro-batches by number."""
     return batch if isinstance(batch, dict) else {str(number): tensor for number, tensor in enumerate(tensors(batch))}
@@ -178,16 +173,13 @@ def _step(model: nn.Module, inputs: Inputs) -> None:
     weights = itertools.chain(model.parameters(), model.buffers())
     device = next((tensor.device for tensor in weights), torch.device("cpu"))
     moved = {name: tensor.to(device) for name, tensor in inputs.items()}
-    outputs = model(**moved) if _takes(model, moved) else model(*moved.values())
+    try:
+        inspect.signature(model.forward).bind(**moved)
+    except TypeError:
+        outputs = model(*moved.values())
+    else:
+        outputs = model(**moved)
     floats = [tensor for tensor in tensors(outputs) if tensor.requires_grad]
     if floats:
         home = floats[0].device
         torch.stack([tensor.sum().to(home) for tensor in floats]).sum().backward()
-
-
-def _takes(model: nn.Module, inputs: Inputs) -> bool:
-    try:
-        inspect.signature(model.forward).bind(**inputs)
-    except TypeError:
-        return False
-    return True

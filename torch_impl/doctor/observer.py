@@ -25,10 +25,7 @@ from torch_impl.instruments.training import Training
 
 
 class Observer:
-    """Observes a model that was built within `building`, and its training.
-
-    `devices` names the devices as the program does ("cuda:0").
-    """
+    """Observes a model built within `building`, and its training; `devices`: their names in the program ("cuda:0")."""
 
     def __init__(self, model: nn.Module, building: Building, devices: list[str]):
         self.building = building
@@ -42,10 +39,7 @@ class Observer:
 
     @contextmanager
     def step(self, inputs: dict[str, torch.Tensor]) -> Iterator[Step]:
-        """Run a step within the block, and fill in its evidence when it is over.
-
-        An exception of the program is recorded as the step's failure, and does not propagate.
-        """
+        """Run a step within the block and fill in its evidence; an exception becomes its failure, and ends there."""
         step = Step()
         for name, tensor in inputs.items():
             self.origins.note(tensor, f"input {name}")

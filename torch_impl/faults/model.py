@@ -25,6 +25,8 @@ from torch_impl.strategies import single
 
 Function = Callable[..., torch.Tensor]
 _of = partial(loaded, weights)
+_attention = partial(wrapped, functional, "scaled_dot_product_attention")
+_linear = partial(replaced, nn.Linear, "forward")
 
 
 def unused(*parameters: nn.Parameter) -> torch.Tensor:
@@ -47,9 +49,6 @@ def _biased_variance(forward: Function, norm: nn.BatchNorm2d, x: torch.Tensor) -
     return outputs
 
 
-# Attention.
-
-
 def _key_dim_of_all_heads(attention: Function, query: torch.Tensor, *args: Any) -> torch.Tensor:
     """Scale by 1 / sqrt(d) instead of 1 / sqrt(d / heads)."""
     _, heads, _, key_dim = query.shape
@@ -64,9 +63,6 @@ def _one_word_ahead(
     if is_causal:
         mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril(1)
     return attention(query, key, value, mask, dropout)
-
-
-# Models of layers that are correct by themselves.
 
 
 def _skipped_final_norm(
@@ -95,15 +91,9 @@ def _no_shortcut(model: ResidualBlock, x: torch.Tensor) -> torch.Tensor:
     return model.relu(main + 0 * model.shortcut(x))
 
 
-# Initial parameters.
-
-
 def _value_for_key(packed: Floats) -> Floats:
     query, key, value = np.split(packed, 3)
     return np.concatenate([query, value, key])
-
-
-# Dropout.
 
 
 def _frameworks_own(masks: Masks, model: nn.Module) -> AbstractContextManager:
@@ -117,9 +107,6 @@ def _in_training(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Te
     return model(*inputs)
 
 
-# Precision.
-
-
 def _product_in(
     dtype: torch.dtype, linear: Function, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -130,8 +117,7 @@ def _product_in(
 def _ten_bits(x: torch.Tensor) -> torch.Tensor:
     """Round x to 10 bits, as TF32 rounds the factors of a product.
 
-    `rounded - x` is exact, because neighbouring floats subtract exactly; so the sum is the rounded value, with the
-    gradient of x.
+    `rounded - x` is exact, as neighbouring floats subtract exactly: the sum is the rounded value, with x's gradient.
     """
     with torch.no_grad():
         rounded = ((x.contiguous().view(torch.int32) + (1 << 12)) & ~((1 << 13) - 1)).view(torch.float32)
@@ -143,7 +129,6 @@ def _outputs_in(dtype: torch.dtype, function: Function, x: torch.Tensor, *args: 
 
 
 def _tf32(backend: Any) -> AbstractContextManager[None]:
-    """Return a context in which TF32 is allowed on GPUs, which rounds factors of products to 10 bits."""
     return setting(lambda: backend.allow_tf32, partial(setattr, backend, "allow_tf32"), True)
 
 
@@ -162,12 +147,8 @@ FAULTS: dict[str, Patches] = {
         ),
     ),
     "batch_norm.frozen": wrapped(nn.BatchNorm2d, "forward", _frozen_statistics),
-    "linear.transposed": replaced(
-        nn.Linear, "forward", lambda linear, x: functional.linear(x, linear.weight.T, linear.bias)
-    ),
-    "linear.bias": replaced(
-        nn.Linear, "forward", lambda linear, x: functional.linear(x, linear.weight) + unused(linear.bias)
-    ),
+    "linear.transposed": _linear(lambda linear, x: functional.linear(x, linear.weight.T, linear.bias)),
+    "linear.bias": _linear(lambda linear, x: functional.linear(x, linear.weight) + unused(linear.bias)),
     "conv2d.padding_mode": constant(nn.Conv2d, "padding_mode", "replicate"),
     "gelu.form": constant(nn.GELU, "approximate", "tanh"),
     "softmax.axis": constant(nn.Softmax, "dim", 0),
@@ -176,10 +157,10 @@ FAULTS: dict[str, Patches] = {
     "relu.cap": replaced(nn.ReLU, "forward", lambda relu, x: x.clamp(0, 1)),
     "embedding.padding_idx": constant(nn.Embedding, "padding_idx", 0),
     "embedding.frequency": constant(nn.Embedding, "scale_grad_by_freq", True),
-    "attention.key_dim": wrapped(functional, "scaled_dot_product_attention", _key_dim_of_all_heads),
+    "attention.key_dim": _attention(_key_dim_of_all_heads),
     "attention.batch_first": constant(nn.Transformer, "batch_first", True),
     "attention.mask": constant(Transformer, "causal", False),
-    "attention.mask_offset": wrapped(functional, "scaled_dot_product_attention", _one_word_ahead),
+    "attention.mask_offset": _attention(_one_word_ahead),
     "transformer.final_norm": together(
         wrapped(nn.TransformerEncoder, "forward", _skipped_final_norm),
         wrapped(nn.TransformerDecoder, "forward", _skipped_final_norm),
@@ -208,8 +189,7 @@ FAULTS: dict[str, Patches] = {
 # In float32 runs only: the float64 runs are correct.
 FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "relu.dropped_in_float32": together(
-        replaced(functional, "relu", lambda x, inplace=False: x),
-        replaced(torch, "relu", lambda x: x),
+        replaced(functional, "relu", lambda x, inplace=False: x), replaced(torch, "relu", lambda x: x)
     ),
     "matmul.bfloat16_in_float32": wrapped(functional, "linear", partial(_product_in, torch.bfloat16)),
     "matmul.float16_in_float32": wrapped(functional, "linear", partial(_product_in, torch.float16)),
@@ -220,8 +200,6 @@ FAULTS_IN_FLOAT32: dict[str, Patches] = {
     "batch_norm.float16_in_float32": wrapped(functional, "batch_norm", partial(_outputs_in, torch.float16)),
     "layer_norm.bfloat16_in_float32": wrapped(functional, "layer_norm", partial(_outputs_in, torch.bfloat16)),
     "layer_norm.epsilon_in_float32": constant(torch.nn.LayerNorm, "eps", 1e-3),
-    "attention.float16_in_float32": wrapped(
-        functional, "scaled_dot_product_attention", partial(_outputs_in, torch.float16)
-    ),
+    "attention.float16_in_float32": _attention(partial(_outputs_in, torch.float16)),
     "precision.tf32": lambda: [_tf32(torch.backends.cuda.matmul), _tf32(torch.backends.cudnn)],
 }

@@ -26,13 +26,10 @@ Loss = Callable[..., torch.Tensor]
 Make = Callable[..., Optimizer]
 Reduce = Callable[..., None]
 Placed = tuple[DistributedDataParallel, Optimizer]
-
-
-# Data.
+_mse, _cross_entropy = (partial(wrapped, losses, name) for name in ("mse", "cross_entropy"))
 
 
 def _channels_reversed(tensors: Callable[..., Batch], *args: Any) -> Batch:
-    """Reverse the order of the color channels."""
     (images,), target = tensors(*args)
     return (images.flip(1),), target
 
@@ -44,11 +41,7 @@ def _targets_of_others(tensors: Callable[..., Batch], *args: Any) -> Batch:
 
 
 def _with(**options: Any) -> Patches:
-    """Call torch's cross_entropy with further options."""
     return wrapped(functional, "cross_entropy", lambda loss, *args, **kwargs: loss(*args, **kwargs, **options))
-
-
-# Optimizers, schedules and clipping.
 
 
 def _biases_do_not_decay(make: Make, config: Any, parameters: list[nn.Parameter]) -> Optimizer:
@@ -74,9 +67,6 @@ def _one_step_early(*args: Any) -> StepLR:
 def _norm_of_each(clip: Callable[..., None], parameters: Iterable[nn.Parameter], limit: float) -> None:
     for parameter in parameters:
         clip([parameter], limit)
-
-
-# Reductions.
 
 
 def _summed(reduce: Reduce, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
@@ -114,9 +104,6 @@ def _stopped(model: SimpleBlock, x: torch.Tensor) -> torch.Tensor:
     return model.linear2(model.relu(hidden.detach() + 0 * hidden))
 
 
-# Placement: correct values on wrong devices.
-
-
 def _second_with_first(
     make: Callable[..., None], model: RoundRobin, blocks: list[block.Block], devices: list[torch.device]
 ) -> None:
@@ -132,9 +119,6 @@ def _uneven(
     """Put the second stage's first block into the first stage."""
     first, second, *rest = cut(blocks, count, sizes)
     return [block.Stage(first.blocks + second.blocks[:1]), block.Stage(second.blocks[1:]), *rest]
-
-
-# Processes.
 
 
 def _in_rank_1(misbehave: Callable[[], None]) -> Patches:
@@ -155,13 +139,9 @@ FAULTS: dict[str, Patches] = {
     "sampler.drop_last": replaced(all_reduce, "DataLoader", partial(DataLoader, drop_last=True)),
     "input.channels": wrapped(data, "tensors", _channels_reversed),
     "target.order": wrapped(data, "tensors", _targets_of_others),
-    "loss.sum": wrapped(
-        losses, "cross_entropy", lambda loss, outputs, target, reduction="mean": loss(outputs, target, "sum")
-    ),
+    "loss.sum": _cross_entropy(lambda loss, outputs, target, reduction="mean": loss(outputs, target, "sum")),
     "loss.kind": replaced(losses, "mse", lambda outputs, target, reduction="mean": functional.l1_loss(outputs, target)),
-    "mse.reduction": wrapped(
-        losses, "mse", lambda loss, outputs, target, reduction="mean": loss(outputs, target, "sum") / len(outputs)
-    ),
+    "mse.reduction": _mse(lambda loss, outputs, target, reduction="mean": loss(outputs, target, "sum") / len(outputs)),
     "mse.broadcast": replaced(
         losses, "mse", lambda outputs, target, reduction="mean": (outputs - target.squeeze(-1)).square().mean()
     ),

@@ -35,10 +35,7 @@ class Calls:
 
     @contextmanager
     def watched(self, step: Step, given: Callable[[str, Any], None], returned: Callable[[Any], None]) -> Iterator[None]:
-        """Record calls in the step within the block.
-
-        `given` gets the name of each module and its arguments, `returned` its outputs.
-        """
+        """Record calls within the block; `given` gets each module's name and arguments, `returned` its outputs."""
         self.step, self.phase, self.failing, self._cut = step, "other", None, False
         self._called.clear()
         thread = threading.get_ident()
@@ -80,10 +77,7 @@ class Calls:
             self.phase = afterwards
 
     def failed(self, error: Exception, operation: str, given: list[Tensor], place: Place) -> None:
-        """Record an exception that passes through.
-
-        The first place it passes through is where it was raised; later ones are ignored.
-        """
+        """Record an exception that passes through; of its places the first counts, where it was raised."""
         if self.failing is None or self.failing[0] is not error:
             message = (str(error).splitlines() or [""])[0]
             kind = type(error).__name__
@@ -92,7 +86,6 @@ class Calls:
 
     @contextmanager
     def _inside(self, name: str, module: nn.Module, given: Any) -> Iterator[Call]:
-        """Enter a call of the module, and yield its record."""
         self._note_mode(module)
         inputs = [self.origins.describe(tensor) for tensor in tensors(given)]
         record = Call(module=name, source=source.line(), inputs=inputs, backwards=len(self.step.backwards))
@@ -117,9 +110,7 @@ class Calls:
                 self.phase = "loss"
 
     def _note_mode(self, module: nn.Module) -> None:
-        """Note whether the module is called in training mode."""
-        # What counts is the first call of a step that builds a graph; once in eval mode, it stays so. Without such a
-        # call, the first call counts.
+        # What counts is a step's first call that builds a graph, or else its first; once in eval mode, it stays so.
         trainings = self.building.trainings
         if not torch.is_grad_enabled():
             trainings.setdefault(module, module.training)
@@ -133,7 +124,10 @@ class Calls:
         # A call within a checkpoint is exempt: the graph is built when it is recomputed.
         trained = [tensor for tensor in (*tensors(given), *module.parameters()) if tensor.requires_grad]
         if trained and not source.within("torch/utils/checkpoint.py"):
-            self.note_cut("no_grad", trained[0], self.place(source.line()), _with_gradients())
+            line = rewrite.statement(source.spot())
+            enabled = f"with {line.called(torch, 'torch')}.enable_grad(): {line.text()}" if line else ""
+            mended = line.with_text(line.node, enabled) if line else None
+            self.note_cut("no_grad", trained[0], self.place(source.line()), mended)
 
     def _replicate(
         self, replicate: Callable[..., list[nn.Module]], parallel: nn.DataParallel, module: nn.Module, *args: Any
@@ -158,11 +152,3 @@ def _detached(args: tuple) -> Code | None:
         return call.wrapped(node, "{}.detach()")
 
     return rewrite.code(source.spot(), change)
-
-
-def _with_gradients() -> Code | None:
-    statement = rewrite.statement(source.spot())
-    if statement is None:
-        return None
-    home = statement.called(torch, "torch")
-    return statement.with_text(statement.node, f"with {home}.enable_grad(): {statement.text()}")

@@ -31,8 +31,6 @@ FACTORIES = ("tensor", "as_tensor", "asarray")
 
 
 class Copies:
-    """Collects the copies of a step."""
-
     def __init__(self, calls: Calls, origins: Origins, gpus: list[str]):
         self.calls, self.origins, self.gpus = calls, origins, gpus
         # Which part of a tensor was copied to which device, and in which step.
@@ -42,7 +40,6 @@ class Copies:
         self._landing: WeakIdKeyDictionary = WeakIdKeyDictionary()  # copies on the host that may not be complete
 
     def begin(self, step: Step) -> None:
-        """Begin a step."""
         self.step = step
         self._number += 1
         self._landing.clear()
@@ -66,11 +63,12 @@ class Copies:
             return
         if function in READS and given and device(given[0]) in self.gpus:
             self._landing.clear()  # this waits for the device, and what was sent before has arrived
-        if function in FACTORIES:
-            self._note_made(args, given, results, seconds)
+        if function in FACTORIES and not (given and args and given[0] is args[0]):  # of Python or NumPy values
+            if device(results) in self.gpus:
+                self._add("constant", results, device(results), seconds)
         elif not given:
             return
-        elif function in MOVES:
+        elif function in (*MOVES, *FACTORIES):
             self._note_move(given[0], results, seconds)
         elif function == "copy_":
             self._note_move(given[1], given[0], seconds)
@@ -114,23 +112,13 @@ class Copies:
             what = "cpu"
         elif device(tensor) == HOST and self.origins.of(tensor).origin == CONSTANT:
             what = "constant"
-        self._add(what, tensor, target, seconds, self._again(tensor, target))
-
-    def _note_made(self, args: tuple, given: list[torch.Tensor], result: torch.Tensor, seconds: float) -> None:
-        """Note a tensor made from Python or NumPy values, or from another tensor."""
-        if given and args and given[0] is args[0]:
-            self._note_move(given[0], result, seconds)
-        elif device(result) in self.gpus:
-            self._add("constant", result, device(result), seconds)
-
-    def _again(self, tensor: torch.Tensor, target: str) -> bool:
-        """Return whether the tensor was copied there before; each batch of inputs is a new tensor."""
+        # Whether the tensor was copied there before; each batch of inputs is a new tensor.
         base = tensor if tensor._base is None else tensor._base
-        key = (target, tensor.storage_offset(), tensor.shape)
-        moved = self._moved.setdefault(base, {})
+        key, moved = (target, tensor.storage_offset(), tensor.shape), self._moved.setdefault(base, {})
         last_step, moved[key] = moved.get(key, -1), self._number
         is_input = self.origins.of(tensor).origin.startswith("input ")
-        return last_step == self._number or (last_step == self._number - 1 and not is_input)
+        is_repeated = last_step == self._number or (last_step == self._number - 1 and not is_input)
+        self._add(what, tensor, target, seconds, is_repeated)
 
     def _add(self, what: What, tensor: torch.Tensor, target: str, seconds: float, is_repeated: bool = False) -> None:
         """Add a copy to that of the same kind, line and devices, if it is in a line of the user's."""

@@ -69,10 +69,7 @@ class Graphs:
         self._new.append((weakref.ref(alive), weakref.ref(root), place, rewrite.appended(source.frame(), root)))
 
     def finish(self, step: Step) -> None:
-        """End the step: graphs of the previous step that are still alive are garbage, or held.
-
-        If one remains after garbage collection, it is recorded as held.
-        """
+        """End the step; graphs of the previous step that are alive after garbage collection are recorded as held."""
         if any(alive() for alive, *_ in self._roots):
             gc.collect()
         held = next((known for known in self._roots if known[0]()), None)
@@ -94,9 +91,7 @@ class Graphs:
 def feeds(roots: list[Any], owners: dict[int, str]) -> set[tuple[str, str]]:
     """Return the pairs (a, b) such that an op combines a parameter of a with what parameters of b have made.
 
-    Args:
-        roots: the nodes at which a backward pass begins.
-        owners: by the id of a parameter, its owner.
+    `roots`: the nodes at which a backward pass begins. `owners`: by the id of a parameter, its owner.
     """
     below: dict[Any, frozenset[str]] = {}  # by node, the owners of the parameters that it depends on
     pairs, waiting = set(), list(filter(None, roots))
@@ -133,7 +128,6 @@ class CarriedStates:
         self.calls, self.origins, self._number = calls, origins, 0
 
     def begin(self, step: Step) -> None:
-        """Begin a step."""
         self.step, self._number = step, self._number + 1
 
     def see(self, given: list[torch.Tensor], results: list[torch.Tensor]) -> None:

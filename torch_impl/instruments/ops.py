@@ -62,11 +62,9 @@ class Cuts:
         self.calls, self.integers = calls, rewrite.Integers(_is_label, _cross_entropy)
 
     def begin(self) -> None:
-        """Begin a step."""
         self.integers.cuts.clear()
 
     def see(self, function: str, given: list[torch.Tensor], results: Any) -> None:
-        """Note a function that the program called."""
         if not given or not given[0].requires_grad or not torch.is_grad_enabled():
             return
         if function in CUTS:
@@ -78,13 +76,10 @@ class Cuts:
         """Record a cut of a tensor that carries a gradient, if it is in the user's own line."""
         if not tensor.requires_grad or not torch.is_grad_enabled() or not (line := source.direct()):
             return None
-        mended = rewrite.code(source.spot(), _uncut) if what != "integers" else None
+        cut = rewrite.expression(source.spot()) if what != "integers" else None
+        # Not if NumPy follows, which takes no tensor with a graph.
+        mended = cut.unwrapped() if cut and not READ.match(cut.behind()) else None
         return self.calls.note_cut(what, tensor, self.calls.place(line), mended)
-
-
-def _uncut(cut: Expression) -> Code | None:
-    """Return the line without the cut; None if NumPy follows, which takes no tensor with a graph."""
-    return None if READ.match(cut.behind()) else cut.unwrapped()
 
 
 def _are_whole(results: Any) -> bool:
@@ -131,7 +126,9 @@ class Ops(TorchFunctionMode):
             with self.replicas.written(name, args):
                 results = func(*args, **kwargs)
         except Exception as error:
-            self._note_failure(error, name, given)
+            place = self.calls.place("")
+            place.phase = "backward" if name in BACKWARDS else place.phase
+            self.calls.failed(error, name, [self.origins.describe(tensor) for tensor in given], place)
             raise
         if self.calls.phase in ("backward", "update"):
             return results
@@ -157,12 +154,6 @@ class Ops(TorchFunctionMode):
                 if name == "data":
                     self.cuts.note(name, args[0])
         return results
-
-    def _note_failure(self, error: Exception, name: str, given: list[torch.Tensor]) -> None:
-        place = self.calls.place("")
-        if name in BACKWARDS:
-            place.phase = "backward"
-        self.calls.failed(error, name, [self.origins.describe(tensor) for tensor in given], place)
 
     def _note_dropout(self, function: str, args: tuple, kwargs: dict) -> None:
         """Record a dropout function that drops values although the module that calls it is in eval mode."""

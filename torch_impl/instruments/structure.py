@@ -24,24 +24,17 @@ def distributed(model: nn.Module) -> str:
 
 
 def inner(model: nn.Module) -> nn.Module:
-    """Return the model without its wrapper."""
     return model.module if distributed(model) else model
 
 
 def first(module: nn.Module) -> torch.Tensor | None:
-    """Return a detached tensor of the module, or None.
-
-    It stands for all, as they are moved together. Detached, because moving a parameter changes it in place.
-    """
+    """Return a tensor of the module, which stands for all, as they are moved together; None if it has none."""
     tensor = next(itertools.chain(module.parameters(), module.buffers()), None)
-    return None if tensor is None else tensor.detach()
+    return None if tensor is None else tensor.detach()  # because moving a parameter changes it in place
 
 
 def hidden(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield modules with parameters or buffers that hang in a list, dict, object or closure, but are not registered.
-
-    `self` in a closure is skipped: it is the owner of the function, not a part of what holds it.
-    """
+    """Yield modules with parameters or buffers that hang in a list, dict, object or closure, but are not registered."""
     seen = {id(module) for module in inner(model).modules()} | {id(model)}
     for path, module in inner(model).named_modules():
         for name, value in vars(module).items():
@@ -83,7 +76,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # the closure's variable is not set yet
-                if name != "self":
+                if name != "self":  # the owner of the function, not a part of what holds it
                     yield f".{name}", cell.cell_contents
     elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, torch.Tensor, Optimizer)):
         yield from ((f".{name}", part) for name, part in vars(value).items())

@@ -31,8 +31,6 @@ SCALES = ("MulBackward", "DivBackward")
 
 
 class Training:
-    """Observes the training in a step."""
-
     def __init__(self, model: nn.Module, building: Building, calls: Calls, origins: Origins, cuts: Cuts):
         self.model, self.building, self.calls, self.origins = inner(model), building, calls, origins
         self.cuts = cuts
@@ -43,10 +41,7 @@ class Training:
 
     @contextmanager
     def watched(self, step: Step, reached: Callable[[Any], None]) -> Iterator[None]:
-        """Record in the step what happens within the block.
-
-        `reached` gets the losses, and the gradients that are not finite.
-        """
+        """Record what happens within the block; `reached` gets the losses, and gradients that are not finite."""
         self.step, self.reached = step, reached
         self.replicas.begin(step)
         self._states = dict.fromkeys(self.names.values(), "none")
@@ -62,7 +57,6 @@ class Training:
             yield
 
     def finish(self) -> None:
-        """Record the rest, when the step is over."""
         self._look_at_gradients()
         self.step.gradients += [Gradient(parameter=name, state=state) for name, state in self._states.items()]
         self.step.optimizers += map(self._seen, self.building.optimizers)

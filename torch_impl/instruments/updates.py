@@ -33,10 +33,7 @@ class Events:
         self._inside = False  # a scheduler may step others, which is one event
 
     def note(self, what: Any) -> None:
-        """Record that an event happens now.
-
-        Equal events in a row from one line are one entry, as when gradients are clipped device by device.
-        """
+        """Record an event; equal ones in a row of one line, as where gradients are clipped by device, are one entry."""
         statement = rewrite.statement(source.spot())
         text = statement.text() if statement else ""
         event = Event(what=what, source=source.line(), statement=text, scaled=self.scaled and what == "clip")
@@ -54,11 +51,8 @@ class Events:
                 event.unscale = f"{names[0]}.unscale_({names[1]})"
 
     def patches(self) -> Iterator[Any]:
-        """Yield patches of clipping and of learning-rate schedulers.
-
-        Clipping is patched in the helpers that torch's functions call, because a program may have imported the
-        functions themselves.
-        """
+        """Yield patches of clipping and of learning-rate schedulers."""
+        # In the helpers of torch's functions, because a program may have imported the functions themselves.
         for name in ("_clip_grads_with_norm_", "_group_tensors_by_device_and_dtype"):
             yield around(clip_grad, name, self._clip)
         for kind in subclasses(LRScheduler):

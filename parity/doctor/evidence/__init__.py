@@ -67,8 +67,6 @@ class Comparable(Fact):
 
 
 class Step(Fact):
-    """One step of training, observed."""
-
     calls: list[ops.Call] = []
     made: list[common.Made] = []
     copies: list[ops.Copy] = []

@@ -9,8 +9,6 @@ from parity.doctor.evidence.common import Code, Fact, Occurrence, Place, Tensor
 
 
 class Call(Fact):
-    """One call of a module."""
-
     module: str
     source: str  # the line that called it
     inputs: list[Tensor]

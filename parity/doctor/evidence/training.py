@@ -6,8 +6,6 @@ from parity.doctor.evidence.common import Code, Fact, Occurrence, Place, Tensor
 
 
 class LossCall(Occurrence):
-    """A call of a loss function."""
-
     function: str  # its name in PyTorch or Keras ("mse_loss", "cross_entropy")
     input: Tensor
     target: Tensor
@@ -38,8 +36,6 @@ class Gradient(Fact):
 
 
 class Backward(Fact):
-    """One backward pass."""
-
     source: str  # the line that ran it
     scaled: bool  # whether its root had just been multiplied or divided by a number (loss / k), or is not a loss
     kept: list[str]  # the parameters that held a nonzero gradient when it began and to which it added
@@ -97,8 +93,6 @@ class Held(Fact):
 
 
 class Optimizer(Fact):
-    """An optimizer."""
-
     kind: str
     source: str  # the line that created it
     parameters: list[str]  # the model's parameters that it holds

@@ -60,7 +60,15 @@ def findings(ranks: list[Evidence], logs: Logs = (), waiting: Sequence[Waiting] 
         if len(on_ranks) < len(ranks):
             finding.message += f" On rank {', '.join(on_ranks)} only."
         reported.append(finding)
-    reported = _with_cause(ranks, reported, hanging(logs, waiting))
+    unmatched = hanging(logs, waiting)
+    # If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting.
+    # If the calls do not match, a lost connection is the consequence.
+    failures = [step.failure for evidence in ranks for step in evidence.steps if step.failure]
+    if any(not LOST.search(failure.message) for failure in failures):
+        unmatched = [finding for finding in unmatched if finding.id in ("collective.order", "collective.shape")]
+    if unmatched:
+        reported = [finding for finding in reported if finding.id != "step.raised" or not LOST.search(finding.message)]
+    reported += unmatched
     return sorted(reported, key=lambda each: (SEVERITIES.index(each.severity), each.where, each.source, each.id))
 
 
@@ -71,18 +79,6 @@ def _key(finding: Finding) -> tuple[str, str, str]:
 def _once(reported: Iterable[Finding]) -> list[Finding]:
     """Return findings, of those with one id at one place the first."""
     return [group[0] for group in facts.grouped(reported, _key)]
-
-
-def _with_cause(ranks: list[Evidence], reported: list[Finding], unmatched: list[Finding]) -> list[Finding]:
-    """Return both lists of findings, without those that follow from others."""
-    # If a rank raised an exception, other ranks waited for it: only calls that do not match are then worth reporting.
-    # If the calls do not match, a lost connection is the consequence.
-    failures = [step.failure for evidence in ranks for step in evidence.steps if step.failure]
-    if any(not LOST.search(failure.message) for failure in failures):
-        unmatched = [finding for finding in unmatched if finding.id in ("collective.order", "collective.shape")]
-    if unmatched:
-        reported = [finding for finding in reported if finding.id != "step.raised" or not LOST.search(finding.message)]
-    return reported + unmatched
 
 
 def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:

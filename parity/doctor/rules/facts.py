@@ -21,12 +21,10 @@ def is_host(device: str) -> bool:
 
 
 def gpus(evidence: Evidence) -> list[str]:
-    """Return the devices that are GPUs."""
     return [device for device in evidence.devices if not is_host(device)]
 
 
 def parameters(evidence: Evidence) -> list[Weight]:
-    """Return the parameters of the model."""
     return [weight for weight in evidence.weights if weight.kind == "parameter"]
 
 
@@ -72,7 +70,6 @@ def inputs(step: Step) -> Iterator[Tensor]:
 
 
 def is_input(tensor: Tensor) -> bool:
-    """Return whether a tensor is one of the step's inputs."""
     return tensor.origin.startswith("input ")
 
 
@@ -97,7 +94,6 @@ def lines(occurrences: Iterable[Seen]) -> Iterator[Seen]:
 
 
 def number(occurrences: Iterable[Occurrence | Event]) -> int:
-    """Return how many there are."""
     return sum(occurrence.count for occurrence in occurrences)
 
 
@@ -112,7 +108,6 @@ def sent(evidence: Evidence) -> list[Copy]:
 
 
 def backward_ran(evidence: Evidence) -> bool:
-    """Return whether any step had a backward pass."""
     return any(step.backwards for step in evidence.steps)
 
 

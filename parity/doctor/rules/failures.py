@@ -6,7 +6,7 @@ And report the calls that virtual GPUs do not imitate, of which some end the ste
 import re
 from collections.abc import Callable, Iterator
 
-from parity.doctor.evidence import Carried, Code, Evidence, Failure, InPlace, Step, Tensor
+from parity.doctor.evidence import Carried, Code, Evidence, Failure, InPlace, Step
 from parity.doctor.finding import Finding, finding_at, make_finding
 from parity.doctor.rules import facts, learning, misplaced, operands, words
 from parity.trace.keys import MODEL
@@ -24,14 +24,11 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
     later = [Step(failure=evidence.later)] if evidence.later else []
     for step in evidence.steps + later:
         if step.failure:
+            first = next((line for line in step.failure.message.splitlines() if line.strip()), "")
+            message = f"{step.failure.exception}: {first}" if first else step.failure.exception
+            unexplained = finding_at("error", "step.raised", step.failure.place, message, "")
             explained = (explain(evidence, step, step.failure) for explain in EXPLANATIONS)
-            yield next(filter(None, explained), None) or _raised(step.failure)
-
-
-def _raised(failure: Failure) -> Finding:
-    first = next((line for line in failure.message.splitlines() if line.strip()), "")
-    message = f"{failure.exception}: {first}" if first else failure.exception
-    return finding_at("error", "step.raised", failure.place, message, "")
+            yield next(filter(None, explained), unexplained)
 
 
 def in_place(_: Evidence, step: Step, failure: Failure) -> Finding | None:
@@ -150,7 +147,13 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     if len({tensor.dtype for tensor in tensors}) < 2 or not re.search(DTYPES, failure.message):
         return None
     if integers := [tensor for tensor in tensors if tensor.dtype in facts.INTEGERS]:
-        return _integers(evidence, integers[0], failure)
+        tensor, line, operation = integers[0], failure.place.source, failure.operation or "The op"
+        message = f"{operation} computes with floats, but got {words.tensor(tensor)}{words.made(tensor)}."
+        fix = words.cast(evidence.side, words.variable(tensor))
+        if _embeds(evidence, failure):
+            message = f"{words.tensor(tensor)} is used as ids, but an embedding takes int32 or int64."
+            line, fix = tensor.made or line, words.cast(evidence.side, words.variable(tensor, "ids"), to_ids=True)
+        return make_finding("error", "type.integer_input", failure.place.module, line, message, fix)
     if not (doubles := [tensor for tensor in tensors if tensor.dtype == operands.DOUBLE]):
         return None
     given = list(filter(facts.is_input, doubles))
@@ -159,16 +162,6 @@ def types(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     finding = (sources or [operands.double_input(evidence, (given or doubles)[0], failure.place.source)])[0]
     finding.severity = "error"
     return finding
-
-
-def _integers(evidence: Evidence, tensor: Tensor, failure: Failure) -> Finding:
-    where, line, operation = failure.place.module, failure.place.source, failure.operation or "The op"
-    message = f"{operation} computes with floats, but got {words.tensor(tensor)}{words.made(tensor)}."
-    fix = words.cast(evidence.side, words.variable(tensor))
-    if _embeds(evidence, failure):
-        message = f"{words.tensor(tensor)} is used as ids, but an embedding takes int32 or int64."
-        line, fix = tensor.made or line, words.cast(evidence.side, words.variable(tensor, "ids"), to_ids=True)
-    return make_finding("error", "type.integer_input", where, line, message, fix)
 
 
 def not_pretended(evidence: Evidence) -> Iterator[Finding]:

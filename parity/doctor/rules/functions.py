@@ -71,10 +71,10 @@ def predicted(evidence: Evidence) -> Iterator[Finding]:
 def frozen(evidence: Evidence) -> Iterator[Finding]:
     """Report random numbers and times that Python computes in a tf.function, in each of its calls."""
     for value in facts.lines(facts.last(evidence).frozen):
-        message = (
-            f"{value.what} runs in Python, in a tf.function: only while TensorFlow traces it. The graph keeps "
-            f"{'that time' if value.clock else 'what was drawn then'}, which is the same in all steps."
+        kept = (
+            f"The graph keeps {'that time' if value.clock else 'what was drawn then'}, which is the same in all steps."
         )
+        message = f"{value.what} runs in Python, in a tf.function: only while TensorFlow traces it. {kept}"
         fix = value.mended or ("now = tf.timestamp()" if value.clock else "noise = tf.random.normal(tf.shape(x))")
         yield finding_at("warning" if value.clock else "error", "function.frozen", value.place, message, fix)
 

@@ -1,7 +1,6 @@
 """Rules about ranks that wait for each other: whose calls do not match, and where each rank waits.
 
-The collective calls of a group match in order: the first call of each rank with the first of the others, and so on. A
-send matches a receive.
+Collective calls of a group match in order: the first of each rank, the second, and so on. A send matches a receive.
 """
 
 import itertools
@@ -29,10 +28,18 @@ def hanging(logs: Logs, waiting: Sequence[Waiting]) -> list[Finding]:
     """
     waiting = waiting if any(rank.stack for rank in waiting) else []
     finding = _different(logs) or _unmatched(logs, waiting) or _fewer_calls(logs, waiting)
-    finding = finding or (_unexplained(waiting) if waiting else None)
-    if finding:
-        finding.message += _stacks(waiting)
-    return [finding] if finding else []
+    if finding is None and waiting:
+        rank = next((state.rank for state in waiting if not state.ended), waiting[0].rank)
+        line = _innermost(rank, waiting)
+        at = f" at {line}" if line else ""
+        message = f"The step did not end within the time limit: rank {rank} is still running{at}."
+        finding = make_finding("error", "step.hangs", "", line, message, "")
+    if finding is None:
+        return []
+    for state in waiting:
+        ended = ", which has ended its step" if _ended(state.rank, waiting) else ""
+        finding.message += "".join([f"\nrank {state.rank}{ended}:", *(f"\n  {frame}" for frame in _stack(state))])
+    return [finding]
 
 
 def _groups(logs: Logs) -> dict[tuple[int, ...], dict[int, list[Collective]]]:
@@ -123,14 +130,6 @@ def _fewer_calls(logs: Logs, waiting: Sequence[Waiting]) -> Finding | None:
     return None
 
 
-def _unexplained(waiting: Sequence[Waiting]) -> Finding:
-    rank = next((state.rank for state in waiting if not state.ended), waiting[0].rank)
-    line = _innermost(rank, waiting)
-    at = f" at {line}" if line else ""
-    message = f"The step did not end within the time limit: rank {rank} is still running{at}."
-    return make_finding("error", "step.hangs", "", line, message, "")
-
-
 def _instead(rank: int, logs: Logs, waiting: Sequence[Waiting]) -> str:
     """Return what a rank does instead of the call that it should make."""
     if rank < len(logs) and logs[rank] and (waiting or logs[rank][-1].operation not in PEERS):
@@ -168,11 +167,3 @@ def _user_frames(rank_state: Waiting) -> list[re.Match[str]]:
 def _innermost(rank: int, waiting: Sequence[Waiting]) -> str:
     frames = (frame for rank_state in waiting if rank_state.rank == rank for frame in _stack(rank_state))
     return next(frames, "").partition(" in ")[0]
-
-
-def _stacks(waiting: Sequence[Waiting]) -> str:
-    lines = []
-    for rank_state in waiting:
-        ended = ", which has ended its step" if _ended(rank_state.rank, waiting) else ""
-        lines += [f"\nrank {rank_state.rank}{ended}:", *(f"\n  {frame}" for frame in _stack(rank_state))]
-    return "".join(lines)

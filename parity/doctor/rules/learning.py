@@ -136,10 +136,8 @@ def send_without_backward(evidence: Evidence) -> Iterator[Finding]:
         cut = next((cut for cut in step.cuts if cut.what == "send"), None)
         if cut and not step.backwards and not step.failure:
             count = words.count(sum(weight.trained for weight in facts.parameters(evidence)), "parameter")
-            message = (
-                f"Rank {evidence.rank} sends {words.tensor(cut.tensor)} on and runs no backward pass: no gradient "
-                f"comes back to its {count}, which never learn.{words.repeated(_times(evidence, cut))}"
-            )
+            effect = f"no gradient comes back to its {count}, which never learn.{words.repeated(_times(evidence, cut))}"
+            message = f"Rank {evidence.rank} sends {words.tensor(cut.tensor)} on and runs no backward pass: {effect}"
             fix = "dist.recv(gradient, src=next_rank); output.backward(gradient)"
             yield finding_at("error", "learning.send_without_backward", cut.place, message, fix)
 
@@ -204,10 +202,8 @@ def not_cleared(evidence: Evidence) -> Iterator[Finding]:
     held = {name for optimizer in first.optimizers for name in optimizer.parameters}
     backward = second.backwards[0]
     if kept := [name for name in backward.kept if name in held]:
-        message = (
-            f"The gradients of the step before are still there when the backward pass begins ({words.listed(kept)}): "
-            "each step adds to those of all steps before."
-        )
+        when = f"are still there when the backward pass begins ({words.listed(kept)})"
+        message = f"The gradients of the step before {when}: each step adds to those of all steps before."
         fix = f"{backward.optimizer or 'optimizer'}.zero_grad()  # before this line"
         yield make_finding("error", "learning.not_cleared", "", backward.source, message, fix)
 
@@ -223,10 +219,8 @@ def not_normalised(evidence: Evidence) -> Iterator[Finding]:
         source = next((backward.source for backward in adding if lines.count(backward.source) > 1), "")
         if source and any(optimizer.stepped for optimizer in step.optimizers):
             number = lines.count(source)
-            message = (
-                f"{number} backward passes add up before the update, but their losses are not divided by {number}: "
-                f"the gradients are {number} times those of one batch."
-            )
+            effect = f"are not divided by {number}: the gradients are {number} times those of one batch"
+            message = f"{number} backward passes add up before the update, but their losses {effect}."
             generic = "(loss / {}).backward()" if evidence.side == "torch" else "loss = loss / {}"
             divided = next((b.divided for b in together if b.source == source and b.divided), generic)
             fix = divided.replace("{}", str(number))

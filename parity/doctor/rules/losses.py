@@ -16,10 +16,7 @@ ONE_ORDER = {
 
 
 def activated_twice(evidence: Evidence) -> Iterator[Finding]:
-    """Report probabilities in a loss that expects logits.
-
-    They are recognised by the op that made them, or because those of each sample sum to 1.
-    """
+    """Report probabilities, known by the op that made them or by sums of 1, in a loss that expects logits."""
     for call in _by_finding(evidence, lambda call: call.takes == "logits" and _activation(call) in TWICE):
         activation = _activation(call)
         message = (
@@ -30,10 +27,7 @@ def activated_twice(evidence: Evidence) -> Iterator[Finding]:
 
 
 def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
-    """Report a softmax over the samples, whose classes a loss has on another axis.
-
-    It is known by its axis, or because its probabilities sum to 1 over the samples, and not over the classes.
-    """
+    """Report a softmax over the samples, known by its axis or by sums of 1 over them, and not over the classes."""
     for call in (call for step in evidence.steps for call in step.losses):
         source, line = call.place.source, call.over_samples
         if line is not None:
@@ -173,7 +167,14 @@ def not_finite(evidence: Evidence) -> Iterator[Finding]:
     """Report the first op that made a NaN or an infinity, in the forward or in the backward pass."""
     bad = next((step.not_finite for step in evidence.steps if step.not_finite), None)
     if bad is None:
-        yield from _gradients(evidence)
+        # No op was seen to cause gradients that are not finite; under loss scaling they may be so at first.
+        steps = [step for step in evidence.steps if not step.loss_scaled]
+        names = {g.parameter for step in steps for g in step.gradients if g.state == "not_finite"}
+        if parts := facts.grouped_by_module(names, evidence):
+            parameters, where = words.listed([name for part in parts for name in part.names]), parts[0].module
+            message = f"The gradients of {parameters} are not finite: {OTHER.why}."
+            fix = OTHER.torch if evidence.side == "torch" else OTHER.keras
+            yield make_finding("error", "finite.backward", where, facts.source_of(evidence, where), message, fix)
         return
     operation = bad.operation.lower().lstrip("_").removeprefix("linalg_").removeprefix("vector_")
     reason = next((reason for reason in REASONS if operation.startswith(reason.op)), OTHER)
@@ -186,15 +187,3 @@ def not_finite(evidence: Evidence) -> Iterator[Finding]:
     code = reason.torch if evidence.side == "torch" else reason.keras
     fix = f"x = {code}" if reason.op else code
     yield finding_at("error", "finite.backward" if backward else "finite.forward", bad.place, message, fix)
-
-
-def _gradients(evidence: Evidence) -> Iterator[Finding]:
-    """Report gradients that are not finite, if no op was seen to cause it; under loss scaling they may be at first."""
-    steps = [step for step in evidence.steps if not step.loss_scaled]
-    names = {g.parameter for step in steps for g in step.gradients if g.state == "not_finite"}
-    if parts := facts.grouped_by_module(names, evidence):
-        parameters = words.listed([name for part in parts for name in part.names])
-        message = f"The gradients of {parameters} are not finite: {OTHER.why}."
-        fix = OTHER.torch if evidence.side == "torch" else OTHER.keras
-        where = parts[0].module
-        yield make_finding("error", "finite.backward", where, facts.source_of(evidence, where), message, fix)

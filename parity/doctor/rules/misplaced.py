@@ -117,25 +117,24 @@ def devices(evidence: Evidence, step: Step, failure: Failure) -> Finding | None:
     tensors = failure.tensors
     if len({tensor.device for tensor in tensors}) < 2 or not re.search("device|cuda|gpu", failure.message, re.I):
         return None
-    if any(tensor.origin.startswith("hidden ") for tensor in tensors):
-        return next(hidden(evidence), None) or _hidden(failure)
+    if origins := [tensor.origin for tensor in tensors if tensor.origin.startswith("hidden ")]:
+        name = origins[0].rpartition(" of ")[2]
+        attribute = words.leaf(name)
+        weights_alone = _not_registered([name], failure.place.source, f"self.{attribute} = nn.ModuleList({attribute})")
+        return next(hidden(evidence), weights_alone)
     if misplaced := _misplaced_weight(evidence, failure):
         return misplaced
     if not facts.home(evidence) and facts.parameters(evidence):
-        return _model_on_host(evidence, tensors)
+        moved = next((tensor for tensor in tensors if not facts.is_host(tensor.device)), None)
+        number, data = words.count(len(facts.parameters(evidence)), "parameter"), words.tensor(moved or tensors[0])
+        message = f"All {number} are on the host, but {data} is not."
+        fix = f'model = model.to("{moved.device if moved else "cuda:0"}")'
+        return make_finding("error", "placement.parameter", MODEL, facts.source_of(evidence, MODEL), message, fix)
     expected = _device_of_op(evidence, failure)
     elsewhere = [tensor for tensor in tensors if tensor.device != expected]
     if inputs := list(filter(facts.is_input, elsewhere)):
         return _input(evidence, step, failure, inputs[0], expected)
     return _activation(evidence, failure, max(elsewhere, key=lambda tensor: facts.is_host(tensor.device)), expected)
-
-
-def _hidden(failure: Failure) -> Finding:
-    """Return the finding for a hidden module of which only a weight is known."""
-    origin = next(tensor.origin for tensor in failure.tensors if tensor.origin.startswith("hidden "))
-    name = origin.rpartition(" of ")[2]
-    attribute = words.leaf(name)
-    return _not_registered([name], failure.place.source, f"self.{attribute} = nn.ModuleList({attribute})")
 
 
 def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
@@ -145,14 +144,6 @@ def _misplaced_weight(evidence: Evidence, failure: Failure) -> Finding | None:
     names = {tensor.origin.partition(" ")[2] for tensor in _weights(failure)}
     modules = {weight.module for weight, _ in misplaced_weights(evidence) if weight.name in names}
     return next((finding for finding in placed(evidence) if finding.where in modules), None)
-
-
-def _model_on_host(evidence: Evidence, tensors: list[Tensor]) -> Finding:
-    moved = next((tensor for tensor in tensors if not facts.is_host(tensor.device)), None)
-    number, data = words.count(len(facts.parameters(evidence)), "parameter"), words.tensor(moved or tensors[0])
-    message = f"All {number} are on the host, but {data} is not."
-    fix = f'model = model.to("{moved.device if moved else "cuda:0"}")'
-    return make_finding("error", "placement.parameter", MODEL, facts.source_of(evidence, MODEL), message, fix)
 
 
 def _device_of_op(evidence: Evidence, failure: Failure) -> str:

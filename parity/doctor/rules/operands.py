@@ -100,7 +100,6 @@ def float_ids(evidence: Evidence) -> Iterator[Finding]:
 
 
 def ids_as_floats(evidence: Evidence, ids: Tensor, where: str, called: str, severity: Severity) -> Finding:
-    """Return the finding for floats as ids."""
     # The only fix is to leave the cast to floats out: casting back does not restore large ids.
     cast = f", cast at {ids.made}" if ids.made else ""
     message = (
@@ -178,10 +177,8 @@ def _stretched(left: Tensor, right: Tensor) -> bool:
 def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, seen: LossCall | Broadcast) -> Finding:
     column, row = (left, right) if len(left.shape) > len(right.shape) else (right, left)
     result = [*column.shape[:-1], row.shape[-1]]
-    message = (
-        f"{function} of {words.tensor(left)} and {words.tensor(right)} makes {result}: every prediction is compared "
-        f"with every target.{words.repeated(seen.count)}"
-    )
+    effect = f"every prediction is compared with every target.{words.repeated(seen.count)}"
+    message = f"{function} of {words.tensor(left)} and {words.tensor(right)} makes {result}: {effect}"
     name = words.variable(column, "target" if words.variable(row, "") == "" and column is right else "output")
     fix = f"{name} = {name}.squeeze(-1)" if evidence.side == "torch" else f"{name} = tf.squeeze({name}, -1)"
     return make_finding("error", "shape.loss_broadcast", "", seen.place.source, message, seen.squeezed or fix)
@@ -190,7 +187,10 @@ def _all_pairs(evidence: Evidence, function: str, left: Tensor, right: Tensor, s
 def class_axis(evidence: Evidence) -> Iterator[Finding]:
     """Report a cross entropy that takes axis 1 for the classes, when they are last and both axes are equally long."""
     for step in evidence.steps:
-        for call in facts.lines(filter(_has_classes_last, step.losses)):
+        # A linear layer's classes are last, and the loss takes another axis of the same length for them.
+        deep = [call for call in step.losses if call.function in CLASSES and len(call.input.shape) >= 3]
+        equal = [call for call in deep if call.straight and call.input.shape[1] == call.input.shape[-1]]
+        for call in facts.lines(equal):
             message = (
                 f"{call.function} takes axis 1 of {words.typed(call.input)} for the classes, but a linear layer "
                 f"returned them on the last axis. It passes only because both have {call.input.shape[1]}."
@@ -198,9 +198,3 @@ def class_axis(evidence: Evidence) -> Iterator[Finding]:
             )
             generic = f"loss = F.{call.function}(output.transpose(1, -1), target)"
             yield finding_at("warning", "shape.class_axis", call.place, message, call.transposed or generic)
-
-
-def _has_classes_last(call: LossCall) -> bool:
-    """Return whether a cross entropy takes another axis for the classes than a linear layer, and both are as long."""
-    shape = call.input.shape
-    return call.function in CLASSES and call.straight and len(shape) >= 3 and shape[1] == shape[-1]

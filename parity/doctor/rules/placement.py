@@ -28,7 +28,13 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     message = f"{subject} are on {only}, though there are {len(devices)} GPUs: {shares}."
     parts = [move for move in evidence.moves if not move.whole] or evidence.moves
     source = parts[0].source if parts else facts.source_of(evidence, MODEL)
-    severity: Severity = "warning" if _meant_to_spread(evidence) else "note"
+    # The program seems to be meant for several GPUs if it places parts of the model, or names several devices, or does
+    # all the placing itself and has no step of its own.
+    several = len({move.device for move in evidence.moves if not facts.is_host(move.device)}) > 1
+    alone = not evidence.own_step and not evidence.moved and bool(evidence.moves)
+    places_parts = sum(not move.whole for move in evidence.moves) >= 2
+    is_meant_to_spread = several or (evidence.asked and (places_parts or alone))
+    severity: Severity = "warning" if is_meant_to_spread else "note"
     if severity == "warning" or evidence.asked:
         fix = _distributed(evidence.side, len(devices))
         yield make_finding(severity, "placement.one_device", MODEL, source, message, fix)
@@ -56,15 +62,6 @@ def shared_gpu(ranks: Sequence[Evidence]) -> Iterator[Finding]:
             yield make_finding("error", "placement.shared_gpu", MODEL, source, message, fix)
 
 
-def _meant_to_spread(evidence: Evidence) -> bool:
-    """Return whether the program seems to be meant for several GPUs."""
-    # It places parts of the model, or names several devices, or does all the placing itself and has no step of its own.
-    parts = [move for move in evidence.moves if not move.whole]
-    several = len({move.device for move in evidence.moves if not facts.is_host(move.device)}) > 1
-    alone = not evidence.own_step and not evidence.moved and bool(evidence.moves)
-    return several or (evidence.asked and (len(parts) >= 2 or alone))
-
-
 def _distributed(side: str, devices: int) -> str:
     if side == "torch":
         return f'layer = layer.to(f"cuda:{{i % {devices}}}")'
@@ -79,7 +76,12 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
     if len(bytes_by_device) < 2 or facts.spread(evidence) or any(move.whole for move in evidence.moves):
         return
     most, least = (choose(bytes_by_device, key=bytes_by_device.__getitem__) for choose in (max, min))
-    if bytes_by_device[most] <= UNEVEN * bytes_by_device[least] or not _avoidable(weights, len(bytes_by_device)):
+    # The modules would be more even if each, from the largest on, went to the emptiest device.
+    modules, loads = facts.grouped(weights, lambda weight: weight.module), [0] * len(bytes_by_device)
+    for size in sorted((sum(weight.tensor.bytes for weight in module) for module in modules), reverse=True):
+        loads[loads.index(min(loads))] += size
+    is_avoidable = max(loads) <= UNEVEN * min(loads)
+    if bytes_by_device[most] <= UNEVEN * bytes_by_device[least] or not is_avoidable:
         return
     shares = ", ".join(f"{device} {words.size(bytes_by_device[device])}" for device in sorted(bytes_by_device))
     ratio = bytes_by_device[most] / bytes_by_device[least]
@@ -89,15 +91,6 @@ def lopsided(evidence: Evidence) -> Iterator[Finding]:
     source = moves[0] if moves else facts.source_of(evidence, biggest.module)
     fix = words.placed(evidence.side, words.code(biggest.module), least)
     yield make_finding("warning", "placement.lopsided", MODEL, source, message, fix)
-
-
-def _avoidable(weights: list[Weight], devices: int) -> bool:
-    """Return whether the modules would be more even if each, from the largest on, went to the emptiest device."""
-    modules = facts.grouped(weights, lambda weight: weight.module)
-    loads = [0] * devices
-    for size in sorted((sum(weight.tensor.bytes for weight in module) for module in modules), reverse=True):
-        loads[loads.index(min(loads))] += size
-    return max(loads) <= UNEVEN * min(loads)
 
 
 def unused(evidence: Evidence) -> Iterator[Finding]:
@@ -129,6 +122,5 @@ def soft(evidence: Evidence) -> Iterator[Finding]:
 
 
 def bytes_on(weights: list[Weight]) -> dict[str, int]:
-    """Return the number of bytes that each device holds."""
     sizes = by_key((weight.tensor.device, weight.tensor.bytes) for weight in weights)
     return {device: sum(held) for device, held in sizes.items()}

@@ -38,7 +38,6 @@ def held_elsewhere(evidence: Evidence, ranks: Sequence[Evidence]) -> set[str]:
 
 
 def in_ddp(evidence: Evidence) -> bool:
-    """Return whether a rank has its model in DistributedDataParallel."""
     return any(step.distributed.startswith("ddp") for step in evidence.steps)
 
 
@@ -88,7 +87,6 @@ def is_shared(gradients: list[Numbers]) -> bool:
 
 
 def identical(numbers: list[Numbers]) -> bool:
-    """Return whether all of these numbers are the same."""
     return len({(each.size, each.norm, each.mark) for each in numbers}) == 1
 
 
@@ -127,10 +125,7 @@ class Parted(NamedTuple):
 
 
 def apart(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> Iterator[Finding]:
-    """Report parameters that ranks of a group share, and that are not the same on all of them.
-
-    `logs`: the collective calls of each rank.
-    """
+    """Report parameters that ranks of a group share and that differ between them; `logs`: each rank's collectives."""
     by_number = {evidence.rank: evidence for evidence in ranks}
     for group in groups(ranks, logs):
         members = [by_number[rank] for rank in group if rank in by_number]
@@ -146,7 +141,14 @@ def _of_group(members: list[Evidence]) -> Iterator[Finding]:
     of_ranks = [each[0].changes for each in steps]
     changes = {name: [[each for each in own if each.parameter == name] for own in of_ranks] for name in names}
     if started_apart := [name for name in names if name in unlike and _share_gradients(changes[name])]:
-        yield _started_apart(members, started_apart)
+        parts = facts.grouped_by_module(started_apart, members[0])
+        message = (
+            f"{words.subject(started_apart, 'is', 'are')} updated with the same gradients on {_on(members)}, but "
+            "started with other values on each: no rank's model is the one that the gradients belong to."
+        )
+        fix = f"for p in {_all_of(parts)}: dist.broadcast(p.data, src=0)  # before the first step"
+        module = parts[0].module
+        yield make_finding("error", "replicas.start", module, facts.source_of(members[0], module), message, fix)
         return
     replicas = shared(members[0], unlike, first[0], changes)
     apart = [name for name in replicas if _differ(first[0][name], [used[name] for used in last])]
@@ -198,17 +200,6 @@ def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
     severity: Severity = "error" if wrapped or how in ("gradient", "update") else "warning"
     source = source or facts.source_of(evidence, parts[0].module)
     return make_finding(severity, "replicas.parted", parts[0].module, source, message, fix.format(_all_of(parts)))
-
-
-def _started_apart(members: list[Evidence], names: list[str]) -> Finding:
-    parts = facts.grouped_by_module(names, members[0])
-    message = (
-        f"{words.subject(names, 'is', 'are')} updated with the same gradients on {_on(members)}, but started with "
-        "other values on each: no rank's model is the one that the gradients belong to."
-    )
-    fix = f"for p in {_all_of(parts)}: dist.broadcast(p.data, src=0)  # before the first step"
-    module = parts[0].module
-    return make_finding("error", "replicas.start", module, facts.source_of(members[0], module), message, fix)
 
 
 def _on(members: list[Evidence]) -> str:

@@ -148,7 +148,13 @@ def constant(evidence: Evidence) -> Iterator[Finding]:
     for copies in facts.by_line(copy for copy in constants if _name(copy.tensor) not in misplaced):
         first, targets = copies[0], words.listed(list(dict.fromkeys(copy.target for copy in copies)))
         message = f"{words.copied(copies)} sent to {targets}, {words.amount(copies)}{words.made(first.tensor)}."
-        yield finding_at("warning", "copy.constant", first.place, message, _kept_on_device(evidence.side, first))
+        fix = 'self.register_buffer("value", value)  # in __init__, then model.to() moves it once'
+        if evidence.side == "keras":
+            fix = f'with tf.device("{first.target}"): self.value = tf.constant(value)  # once, in __init__'
+        elif name := _name(first.tensor):
+            moved = words.moved("torch", words.code(name), first.target)
+            fix = f"{moved}  # once; model.to() moves a registered buffer too"
+        yield finding_at("warning", "copy.constant", first.place, message, fix)
 
 
 def _is_constant(copy: Copy, steps: int) -> bool:
@@ -157,15 +163,6 @@ def _is_constant(copy: Copy, steps: int) -> bool:
     if copy.what != "to" or origin.startswith(NOT_CONSTANT):
         return copy.what == "constant"
     return bool(copy.again) or origin == "constant" or (origin.startswith("buffer ") and steps == 1)
-
-
-def _kept_on_device(side: str, copy: Copy) -> str:
-    if side == "keras":
-        return f'with tf.device("{copy.target}"): self.value = tf.constant(value)  # once, in __init__'
-    if name := _name(copy.tensor):
-        moved = words.moved(side, words.code(name), copy.target)
-        return f"{moved}  # once; model.to() moves a registered buffer too"
-    return 'self.register_buffer("value", value)  # in __init__, then model.to() moves it once'
 
 
 def _name(tensor: Tensor) -> str:
@@ -220,8 +217,7 @@ def _between_gpus(evidence: Evidence, phases: tuple[str, ...]) -> list[list[Copy
     """Return the copies between GPUs that TensorFlow, not the program, makes in some phases of the step, by line."""
     unintended = []
     for copy in [] if facts.spread(evidence) else facts.last(evidence).copies:
-        # A parameter that the training script itself reads, outside of the model's forward, has to be on the device of
-        # the code that reads it.
+        # A parameter that the training script itself reads, outside of the model's forward, must be where that code is.
         is_intended = not copy.place.module and copy.tensor.origin.startswith("parameter ") and "backward" not in phases
         # A gradient has to return to the device that the activation came from. Values that the forward pass saved are
         # already on the device of their op and should not have to move.

@@ -36,19 +36,15 @@ class _Place(NamedTuple):
 
 def plot(details: Details, listed: Collection[int]) -> Markup:
     """Return the plot; of the tensors in `listed`, by their number, the names are shown. Empty without numbers."""
-    places = _places(details.tensors)
+    width = (RIGHT - LEFT) / max(len(details.tensors), 1)
+    places = [
+        _Place(LEFT + (number + 0.5) * width, row, _relative(row.difference, row), _relative(row.noise, row))
+        for number, row in enumerate(details.tensors)
+    ]
     if not any(place.noise is not None for place in places):
         return Markup("")
     parts = [*_axis(), *_steps(places), *_band(places, details.needed), *_points(places, listed)]
     return svg.figure(WIDTH, HEIGHT, f"Noise band of {count(len(places), 'tensor')} in execution order", parts, "band")
-
-
-def _places(rows: Sequence[Compared]) -> list[_Place]:
-    width = (RIGHT - LEFT) / max(len(rows), 1)
-    return [
-        _Place(LEFT + (number + 0.5) * width, row, _relative(row.difference, row), _relative(row.noise, row))
-        for number, row in enumerate(rows)
-    ]
 
 
 def _relative(value: float | None, row: Compared) -> float | None:
@@ -80,20 +76,17 @@ def _steps(places: Sequence[_Place]) -> Iterator[Markup]:
 
 
 def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
-    noisy = _thinned([(place.x, place.noise) for place in places if place.noise is not None])
+    points = [(place.x, place.noise) for place in places if place.noise is not None]
+    columns = grouped(points, lambda point: round(point[0]))
+    height = operator.itemgetter(1)
+    # Of the points that share a column the lowest and the highest, in their order.
+    ends = ((min(column, key=height), max(column, key=height)) for column in columns.values())
+    noisy = [point for pair in ends for point in dict.fromkeys(sorted(pair))]
     upper = [(x, _y(noise)) for x, noise in noisy]
     lower = [(x, _y(noise - needed)) for x, noise in noisy]
     yield svg.path([*upper, *reversed(lower)], "between", closed=True)
     yield svg.path(upper, "noise")
     yield svg.path(lower, "limit")
-
-
-def _thinned(points: Sequence[svg.Point]) -> list[svg.Point]:
-    """Return the lowest and the highest of the points that share a column, in their order."""
-    columns = grouped(points, lambda point: round(point[0]))
-    height = operator.itemgetter(1)
-    ends = ((min(column, key=height), max(column, key=height)) for column in columns.values())
-    return [point for pair in ends for point in dict.fromkeys(sorted(pair))]
 
 
 def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Markup]:
@@ -102,10 +95,8 @@ def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Marku
     yield svg.dots(itertools.compress(points, matches), "same")
     for number, (point, place, is_match) in enumerate(zip(points, places, matches, strict=True)):
         if number in listed:
-            yield svg.marked(*point, "name" if is_match else "apart", _title(place.row), cross=not is_match)
-
-
-def _title(row: Compared) -> str:
-    step = "start" if row.step is None else f"step {row.step}"
-    bits = "" if row.bits is None else f", {row.bits:z.1f} bits"
-    return f"{step}, {row.kind} {row.name}: {row.verdict}{bits}"
+            row = place.row
+            step = "start" if row.step is None else f"step {row.step}"
+            bits = "" if row.bits is None else f", {row.bits:z.1f} bits"
+            title = f"{step}, {row.kind} {row.name}: {row.verdict}{bits}"
+            yield svg.marked(*point, "name" if is_match else "apart", title, cross=not is_match)

@@ -63,32 +63,29 @@ def _cases(report: Report) -> Iterator[Markup]:
     """Yield the section of each case; of the built-in ones those that need no reader are folded."""
     first = words.main_case(report.cases)
     for number, case in enumerate(report.cases, start=1):
-        is_first = case is first
-        is_open = is_first or len(report.cases) == 1
-        yield page.part("case", number=number, is_open=is_open, is_first=is_first, **_case(case))
-
-
-def _case(case: CaseResult) -> dict[str, Any]:
-    """Return what the template of a case shows."""
-    sides = case.layout.sides if case.layout else {}
-    details = case.details or Details(needed=0.0)
-    numbers = rows.listed(details.tensors)
-    return {
-        "case": case,
-        "findings": words.findings(case),
-        "checks": {kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
-        "band": band.plot(details, numbers),
-        "losses": losses.plot(details.losses),
-        "apart": losses.largest_difference(details.losses),
-        "groups": rows.groups(details, numbers),
-        "shown": len(numbers),
-        "left_out": rows.left_out(details.tensors),
-        "names": list(case.devices) or ["torch", "keras"],
-        "layout": case.layout,
-        "drawings": {side: rows.drawing(side, layout) for side, layout in sides.items()},
-        "not_compared": not_compared(case) if case.extent else case.not_compared,
-        "remarks": list(pairs.lines(case)),
-    }
+        sides = case.layout.sides if case.layout else {}
+        details = case.details or Details(needed=0.0)
+        numbers = rows.listed(details.tensors)
+        yield page.part(
+            "case",
+            number=number,
+            is_open=case is first or len(report.cases) == 1,
+            is_first=case is first,
+            case=case,
+            findings=words.findings(case),
+            checks={kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
+            band=band.plot(details, numbers),
+            losses=losses.plot(details.losses),
+            apart=losses.largest_difference(details.losses),
+            groups=rows.groups(details, numbers),
+            shown=len(numbers),
+            left_out=rows.left_out(details.tensors),
+            names=list(case.devices) or ["torch", "keras"],
+            layout=case.layout,
+            drawings={side: rows.drawing(side, layout) for side, layout in sides.items()},
+            not_compared=not_compared(case) if case.extent else case.not_compared,
+            remarks=list(pairs.lines(case)),
+        )
 
 
 def _facts(report: Report) -> dict[str, Any]:

@@ -23,7 +23,13 @@ def plot(losses: dict[str, list[float | None]]) -> Markup:
     names, curves = list(losses), list(losses.values())
     x = svg.Axis(0, max(map(len, curves)) - 1, LEFT, RIGHT)
     y = svg.Axis(min(known), max(known), MIDDLE, TOP)
-    parts = [*_axis(y), *_curves(names, curves, x, y), *_difference(curves, x), *_ticks(len(curves[0]), x)]
+    parts: list[Markup] = []
+    for value in dict.fromkeys((y.low, (y.low + y.high) / 2, y.high)):
+        parts.append(svg.line((LEFT, y(value)), (RIGHT, y(value)), "grid"))
+        parts.append(svg.text(LEFT - 8, y(value) + 4, f"{value:z.4g}", "tick", "end"))
+    parts += [*_curves(names, curves, x, y), *_difference(curves, x)]
+    for step in range(0, len(curves[0]), max(1, math.ceil(len(curves[0]) / 12))):
+        parts.append(svg.text(x(step), HEIGHT - 8, f"step {step}" if step == 0 else str(step), "tick", "middle"))
     label = f"Loss of {names[0]} and {names[1]} in {count(len(curves[0]), 'step')}"
     return svg.figure(WIDTH, HEIGHT, label, parts, "losses")
 
@@ -36,12 +42,6 @@ def largest_difference(losses: dict[str, list[float | None]]) -> float | None:
         if one is not None and other is not None
     ]
     return max(apart, default=None)
-
-
-def _axis(y: svg.Axis) -> Iterator[Markup]:
-    for value in dict.fromkeys((y.low, (y.low + y.high) / 2, y.high)):
-        yield svg.line((LEFT, y(value)), (RIGHT, y(value)), "grid")
-        yield svg.text(LEFT - 8, y(value) + 4, f"{value:z.4g}", "tick", "end")
 
 
 def _curves(names: Sequence[str], curves: Sequence[Curve], x: svg.Axis, y: svg.Axis) -> Iterator[Markup]:
@@ -66,9 +66,3 @@ def _difference(curves: Sequence[Curve], x: svg.Axis) -> Iterator[Markup]:
         apart = math.log2(abs(one - other)) - math.log2(max(abs(one), abs(other)))
         height = max(apart + 60, 0) / 60 * (BOTTOM - BELOW)
         yield svg.rectangle(x(step) - 3, BOTTOM - height, 6, max(height, 1), "bar")
-
-
-def _ticks(steps: int, x: svg.Axis) -> Iterator[Markup]:
-    every = max(1, math.ceil(steps / 12))
-    for step in range(0, steps, every):
-        yield svg.text(x(step), HEIGHT - 8, f"step {step}" if step == 0 else str(step), "tick", "middle")

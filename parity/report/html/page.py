@@ -71,7 +71,7 @@ def _environment() -> jinja2.Environment:
         "short": partial(_number, "z.6g"),
         "power": lambda value: NONE if value is None else "0" if value == 0 else f"{value:.1e}",
         "readable": lambda value: msgspec.json.format(msgspec.json.encode(value), indent=2).decode(),
-        "seconds": _seconds,
+        "seconds": lambda value: NONE if value is None else f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms",
         "counted": count,
         "agree": agree,
         "meaning": words.meaning,
@@ -102,7 +102,3 @@ def _digest(text: str) -> str:
 
 def _number(form: str, value: float | None) -> str:
     return NONE if value is None else format(value, form)
-
-
-def _seconds(value: float | None) -> str:
-    return NONE if value is None else f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"

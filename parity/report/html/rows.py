@@ -74,7 +74,6 @@ def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
 
 
 def module(tensor: Compared) -> str:
-    """Return the path of the module that a tensor belongs to."""
     name = keys.plain(tensor.name)
     if tensor.kind in ("activation", "input", "sample", "loss"):
         return name
@@ -87,17 +86,12 @@ def _rows(details: Details, numbers: Iterable[int]) -> Iterator[Row]:
     for number in numbers:
         tensor = details.tensors[number]
         state: State = "alone" if tensor.alone else "matched" if tensor.verdict == "match" else "diverged"
-        pair = by_torch.get(_plain(tensor))
+        # A weight's counterpart is found by its name, that of a module's output by the module's.
+        is_slot, of_weight = tensor.kind == "optimizer_state", tensor.name.rpartition(".")[0]
+        pair = by_torch.get(of_weight if is_slot else tensor.name.partition("@")[0])
         keras, by = (pair.keras, pair.by) if pair else (tensor.name, "name")
         names = ("" if tensor.alone in ("keras", "candidate") else tensor.name, keras)
         yield Row(state, names[0], "" if tensor.alone in ("torch", "reference") else names[1], by, tensor)
-
-
-def _plain(tensor: Compared) -> str:
-    """Return the name that a tensor's counterpart is found by: a weight's, or that of a module's output."""
-    if tensor.kind == "optimizer_state":
-        return tensor.name.rpartition(".")[0]
-    return tensor.name.partition("@")[0]
 
 
 def _depth(paths: Sequence[list[str]], most: int) -> int:
@@ -125,7 +119,6 @@ UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def drawing(side: str, layout: Layout) -> Markup:
-    """Return the drawing of a side's layout."""
     boxes = [_lines(number, layout) for number in range(len(layout.devices))]
     lanes = _arrows(layout)
     bottom = EDGE + LINE * (max(map(len, boxes), default=0) + 1)

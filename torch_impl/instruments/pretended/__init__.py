@@ -24,10 +24,7 @@ CPU = torch.device("cpu")
 
 @contextmanager
 def pretend(count: int) -> Iterator[list[NotPretended]]:
-    """Provide `count` devices "cuda:i" within the block.
-
-    Yields a list that will hold the program's calls that are not imitated.
-    """
+    """Provide `count` devices "cuda:i" within the block, and a list of the program's calls that are not imitated."""
     machine = Machine(CPU, CALLED, count)
     with virtual_devices(machine):
         torch.zeros(())  # this imports torch._dynamo, which must see PyTorch before it is patched

@@ -1,7 +1,6 @@
 """Device names on their way into PyTorch: "cuda:1", torch.device("cuda", 1) and 1 become a virtual device.
 
-Covers everything that accepts `device=`, or uses a default device: the functions that make tensors, the default device,
-torch.Generator.
+Covers all that accepts `device=` or uses a default device: functions that make tensors, the default, torch.Generator.
 """
 
 import functools
@@ -57,10 +56,7 @@ def located(machine: Machine, device: Any) -> Any:
 
 
 def name(device: Any) -> str:
-    """Return the name of a device as the user knows it: "cuda:1" for lazy:1.
-
-    It also converts the device names within a text, such as an error message.
-    """
+    """Return a device's name, or a text with names of devices, as the user knows them: "cuda:1" for lazy:1."""
     if isinstance(device, torch.device) and device.index is None:
         device = VirtualDevices.machine.place(device)  # without an index it means the current device
     text = re.sub(r"Lazy(\w+)Type\b", rf"torch.{CALLED}.\1Tensor", str(device))

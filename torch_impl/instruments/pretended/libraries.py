@@ -1,8 +1,7 @@
 """Replaces torch.distributed, torch.load, torch.compile, torch.jit.script and nn.SyncBatchNorm on virtual devices.
 
 NCCL becomes gloo, which gets the tensors that compute. Compiled code would bypass virtual devices, so functions are run
-uncompiled. The functions behind nn.SyncBatchNorm, which PyTorch has for CUDA only, are written in ops that every
-device has.
+uncompiled. The functions behind nn.SyncBatchNorm, which PyTorch has for CUDA only, are written in ops of all devices.
 """
 
 import inspect

@@ -34,7 +34,6 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _places(machine: Machine) -> dict[str, Any]:
-
     def kind(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], Refused):
             return self.to(args[0](1))  # a tensor of this type; raises if PyTorch is built without CUDA
@@ -54,7 +53,6 @@ def _places(machine: Machine) -> dict[str, Any]:
 
 
 def _reads() -> dict[str, Any]:
-
     def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         if isinstance(self, VirtualTensor):
             if not force:
@@ -104,7 +102,6 @@ def _pins() -> dict[str, Any]:
 
 
 def _moves(machine: Machine) -> dict[str, Any]:
-
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         other = args[0] if args else kwargs.get("other")
         if isinstance(other, VirtualTensor):  # in inference mode torch would not ask it for its device

@@ -49,7 +49,6 @@ class Nothing(float):
     """What a call that was passed over returns: nan, whose methods do nothing and whose items are nan as well."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Nothing":
-        """Return nan, whatever the arguments of the call were."""
         return super().__new__(cls, "nan")
 
     def is_capturing(self) -> bool:
@@ -80,12 +79,7 @@ class Nothing(float):
 
 
 def patches(machine: Machine, pretended: set[str]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield what is replaced: owner, name, value.
-
-    Args:
-        machine: the machine that notes the calls.
-        pretended: names of torch.cuda that others replace.
-    """
+    """Yield what is replaced: owner, name, value; `pretended`: names of torch.cuda that others replace."""
     for path in MODULES:
         module = importlib.import_module(f"torch.cuda{path}")
         for name in {*getattr(module, "__all__", ()), *(INSTEAD.keys() & vars(module).keys())} - pretended:
