@@ -493,7 +493,7 @@ def test_inputs_are_those_that_hold_the_same_data(edits: str, verdict: str, back
 def test_steps_end_with_the_first_fit(backends: list[Backend], tmp_path: Path):
     result = _compared("fit", [("train_fit.py", "epochs=2", "epochs=1")], backends, tmp_path)
     assert _matches(result)
-    assert "3 steps, as asked for: train_fit.py's first call of fit ends after 2" in result.not_compared
+    assert any("train_fit.py's first call of fit" in each and "after 2" in each for each in result.not_compared)
 
 
 UNMASKED = [("train_lengths_loop.py", ", mask=mask", ", mask=tf.ones_like(mask)")]

@@ -203,6 +203,15 @@ def is_run(callback: Callback) -> bool:
     return is_own or isinstance(callback, (LambdaCallback, LearningRateScheduler))
 
 
+def steps_of(fit: Fit) -> int:
+    """Return how many steps a call of `fit` makes, or up to the end of an epoch at which a callback acts; 0: unknown."""
+    run = [each for each in fit.callbacks if is_run(each) and not isinstance(each, LearningRateScheduler)]  # which logs
+    acts = any(
+        "on_epoch_end" in vars(each) or type(each).on_epoch_end is not Callback.on_epoch_end for each in run
+    )
+    return (fit.batches or 0) * (1 if acts else fit.epochs)
+
+
 class Callbacks(CallbackList):
     """Those that are run: when the training begins, when an epoch begins, and around each batch.
 

@@ -22,7 +22,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from parity.config.pair import Pair
+from parity.core.script import is_script
 from parity.diagnose.diagnosis import Examined
+from parity.diagnose.optimizers import RATE
 from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
 from parity.trace.keys import MODEL
@@ -80,6 +82,8 @@ def without_one_sided(
         hidden[stem] = hidden.get(stem, set()) | one_sided_slots | {keys.key("gradient", name) for name in untrained}
         hidden[stem] |= _other_calls(traces, stem) | _waiting(traces, stem)
     candidate = _without_parameters(candidate, untrained)
+    if is_script(pair.torch) and pair.train:  # the rate of the step behind the last, which is set before that
+        hidden.setdefault(keys.step_file(pair.train.steps - 1), set()).add(keys.key("optimizer_state", RATE))
     if any(hidden.values()):
         reference, candidate = Hiding(reference, hidden), Hiding(candidate, hidden)
     listed = {side: list(names) for side, names in alone.items() if names}

@@ -269,7 +269,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     steps = pair.train.steps if pair.train else 0
     port = read(folder / FOLDER / "keras")
     if trained.asked > steps:
-        ends = f"{theirs}'s first call of fit" if steps == port.most else ours
+        ends = f"{theirs}'s first call of fit, or an epoch at whose end a callback acts," if steps == port.most else ours
         result.not_compared.append(f"{count(trained.asked, 'step')}, as asked for: {ends} ends after {steps}")
     else:
         result.not_compared.append(

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras.src.models.functional import Functional
 
-from keras_impl.instruments.script_data import fits, is_run
+from keras_impl.instruments.script_data import fits, is_run, steps_of
 from keras_impl.instruments.uncalled import calls_of_step, is_uncalled, let_call
 from keras_impl.record import precision
 from keras_impl.record.pair.build import is_overridden, user_errors
@@ -49,7 +49,7 @@ def batches(job: BatchesJob) -> None:
         inputs=list(fit.inputs),
         callbacks=[type(each).__name__ for each in fit.callbacks if not is_run(each)],
         is_loop=run.is_loop,
-        most=0 if run.is_loop else fit.epochs * (fit.batches or 0),
+        most=0 if run.is_loop else steps_of(fit),
         early=early,
         outputs=outputs,
         fetched=fetched,
