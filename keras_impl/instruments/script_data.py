@@ -204,11 +204,9 @@ def is_run(callback: Callback) -> bool:
 
 
 def steps_of(fit: Fit) -> int:
-    """Return how many steps a call of `fit` makes, or up to the end of an epoch at which a callback acts; 0: unknown."""
+    """Return how many steps `fit` makes, or those up to an epoch's end at which a callback acts; 0 if it is unknown."""
     run = [each for each in fit.callbacks if is_run(each) and not isinstance(each, LearningRateScheduler)]  # which logs
-    acts = any(
-        "on_epoch_end" in vars(each) or type(each).on_epoch_end is not Callback.on_epoch_end for each in run
-    )
+    acts = any("on_epoch_end" in vars(each) or type(each).on_epoch_end is not Callback.on_epoch_end for each in run)
     return (fit.batches or 0) * (1 if acts else fit.epochs)
 
 

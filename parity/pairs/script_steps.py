@@ -1,8 +1,9 @@
-"""Scripts whose steps make what their models are given: of a batch, of random numbers, or by another model.
+"""Which parts of two scripts' data correspond: batches with which steps begin, the models' inputs, their outputs.
 
-The steps of both then begin with the same batch, PyTorch's with that of its DataLoader and Keras's train_step with that
-of `fit`. Outside of them, the modules that PyTorch's script trains, and the layers that the train_step calls, are given
-what PyTorch's were given first in a step.
+Where steps make what their models are given, of a batch, of random numbers or by another model, or where the batches
+are alike, the steps of both begin with the same batch: PyTorch's with that of its DataLoader, Keras's with that of
+`fit` or of a dataset. Outside of them, the modules that PyTorch's script trains, and the layers that Keras's step
+calls, are given what PyTorch's were given first in a step.
 """
 
 import itertools
@@ -12,8 +13,11 @@ import msgspec
 import numpy as np
 from einops import rearrange
 
-from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, PairInput, PairOutput
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
+from parity.core.errors import UsageError
+from parity.core.script import name_of
+from parity.core.wording import count
 from parity.pairs.script_records import BATCH, FIRST, GIVEN, INNER, VALUES, Fetched, Shapes
 from parity.pairs.script_targets import OF_LOSS, are_data_alike
 
@@ -221,3 +225,54 @@ def _layout(torch: Array, keras: Array) -> str | None:
 def _as(key: str, keras: Array, torch: Array) -> PairInput:
     """Return the table of an input that is given to Keras by a name, in the order of its axes there."""
     return msgspec.structs.replace(described(torch), keras=key, keras_layout=_layout(torch, keras) or "")
+
+
+def first_step(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of the first step, without elements if they are sequences, which may be longer in another.
+
+    These are rows of ids, and what has another length in another step.
+    """
+    lengths: dict[str, set[int]] = {}
+    for key, array in arrays.items():
+        lengths.setdefault(key.partition("@")[0], set()).update(array.shape[1:2])
+    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
+    sequences = {
+        name for name, each in first.items() if len(lengths[name]) > 1 or (each.ndim == 2 and each.dtype.kind in "iu")
+    }
+    return {name: array[:, :0] if name in sequences else array for name, array in first.items()}
+
+
+def counterparts(pair: Pair, torch: Batches, names: Sequence[str], keras: Batches) -> dict[str, str]:
+    """Return the inputs of Keras's model, of these `names`, by those of PyTorch's: by name, else in order.
+
+    Lengths and masks, which are no floats, PyTorch's model alone may be given: Keras's layers make them of the rest.
+    Raises UsageError.
+    """
+    named = {name: name for name in torch if name in names}
+    ours = [name for name in torch if name not in named]
+    rest = [name for name in names if name not in named]
+    if len(ours) > len(rest):
+        like = alike({name: torch[name] for name in ours}, {name: keras[name] for name in rest}) or {}
+        ours = [name for name in ours if name in like.values() or torch[name].dtype.kind == "f"]
+    if len(ours) != len(rest):
+        raise UsageError(
+            f"{name_of(pair.torch)} gives its model {count(len(torch), 'tensor')} ({', '.join(torch)}), "
+            f"{name_of(pair.keras)} {len(names)} ({', '.join(names)}); expected the same inputs; where one makes its "
+            "inputs in the training step, give a file with torch_step and keras_step"
+        )
+    chosen = named | dict(zip(ours, rest, strict=True))
+    return {name: chosen[name] for name in torch if name in chosen}
+
+
+def layout_of(pair: Pair, name: str, torch: Array, keras: Array) -> str:
+    """Return how PyTorch's input is brought into the form of Keras's. Raises UsageError if they are no such two."""
+    layout = axes(torch.shape, keras.shape)
+    whole = keras.dtype.kind in "iu" and torch.dtype.kind == "f"
+    if layout is None or whole:
+        ours, theirs = (f"{list(each.shape)} {each.dtype}" for each in (torch, keras))
+        hint = "; what is done to the data must stand in both models, or before both" if whole else ""
+        raise UsageError(
+            f"input {name}: {name_of(pair.torch)} gives its model {ours}, {name_of(pair.keras)} {theirs}, "
+            f"expected the same data{hint}"
+        )
+    return layout

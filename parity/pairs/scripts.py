@@ -19,7 +19,17 @@ from parity.core.script import name_of
 from parity.core.wording import agree, count
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import BATCH, FIRST, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
-from parity.pairs.script_steps import Steps, alike, axes, described, held_alike, initial_states, outputs_by_shape, steps
+from parity.pairs.script_steps import (
+    Steps,
+    counterparts,
+    described,
+    first_step,
+    held_alike,
+    initial_states,
+    layout_of,
+    outputs_by_shape,
+    steps,
+)  # fmt: skip
 from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -145,7 +155,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     held = held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
-    first = _first(arrays)
+    first = first_step(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
         inputs = _with_keras(pair, inputs, first, keras, held)
@@ -165,28 +175,13 @@ def _outputs(torch: Trained, keras: Trained) -> dict[str, PairOutput]:
     return outputs_by_shape(torch.outputs, keras.outputs) if keras.outputs and not is_single else {}
 
 
-def _first(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays of the first step, without elements if they are sequences, which may be longer in another.
-
-    These are rows of ids, and what has another length in another step.
-    """
-    lengths: dict[str, set[int]] = {}
-    for key, array in arrays.items():
-        lengths.setdefault(key.partition("@")[0], set()).update(array.shape[1:2])
-    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
-    sequences = {
-        name for name, each in first.items() if len(lengths[name]) > 1 or (each.ndim == 2 and each.dtype.kind in "iu")
-    }
-    return {name: array[:, :0] if name in sequences else array for name, array in first.items()}
-
-
 def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput] | None:
     """Return the inputs of two loops whose models are given the same in the first two steps; None if they are not."""
     inputs = {}
     first = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
     try:
-        for name, theirs in _counterparts(pair, first, keras).items():
-            layout = _layout(pair, name, first[name], keras.arrays[theirs])
+        for name, theirs in counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
+            layout = layout_of(pair, name, first[name], keras.arrays[theirs])
             for step, key in enumerate((theirs, f"{theirs}@1")):
                 given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
                 if not np.array_equal(rearrange(given, layout) if layout else given, keras.arrays.get(key, given)):
@@ -237,14 +232,14 @@ def _with_keras(
     _check_loss(pair, torch, keras.arrays)
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
     told = {held[name]: name for name in keras.trained.inputs if name in held}
-    counterparts = told or _counterparts(pair, {name: torch[name] for name in given}, keras)
-    inputs |= {name: msgspec.structs.replace(inputs[name], only="torch") for name in given if name not in counterparts}
-    in_order = sorted(counterparts, key=lambda name: keras.trained.inputs.index(counterparts[name]))
+    theirs = told or counterparts(pair, {name: torch[name] for name in given}, keras.trained.inputs, keras.arrays)
+    inputs |= {name: msgspec.structs.replace(inputs[name], only="torch") for name in given if name not in theirs}
+    in_order = sorted(theirs, key=lambda name: keras.trained.inputs.index(theirs[name]))
     inputs = {name: inputs[name] for name in in_order} | inputs  # Keras's have no names, or their own
-    for name, theirs in counterparts.items():
-        layout = _layout(pair, name, torch[name], keras.arrays[theirs])
-        own = msgspec.structs.replace(inputs[name], keras="" if theirs.isdigit() else theirs, keras_layout=layout)
-        inputs = inputs | {name: own}
+    for name, own in theirs.items():
+        layout = layout_of(pair, name, torch[name], keras.arrays[own])
+        named = "" if own.isdigit() else own
+        inputs[name] = msgspec.structs.replace(inputs[name], keras=named, keras_layout=layout)
     for name in inputs:  # of further calls of the model
         if (first := name.partition(".")[2].partition(".")[2]) in inputs and name.startswith(f"{TARGET}."):
             layout = inputs[first].keras_layout
@@ -269,7 +264,9 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     steps = pair.train.steps if pair.train else 0
     port = read(folder / FOLDER / "keras")
     if trained.asked > steps:
-        ends = f"{theirs}'s first call of fit, or an epoch at whose end a callback acts," if steps == port.most else ours
+        ends = (
+            f"{theirs}'s first call of fit, or an epoch at whose end a callback acts," if steps == port.most else ours
+        )
         result.not_compared.append(f"{count(trained.asked, 'step')}, as asked for: {ends} ends after {steps}")
     else:
         result.not_compared.append(
@@ -314,39 +311,3 @@ def _check_loss(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Arra
                 f"{name_of(pair.keras)} gives {what} to fit, and the loss of {name_of(pair.torch)} takes no such "
                 "tensor beside what its model returns; expected scripts that train on the same batches"
             )
-
-
-def _counterparts(pair: Pair, torch: Mapping[str, Array], keras: _Ran) -> dict[str, str]:
-    """Return the inputs of Keras's model by those of PyTorch's: by name, else in order. Raises UsageError.
-
-    Lengths and masks, which are no floats, PyTorch's model alone may be given: Keras's layers make them of the rest.
-    """
-    theirs = keras.trained.inputs
-    named = {name: name for name in torch if name in theirs}
-    ours = [name for name in torch if name not in named]
-    rest = [name for name in theirs if name not in named]
-    if len(ours) > len(rest):
-        like = alike({name: torch[name] for name in ours}, {name: keras.arrays[name] for name in rest}) or {}
-        ours = [name for name in ours if name in like.values() or torch[name].dtype.kind == "f"]
-    if len(ours) != len(rest):
-        raise UsageError(
-            f"{name_of(pair.torch)} gives its model {count(len(torch), 'tensor')} ({', '.join(torch)}), "
-            f"{name_of(pair.keras)} {len(theirs)} ({', '.join(theirs)}); expected the same inputs; where one makes its "
-            "inputs in the training step, give a file with torch_step and keras_step"
-        )
-    chosen = named | dict(zip(ours, rest, strict=True))
-    return {name: chosen[name] for name in torch if name in chosen}
-
-
-def _layout(pair: Pair, name: str, torch: Array, keras: Array) -> str:
-    """Return how PyTorch's input is brought into the form of Keras's. Raises UsageError if they are no such two."""
-    layout = axes(torch.shape, keras.shape)
-    whole = keras.dtype.kind in "iu" and torch.dtype.kind == "f"
-    if layout is None or whole:
-        ours, theirs = (f"{list(each.shape)} {each.dtype}" for each in (torch, keras))
-        hint = "; what is done to the data must stand in both models, or before both" if whole else ""
-        raise UsageError(
-            f"input {name}: {name_of(pair.torch)} gives its model {ours}, {name_of(pair.keras)} {theirs}, "
-            f"expected the same data{hint}"
-        )
-    return layout

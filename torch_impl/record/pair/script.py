@@ -28,19 +28,9 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_records import Early, known
-from torch_impl.instruments import one_rank
+from torch_impl.instruments import one_rank, script_calls
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
-from torch_impl.instruments.script_calls import (
-    Copy,
-    announce,
-    copies,
-    copy_to,
-    tensors_of_call,
-    unwrapped,
-    with_options_named,
-    with_states,
-)  # fmt: skip
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
@@ -71,8 +61,8 @@ class Script(script.Script):
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._early, self._states = (before.early, before.states) if before else (None, [])
         self._trained_calls = self._ahead = 0  # calls of modules that are trained; and before the second step's own
-        self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
-        self._copies: list[Copy] = []  # models beside the trained one that begin as copies of it
+        self.begins: Early | None = None  # the call with which the first step begins, if it is none in training
+        self._copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
         self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
@@ -103,7 +93,7 @@ class Script(script.Script):
             )
         one_rank.hold_to(self._path, self._model)
         parts = self._model.children() if isinstance(self._model, Together) else []
-        self._copies = copies([self._model, *parts])
+        self._copies = script_calls.copies([self._model, *parts])
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
@@ -136,7 +126,7 @@ class Script(script.Script):
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         self._stands_in = model
-        self._copies = copy_to(self._copies)
+        self._copies = script_calls.copy_to(self._copies)
         if not (self._run.dead and self._passes and not self._backwards):
             before = [each._version for each in model.parameters()]
             self._begin_step(batch)
@@ -169,16 +159,12 @@ class Script(script.Script):
             self._resume(float32_draws())
             updates += before != [each._version for each in parameters]
             if number == 1 and 0 < self._ahead < called:
-                self._begins = Early(call=called - self._ahead, module=self.fetches.number(self._model))
+                self.begins = Early(call=called - self._ahead, module=self.fetches.number(self._model))
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
             if not is_over:
                 yield self._data.taken
-
-    def early(self) -> Early | None:
-        """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
-        return self._begins
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -209,7 +195,9 @@ class Script(script.Script):
         ]
         self._outside.close()
         is_differentiated = torch.is_grad_enabled()
-        hook = register_optimizer_step_pre_hook(announce)  # an optimizer's step may be what calls the model
+        hook = register_optimizer_step_pre_hook(
+            script_calls.announce
+        )  # an optimizer's step may be what calls the model
         with self.entered(), applied(patches):
             self._run.switch()
         hook.remove()
@@ -236,10 +224,10 @@ class Script(script.Script):
 
     def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a module; suspend the script before one that ends a step."""
-        own = unwrapped(module)
+        own = script_calls.unwrapped(module)
         if self._depth or calls.is_backward():
             return self.within(call, module, args, kwargs)
-        args, kwargs = with_options_named(own, args, kwargs)
+        args, kwargs = script_calls.with_options_named(own, args, kwargs)
         if not self._is_trained(own):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self.within(call, module, args, kwargs)
@@ -252,7 +240,7 @@ class Script(script.Script):
         if not self._fetched and (self._backwards or is_first):
             if self._model is None:
                 self._model = own
-                own.forward = with_states(own, self._states, args, kwargs)
+                own.forward = script_calls.with_states(own, self._states, args, kwargs)
             self._suspend()
         if not is_training:
             self._ahead += not self._passes
@@ -271,7 +259,7 @@ class Script(script.Script):
         run = self._run_pass if own is self._model else self.within
         outputs = run(call, own, args, kwargs)
         if fetch:
-            fetch.note(own, tensors_of_call(self.name, own, args, kwargs), outputs)
+            fetch.note(own, script_calls.tensors_of_call(self.name, own, args, kwargs), outputs)
         return outputs
 
     def _run_pass(self, call: Callable[..., Any], model: nn.Module, args: Any, kwargs: Any) -> Any:
