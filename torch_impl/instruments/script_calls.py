@@ -3,7 +3,7 @@
 import functools
 import gc
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -156,3 +156,13 @@ def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module within torch.compile's, and within those that distribute it."""
     inner = WRAPPERS.get(type(module).__name__)
     return unwrapped(getattr(module, inner)) if inner else module
+
+
+def share(first: Iterable[torch.Tensor], second: Iterable[torch.Tensor]) -> bool:
+    """Return whether two hold a tensor in common."""
+    return not set(map(id, first)).isdisjoint(map(id, second))
+
+
+def held(optimizers: Sequence[Optimizer]) -> Iterator[torch.Tensor]:
+    """Return the parameters of optimizers."""
+    return (each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"])

@@ -34,7 +34,7 @@ def batches(job: BatchesJob) -> None:
         in_evaluation=run.in_evaluation,
         outputs=run.outputs,
         fetched=run.fetches.described(),
-        early=run.begins,
+        early=run.early(),
         is_distributed=run.is_distributed,
     )
     write(Path(job.folder), trained, arrays)

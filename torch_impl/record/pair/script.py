@@ -60,10 +60,10 @@ class Script(script.Script):
         self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._early, self._states = (before.early, before.states) if before else (None, [])
-        self._trained_calls = self._ahead = 0  # calls of modules that are trained; and before the second step's own
-        self.begins: Early | None = None  # the call with which the first step begins, if it is none in training
+        # Calls of modules that are trained, those before the second step's own, and those in evaluation mode
+        self._trained_calls = self._ahead = self._evaluations = 0
+        self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self._copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
-        self._evaluations = 0  # calls in evaluation mode where gradients are recorded
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
 
@@ -103,7 +103,7 @@ class Script(script.Script):
         """
         own, held = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
         first = held[0]
-        foreign = [each for each in _held(held) if each.requires_grad and id(each) not in own]
+        foreign = [each for each in script_calls.held(held) if each.requires_grad and id(each) not in own]
         may_be_several = self._differentiated is None and self.fetches.last  # as is told once a step was run
         if foreign and not self._has_optimizer and not may_be_several:
             raise UsageError(
@@ -159,12 +159,16 @@ class Script(script.Script):
             self._resume(float32_draws())
             updates += before != [each._version for each in parameters]
             if number == 1 and 0 < self._ahead < called:
-                self.begins = Early(call=called - self._ahead, module=self.fetches.number(self._model))
+                self._begins = Early(call=called - self._ahead, module=self.fetches.number(self._model))
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
             if not is_over:
                 yield self._data.taken
+
+    def early(self) -> Early | None:
+        """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
+        return self._begins
 
     def close(self) -> None:
         """End the script where it is suspended."""
@@ -256,8 +260,7 @@ class Script(script.Script):
                 f"{self.name}: trains two modules that it calls one by one, {names}; expected one, or batches of a "
                 "DataLoader"
             )
-        run = self._run_pass if own is self._model else self.within
-        outputs = run(call, own, args, kwargs)
+        outputs = (self._run_pass if own is self._model else self.within)(call, own, args, kwargs)
         if fetch:
             fetch.note(own, script_calls.tensors_of_call(self.name, own, args, kwargs), outputs)
         return outputs
@@ -305,13 +308,7 @@ class Script(script.Script):
             self.in_evaluation.append(self._evaluations)
 
     def _is_trained(self, module: nn.Module) -> bool:
-        held = set(map(id, _held(self._optimizers)))
-        return any(id(each) in held for each in module.parameters())
+        return script_calls.share(script_calls.held(self._optimizers), module.parameters())
 
     def _is_of_model(self, optimizer: Optimizer) -> bool:
-        own = set(map(id, self._model.parameters() if self._model else ()))
-        return any(id(each) in own for each in _held([optimizer]))
-
-
-def _held(optimizers: Sequence[Optimizer]) -> Iterator[torch.Tensor]:
-    return (each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"])
+        return self._model is not None and script_calls.share(self._model.parameters(), script_calls.held([optimizer]))
