@@ -139,7 +139,12 @@ def _ctc_high(ctc_loss: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> 
 
 
 def _sum_high(
-    note: Callable[[str, str], None], loss: Callable[..., tf.Tensor], labels: Any, logits: Any, axis: int = -1, *_: Any
+    note: Callable[[str, str], None],
+    loss: Callable[..., tf.Tensor],
+    labels: Any,
+    logits: Any,
+    axis: int = -1,
+    name: str | None = None,
 ) -> tf.Tensor:
     """Differentiate a cross-entropy by the sum of its labels, which TensorFlow takes for 1, if float32 makes it that.
 
@@ -150,7 +155,7 @@ def _sum_high(
     total = tf.where(abs(total - 1) <= ROUNDED, total, tf.ones_like(total))
     if tf.executing_eagerly() and tf.reduce_any(abs(total - 1) > ROUNDED**2):
         note("softmax_cross_entropy_with_logits of labels whose sum is 1 in float32", "loss")
-    values = loss(labels / total, logits, axis)
+    values = loss(labels / total, logits, axis, name)
     return values * CAST(tf.squeeze(total, axis), values.dtype)
 
 

@@ -17,19 +17,10 @@ from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.core.wording import agree, count
+from parity.pairs import script_steps
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import BATCH, FIRST, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
-from parity.pairs.script_steps import (
-    Steps,
-    counterparts,
-    described,
-    first_step,
-    held_alike,
-    initial_states,
-    layout_of,
-    outputs_by_shape,
-    steps,
-)  # fmt: skip
+from parity.pairs.script_steps import Steps, described
 from parity.pairs.script_targets import OF_LOSS, scales, with_names
 from parity.results import CaseResult, Finding
 from parity.runtime.job import BatchesJob
@@ -102,7 +93,7 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
     made, shared = None, None
     if keras:
-        made = steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
+        made = script_steps.steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
         shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
     if keras and made and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
@@ -135,7 +126,7 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
     if len(made.fetched.modules) == len(made.keras.calls) == 1:
         outputs = outputs or _outputs(torch.trained, keras)
     elif max(len(ours), len(theirs)) > 1:
-        outputs = outputs or outputs_by_shape(ours, theirs)
+        outputs = outputs or script_steps.outputs_by_shape(ours, theirs)
     return _trained_on(file, folder, inputs, outputs, arrays, keras)
 
 
@@ -150,12 +141,14 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
-    states = initial_states(torch.arrays, _names_of_calls(torch.arrays), keras.trained.inputs) if keras else []
+    states = (
+        script_steps.initial_states(torch.arrays, _names_of_calls(torch.arrays), keras.trained.inputs) if keras else []
+    )
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
-    held = held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
+    held = script_steps.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
-    first = first_step(arrays)
+    first = script_steps.first_step(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
         inputs = _with_keras(pair, inputs, first, keras, held)
@@ -172,7 +165,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
 def _outputs(torch: Trained, keras: Trained) -> dict[str, PairOutput]:
     """Return those of two models that are called once in a step, whose shapes must tell them; none if names do."""
     is_single = all(each.outputs.keys() == {""} for each in (torch, keras))
-    return outputs_by_shape(torch.outputs, keras.outputs) if keras.outputs and not is_single else {}
+    return script_steps.outputs_by_shape(torch.outputs, keras.outputs) if keras.outputs and not is_single else {}
 
 
 def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput] | None:
@@ -180,8 +173,8 @@ def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput]
     inputs = {}
     first = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
     try:
-        for name, theirs in counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
-            layout = layout_of(pair, name, first[name], keras.arrays[theirs])
+        for name, theirs in script_steps.counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
+            layout = script_steps.layout_of(pair, name, first[name], keras.arrays[theirs])
             for step, key in enumerate((theirs, f"{theirs}@1")):
                 given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
                 if not np.array_equal(rearrange(given, layout) if layout else given, keras.arrays.get(key, given)):
@@ -232,12 +225,14 @@ def _with_keras(
     _check_loss(pair, torch, keras.arrays)
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
     told = {held[name]: name for name in keras.trained.inputs if name in held}
-    theirs = told or counterparts(pair, {name: torch[name] for name in given}, keras.trained.inputs, keras.arrays)
+    theirs = told or script_steps.counterparts(
+        pair, {name: torch[name] for name in given}, keras.trained.inputs, keras.arrays
+    )
     inputs |= {name: msgspec.structs.replace(inputs[name], only="torch") for name in given if name not in theirs}
     in_order = sorted(theirs, key=lambda name: keras.trained.inputs.index(theirs[name]))
     inputs = {name: inputs[name] for name in in_order} | inputs  # Keras's have no names, or their own
     for name, own in theirs.items():
-        layout = layout_of(pair, name, torch[name], keras.arrays[own])
+        layout = script_steps.layout_of(pair, name, torch[name], keras.arrays[own])
         named = "" if own.isdigit() else own
         inputs[name] = msgspec.structs.replace(inputs[name], keras=named, keras_layout=layout)
     for name in inputs:  # of further calls of the model
@@ -288,6 +283,9 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if distributed := [name for name, each in ((ours, trained), (theirs, port)) if each.is_distributed]:
         runs = f"what {' and '.join(distributed)} {agree(len(distributed), 'does')} on several devices"
         result.not_compared.append(f"{runs}: one rank, or replica, was run; [sides] of a file may have more")
+    if keeping := [name for name, each in ((ours, trained), (theirs, port)) if each.has_copies]:
+        kept = f"the copies of a model, such as averages, in {' and '.join(keeping)}"
+        result.not_compared.append(f"{kept}: only what a step uses of them is")
     if port.callbacks:
         result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}")
     sizes = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]

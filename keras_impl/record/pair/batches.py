@@ -54,6 +54,7 @@ def batches(job: BatchesJob) -> None:
         outputs=outputs,
         fetched=fetched,
         is_distributed=run.is_distributed,
+        has_copies=bool(run.copies) or getattr(getattr(model, "optimizer", None), "use_ema", False),
     )
     run.close()
     write(Path(job.folder), trained, arrays)

@@ -23,7 +23,7 @@ import tensorflow as tf
 from greenlet import getcurrent
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from keras_impl.instruments.script_calls import copies, copy_to
+from keras_impl.instruments.script_calls import Copy, copies, copy_to
 from keras_impl.instruments.script_data import Begin, Fit, arguments_of, fits, inputs_of, taken_of
 from keras_impl.instruments.script_fetches import Fetches, Together, Trained, layers_of
 from keras_impl.instruments.script_run import ByHand, Run
@@ -51,7 +51,7 @@ class Script(Run):
         self._shared: Mapping[int, Any] = {}  # the variables of that, by id() of its own, which are differentiated
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._backwards = 0  # in the current step
-        self._has_ended = False
+        self._has_ended, self.copies = False, list[Copy]()  # the latter beside the trained model, of a loop
         self._given: list[tuple[Any, Any]] = []  # what its calls of the model would be given, and are
         self._accumulates = False  # whether a step has updated nothing
         self._loss: Any = None  # what was differentiated last
@@ -77,7 +77,7 @@ class Script(Run):
                 "records; give a script that trains one model"
             )
         parts = self._model.layers if isinstance(self._model, Together) else []
-        self._copies = copies([self._model, *parts], self._made)
+        self.copies = copies([self._model, *parts], self._made)
         return self._model
 
     def early(self) -> Early | None:
@@ -104,7 +104,7 @@ class Script(Run):
         """
         if model is not self._stands_in.get(id(self._model), self._model):
             raise UsageError(f"{self.name}: was run anew since this model was built")
-        self._copies = copy_to(self._copies)
+        self.copies = copy_to(self.copies)
         if self._run.dead:
             self._again(batch)
         self._batch, self._passes, self._backwards = {} if self._keeps_data else batch, 0, 0

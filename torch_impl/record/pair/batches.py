@@ -36,5 +36,6 @@ def batches(job: BatchesJob) -> None:
         fetched=run.fetches.described(),
         early=run.early(),
         is_distributed=run.is_distributed,
+        has_copies=bool(run.copies),
     )
     write(Path(job.folder), trained, arrays)

@@ -63,7 +63,7 @@ class Script(script.Script):
         # Calls of modules that are trained, those before the second step's own, and those in evaluation mode
         self._trained_calls = self._ahead = self._evaluations = 0
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
-        self._copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
+        self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self._begin_step(None)
 
@@ -93,7 +93,7 @@ class Script(script.Script):
             )
         one_rank.hold_to(self._path, self._model)
         parts = self._model.children() if isinstance(self._model, Together) else []
-        self._copies = script_calls.copies([self._model, *parts])
+        self.copies = script_calls.copies([self._model, *parts])
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
@@ -126,7 +126,7 @@ class Script(script.Script):
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         self._stands_in = model
-        self._copies = script_calls.copy_to(self._copies)
+        self.copies = script_calls.copy_to(self.copies)
         if not (self._run.dead and self._passes and not self._backwards):
             before = [each._version for each in model.parameters()]
             self._begin_step(batch)
