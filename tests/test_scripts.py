@@ -496,6 +496,12 @@ def test_steps_end_with_the_first_fit(backends: list[Backend], tmp_path: Path):
     assert any("train_fit.py's first call of fit" in each and "after 2" in each for each in result.not_compared)
 
 
+def test_parameters_that_no_step_changes_are_told(backends: list[Backend], tmp_path: Path):
+    edits = [("train.py", "lr=args.lr", "lr=0.0"), ("train_fit.py", "SGD(rate)", "SGD(0.0)")]
+    told = [each for each in _compared("fit", edits, backends, tmp_path).not_compared if "give more --steps" in each]
+    assert len(told) == 1 and told[0].startswith("no step that was run changes conv.weight, conv.bias, ")
+
+
 UNMASKED = [("train_lengths_loop.py", ", mask=mask", ", mask=tf.ones_like(mask)")]
 OVER_ALL = [("train_lengths_loop.py", "/ tf.reduce_sum(mask)", "/ tf.cast(tf.size(tags), logits.dtype)")]
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Named
 from functools import partial
 
+import numpy as np
+
 from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.wording import agree, count, listed
@@ -132,6 +134,18 @@ def schedules(traces: Iterable[Trace]) -> list[str]:
         if training.unreached:
             lines.append(f"{side}'s optimizer has {training.unreached}, which no gradient reached in these steps")
     return lines
+
+
+def unmoved(trace: Trace, torch: Survey) -> list[str]:
+    """Say which of torch's trained parameters no step that was run has changed, of those that are held whole."""
+    pair = trace.case.model
+    if not isinstance(pair, Pair) or not pair.train:
+        return []
+    before, after = (trace.of_kind("parameter", step) for step in (None, trace.case.steps - 1))
+    trained = [weight.name for weight in torch.weights if weight.trainable and not pair.holds(weight.name)]
+    names = [name for name in trained if isinstance(before.get(name), np.ndarray) and name in after]
+    names = [name for name in names if np.array_equal(before[name], after[name])]
+    return [f"no step that was run changes {few(names)}: give more --steps"] if names else []
 
 
 def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:
