@@ -487,7 +487,15 @@ def test_what_both_steps_make_of_a_batch_or_one_makes_before(edits: Edits, backe
 @pytest.mark.parametrize(("edits", "verdict"), [("[items, users]", "match"), ("[users, items]", "diverged")])
 def test_inputs_are_those_that_hold_the_same_data(edits: str, verdict: str, backends: list[Backend], tmp_path: Path):
     edit = ("train_ratings_fit.py", "fit([items, users]", f"fit({edits}")
-    assert _compared("ratings", [edit], backends, tmp_path).verdict == verdict
+    result = _compared("ratings", [edit], backends, tmp_path)
+    assert result.verdict == verdict
+    assert not any("of one shape" in each for each in result.assumptions)
+
+
+def test_inputs_that_no_data_tell_are_said_to_be_in_order(backends: list[Backend], tmp_path: Path):
+    edit = ("train_ratings_fit.py", "users, items = RATINGS.T", "users, items = RATINGS[::-1].T")
+    result = _compared("ratings", [edit], backends, tmp_path)
+    assert any("of one shape" in each for each in result.assumptions)
 
 
 def test_steps_end_with_the_first_fit(backends: list[Backend], tmp_path: Path):

@@ -87,7 +87,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     `most`: how many steps Keras's `fit` makes, 0 if that is not known. `early`: of a side's loop; `fetched`: where
     steps begin with a batch, or may. PyTorch's record gets those of Keras's as well. `keeps_data`: whether both scripts
     train on their own batches. `is_distributed`: whether the script makes a process group, or a strategy of
-    tf.distribute; `has_copies`: whether it keeps copies of its model, such as averages.
+    tf.distribute; `has_copies`: whether it keeps copies of its model, such as averages; `are_told`: whether the data
+    tell which inputs and targets correspond.
     """
 
     inputs: list[str]
@@ -107,6 +108,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     keeps_data: bool = False
     is_distributed: bool = False
     has_copies: bool = False
+    are_told: bool = False
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from einops import rearrange
 
-from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
@@ -156,7 +156,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
     known = msgspec.structs.replace(
-        trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early
+        trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early, are_told=bool(held)
     )
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, outputs, arrays, keras.trained if keras else None)
@@ -271,6 +271,10 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if trained.states:
         names = ", ".join(trained.states)
         result.assumptions.append(f"{names} of {ours}'s model: zeros in each step, with which Keras's layers begin")
+    names = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
+    kinds = [(torch[f"{name}@0"].shape[1:], torch[f"{name}@0"].dtype.kind) for name in names]
+    if len(set(kinds)) < len(kinds) and not (trained.are_told or trained.keeps_data):
+        result.assumptions.append(f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order")
     if trained.alone:
         result.assumptions.append(
             f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
