@@ -271,8 +271,8 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     if trained.states:
         names = ", ".join(trained.states)
         result.assumptions.append(f"{names} of {ours}'s model: zeros in each step, with which Keras's layers begin")
-    names = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
-    kinds = [(torch[f"{name}@0"].shape[1:], torch[f"{name}@0"].dtype.kind) for name in names]
+    given = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
+    kinds = [(torch[f"{name}@0"].shape[1:], torch[f"{name}@0"].dtype.kind) for name in given]
     if len(set(kinds)) < len(kinds) and not (trained.are_told or trained.keeps_data):
         result.assumptions.append(f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order")
     if trained.alone:
