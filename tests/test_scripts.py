@@ -473,12 +473,19 @@ SCALED_ALIKE = [*SCALED, ("train_loop.py", "model(images, training=True)", "mode
 SCALED_BEFORE = [*SCALED, ("train_loop.py", "normal(size", "normal(scale=2, size")]
 
 
-@pytest.mark.parametrize("edits", [OTHER_TARGET, OTHER_INPUT, OTHER_ARGUMENT])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "edits", [OTHER_TARGET, pytest.param(OTHER_INPUT, marks=SLOW), pytest.param(OTHER_ARGUMENT, marks=SLOW)]
+)
 def test_what_a_step_makes_of_its_batch_is_compared(edits: Edits, backends: list[Backend], tmp_path: Path):
     assert _compared("loop", edits, backends, tmp_path).verdict == "diverged"
 
 
-@pytest.mark.parametrize("edits", [OF_KERAS, SCALED_ALIKE, SCALED_BEFORE])
+@pytest.mark.parametrize(
+    "edits", [pytest.param(OF_KERAS, marks=SLOW), SCALED_ALIKE, pytest.param(SCALED_BEFORE, marks=SLOW)]
+)
 def test_what_both_steps_make_of_a_batch_or_one_makes_before(edits: Edits, backends: list[Backend], tmp_path: Path):
     """The data of the two scripts tell where it is made."""
     assert _matches(_compared("loop", edits, backends, tmp_path))
@@ -492,6 +499,7 @@ def test_inputs_are_those_that_hold_the_same_data(edits: str, verdict: str, back
     assert not any("of one shape" in each for each in result.assumptions)
 
 
+@SLOW
 def test_inputs_that_no_data_tell_are_said_to_be_in_order(backends: list[Backend], tmp_path: Path):
     edit = ("train_ratings_fit.py", "users, items = RATINGS.T", "users, items = RATINGS[::-1].T")
     result = _compared("ratings", [edit], backends, tmp_path)
@@ -514,7 +522,13 @@ UNMASKED = [("train_lengths_loop.py", ", mask=mask", ", mask=tf.ones_like(mask)"
 OVER_ALL = [("train_lengths_loop.py", "/ tf.reduce_sum(mask)", "/ tf.cast(tf.size(tags), logits.dtype)")]
 
 
-@pytest.mark.parametrize(("edits", "told"), [([], None), (UNMASKED, "unknown"), (OVER_ALL, "loss.normalisation")])
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        ([], None),
+        *(pytest.param(*each, marks=SLOW) for each in ((UNMASKED, "unknown"), (OVER_ALL, "loss.normalisation"))),
+    ],
+)
 def test_lengths_and_paddings(edits: Edits, told: str | None, backends: list[Backend], tmp_path: Path):
     """PyTorch's model alone is given lengths, and each script pads to the longest of its own batches."""
     result = _compared("lengths", edits, backends, tmp_path)
