@@ -58,6 +58,8 @@ def copy_to(pairs: Iterable[Copy]) -> list[Copy]:
 
 
 def _holds(layer: Any, model: Any) -> bool:
+    if not set(map(id, layer.weights)).isdisjoint(map(id, model.weights)):  # as what is within a Sequential has
+        return False
     weights = [list(map(tf.convert_to_tensor, each.weights)) for each in (layer, model)] if layer.built else [[], []]
     return 0 < len(weights[0]) == len(weights[1]) and all(map(np.array_equal, *weights))
 

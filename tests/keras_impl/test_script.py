@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_impl.instruments.script_calls import copies
 from keras_impl.instruments.script_data import Callbacks, fits, like
 from keras_impl.record import calls
 from keras_impl.record.pair.script import Script
@@ -279,3 +280,11 @@ def test_loops_that_train_otherwise(text: str, message: str, tmp_path: Path):
     with pytest.raises(UsageError, match=message):
         script.step(model, script.optimizer(), {"x": tf.ones((4, 2))})
     script.close()
+
+
+def test_a_copy_has_weights_of_its_own():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    other = keras.models.clone_model(model)
+    other.set_weights(model.get_weights())
+    model(np.ones((1, 2)))
+    assert copies([model], [model, model._functional, other]) == [(other, model)]
