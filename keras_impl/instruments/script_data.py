@@ -243,9 +243,11 @@ class Callbacks(CallbackList):
             self._graph, self._trained = model.train_function, now
         for each, is_trained in self._trained:
             each._trainable = is_trained
-        yield
-        for each, is_trained in now:
-            each._trainable = is_trained
+        try:
+            yield
+        finally:
+            for each, is_trained in now:
+                each._trainable = is_trained
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begin a step, and an epoch before its first."""

@@ -145,10 +145,10 @@ def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
     """
     chosen: dict[str, PairOutput] = {}
     for ours, shape in torch.items():
-        alike = [key for key in torch if torch[key] == shape]
-        counterparts = [key for key in keras if axes(shape, keras[key]) is not None]
-        if len(alike) <= len(counterparts):
-            theirs = counterparts[alike.index(ours)]
+        of_shape = [key for key in torch if torch[key] == shape]
+        fitting = [key for key in keras if axes(shape, keras[key]) is not None]
+        if len(of_shape) <= len(fitting):
+            theirs = fitting[of_shape.index(ours)]
             layout = axes(shape, keras[theirs]) or ""
             chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
     return chosen
@@ -236,10 +236,8 @@ def first_step(arrays: Mapping[str, Array]) -> dict[str, Array]:
     for key, array in arrays.items():
         lengths.setdefault(key.partition("@")[0], set()).update(array.shape[1:2])
     first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
-    sequences = {
-        name for name, each in first.items() if len(lengths[name]) > 1 or (each.ndim == 2 and each.dtype.kind in "iu")
-    }
-    return {name: array[:, :0] if name in sequences else array for name, array in first.items()}
+    ids = {name for name, each in first.items() if each.ndim == 2 and each.dtype.kind in "iu"}
+    return {name: each[:, :0] if name in ids or len(lengths[name]) > 1 else each for name, each in first.items()}
 
 
 def counterparts(pair: Pair, torch: Batches, names: Sequence[str], keras: Batches) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Which tensors of the loss of a PyTorch script are the targets of its port, and whether their data is of one scale."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
+from parity.results import Finding
 
 OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
 SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
@@ -72,26 +73,32 @@ def _unlike(torch: Array, samples: int, keras: Array) -> int:
     return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3
 
 
-def scales(pair: Pair, torch: Batches, keras: Batches) -> dict[str, tuple[float, float]]:
-    """Return the root mean square of what is given to both models, or losses, where they are not of one scale.
+def data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
+    """Yield what the batches of two scripts differ in: their size, and the scale of what models, or losses, are given.
 
-    That is where the mean logarithms of the samples' root mean squares are further apart than SCALE, and than CLEARLY
-    times the standard error of their difference. What a step makes of its batch is left out.
+    Of another scale is that of which the mean logarithms of the samples' root mean squares are further apart than
+    SCALE, and than CLEARLY times the standard error of their difference. What a step makes of its batch is left out.
     """
-    unlike, taken = {}, [each for key, each in torch.items() if key.startswith(OF_BATCH)]
-    for name, given in pair.inputs.items():
-        own = keras.get(given.keras or name, keras.get(str(list(pair.inputs).index(name)), np.zeros(0)))
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
+    if lengths[0] != lengths[1]:
+        message = f"{ours} trains on batches of {lengths[0]}, {theirs} on batches of {lengths[1]}"
+        yield Finding(id="script.batch_size", side="keras", where=theirs, message=message)
+    taken = [each for key, each in torch.items() if key.startswith(OF_BATCH)]
+    for number, (name, given) in enumerate(pair.inputs.items()):
+        own = keras.get(given.keras or name, keras.get(str(number), np.zeros(0)))
         steps = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
         sides = [steps, [own]]
         is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
-        if is_made or any(
-            sum(map(len, side)) < FEWEST or any(each.dtype.kind != "f" for each in side) for side in sides
-        ):
+        is_other = any(each.dtype.kind != "f" for side in sides for each in side)
+        if is_made or is_other or any(sum(map(len, side)) < FEWEST for side in sides):
             continue
         squares = [np.concatenate([np.square(_rows(each)).mean(1) for each in side]) for side in sides]
         if _are_of_other_scales(squares):
-            unlike[name] = float(np.sqrt(squares[0].mean())), float(np.sqrt(squares[1].mean()))
-    return unlike
+            mine, scale = (float(np.sqrt(each.mean())) for each in squares)
+            times = f"{theirs} gives {name} {scale / mine:.3g} times as large as {ours}"
+            message = f"{times}: its root mean square is {scale:.3g}, not {mine:.3g}"
+            yield Finding(id="script.data", side="keras", where=theirs, message=message)
 
 
 def are_data_alike(torch: Array, keras: Array) -> bool:

@@ -4,13 +4,13 @@ Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. Py
 the pair, in the order of axes in which the Keras script's own data is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from einops import rearrange
+from msgspec.structs import replace
 
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
@@ -21,8 +21,8 @@ from parity.pairs import script_steps
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import BATCH, FIRST, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
 from parity.pairs.script_steps import Steps, described
-from parity.pairs.script_targets import OF_LOSS, scales, with_names
-from parity.results import CaseResult, Finding
+from parity.pairs.script_targets import OF_LOSS, data_apart, with_names
+from parity.results import CaseResult
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
 from parity.trace.keys import MODEL
@@ -111,9 +111,7 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
 
 def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
-    known = msgspec.structs.replace(
-        torch.trained, fetched=made.fetched, keras_fetched=made.keras, in_evaluation=[], early=None
-    )
+    known = replace(torch.trained, fetched=made.fetched, keras_fetched=made.keras, in_evaluation=[], early=None)
     arrays, inputs = dict(made.arrays), made.inputs
     if (target := made.target(torch.arrays)) is not None:  # known for what is said of a loss
         inputs = inputs | {TARGET: described(arrays[f"{target}@0"])}
@@ -141,9 +139,8 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
-    states = (
-        script_steps.initial_states(torch.arrays, _names_of_calls(torch.arrays), keras.trained.inputs) if keras else []
-    )
+    names = _names_of_calls(torch.arrays)
+    states = script_steps.initial_states(torch.arrays, names, keras.trained.inputs) if keras else []
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     held = script_steps.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
@@ -155,7 +152,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         outputs = outputs or _outputs(trained, keras.trained)
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
-    known = msgspec.structs.replace(
+    known = replace(
         trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early, are_told=bool(held)
     )
     write(folder / "torch", known, arrays)
@@ -179,7 +176,7 @@ def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput]
                 given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
                 if not np.array_equal(rearrange(given, layout) if layout else given, keras.arrays.get(key, given)):
                     return None
-            inputs[name] = msgspec.structs.replace(described(first[name]), keras_layout=layout)
+            inputs[name] = replace(described(first[name]), keras_layout=layout)
     except UsageError:
         return None
     return inputs
@@ -194,7 +191,7 @@ def _names_of_calls(arrays: Mapping[str, Array]) -> list[str]:
 def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran, folder: Path) -> PairFile:
     """Return a pair of loops that each train on their own data."""
     arrays = {key: array for key, array in torch.arrays.items() if key.partition("@")[0] in inputs}
-    known = msgspec.structs.replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
+    known = replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, file.pair.outputs, arrays, keras.trained)
 
@@ -212,9 +209,9 @@ def _trained_on(
     number = min(number, (keras and keras.most) or number)
     assert file.pair.train
     step = file.pair.keras if keras and keras.is_loop else ""
-    train = msgspec.structs.replace(file.pair.train, steps=number, keras_step=step)
-    model = msgspec.structs.replace(file.pair, inputs=inputs, outputs=outputs, train=train)
-    case = msgspec.structs.replace(file.case, model=model, steps=number)
+    train = replace(file.pair.train, steps=number, keras_step=step)
+    model = replace(file.pair, inputs=inputs, outputs=outputs, train=train)
+    case = replace(file.case, model=model, steps=number)
     return file._replace(case=case, search=[*file.search, str(folder / "torch")])
 
 
@@ -224,84 +221,80 @@ def _with_keras(
     """Return the inputs with their names and axes in Keras's script; `held`: those that hold the same data."""
     _check_loss(pair, torch, keras.arrays)
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
-    told = {held[name]: name for name in keras.trained.inputs if name in held}
-    theirs = told or script_steps.counterparts(
-        pair, {name: torch[name] for name in given}, keras.trained.inputs, keras.arrays
-    )
-    inputs |= {name: msgspec.structs.replace(inputs[name], only="torch") for name in given if name not in theirs}
+    by_data = {held[name]: name for name in keras.trained.inputs if name in held}
+    arrays = {name: torch[name] for name in given}
+    theirs = by_data or script_steps.counterparts(pair, arrays, keras.trained.inputs, keras.arrays)
+    inputs |= {name: replace(inputs[name], only="torch") for name in given if name not in theirs}
     in_order = sorted(theirs, key=lambda name: keras.trained.inputs.index(theirs[name]))
     inputs = {name: inputs[name] for name in in_order} | inputs  # Keras's have no names, or their own
     for name, own in theirs.items():
         layout = script_steps.layout_of(pair, name, torch[name], keras.arrays[own])
         named = "" if own.isdigit() else own
-        inputs[name] = msgspec.structs.replace(inputs[name], keras=named, keras_layout=layout)
+        inputs[name] = replace(inputs[name], keras=named, keras_layout=layout)
     for name in inputs:  # of further calls of the model
         if (first := name.partition(".")[2].partition(".")[2]) in inputs and name.startswith(f"{TARGET}."):
             layout = inputs[first].keras_layout
-            inputs = inputs | {name: msgspec.structs.replace(inputs[name], keras_layout=layout)}
+            inputs = inputs | {name: replace(inputs[name], keras_layout=layout)}
     return inputs
 
 
 def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     """Add to a result what was not run of the scripts of a pair, and what their batches differ in."""
-    pair = file.pair
     if not (folder / FOLDER).exists():
         return
-    torch, keras = (dict(np.load(folder / FOLDER / side / VALUES)) for side in ("torch", "keras"))
-    ours, theirs = name_of(pair.torch), name_of(pair.keras)
-    trained = read(folder / FOLDER / "torch")
-    before = "they take a batch" if trained.fetched else "the model"
-    what = f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
-    own = f"the batches: {ours} and {theirs} train on their own, which are the same in the first two steps"
-    result.not_compared.append(own if trained.keeps_data else what)
+    sides = [folder / FOLDER / side for side in ("torch", "keras")]
+    arrays, (trained, port) = [dict(np.load(side / VALUES)) for side in sides], map(read, sides)
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
-    result.not_compared.append("the weights that each script begins with: both were given PyTorch's")
-    steps = pair.train.steps if pair.train else 0
-    port = read(folder / FOLDER / "keras")
-    if trained.asked > steps:
-        ends = (
-            f"{theirs}'s first call of fit, or an epoch at whose end a callback acts," if steps == port.most else ours
-        )
-        result.not_compared.append(f"{count(trained.asked, 'step')}, as asked for: {ends} ends after {steps}")
+    result.not_compared += _not_run(file.pair, trained, port)
+    result.assumptions += _assumed(file.pair, trained, arrays[0])
+    result.findings += data_apart(file.pair, *arrays)
+
+
+def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:
+    """Yield what is not compared of two scripts; `trained`, `port`: what PyTorch's and Keras's were seen to do."""
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    before = "they take a batch" if trained.fetched else "the model"
+    if trained.keeps_data:
+        yield f"the batches: {ours} and {theirs} train on their own, which are the same in the first two steps"
     else:
-        result.not_compared.append(
+        yield f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
+    yield "the weights that each script begins with: both were given PyTorch's"
+    steps = pair.train.steps if pair.train else 0
+    if trained.asked > steps:
+        fit = f"{theirs}'s first call of fit, or an epoch at whose end a callback acts,"
+        yield f"{count(trained.asked, 'step')}, as asked for: {fit if steps == port.most else ours} ends after {steps}"
+    else:
+        yield (
             f"what {ours} and {theirs} do after {count(steps, 'step')}: how long they train, further calls of fit, "
             "what callbacks set at the end of an epoch"
         )
-    if trained.states:
-        names = ", ".join(trained.states)
-        result.assumptions.append(f"{names} of {ours}'s model: zeros in each step, with which Keras's layers begin")
-    given = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
-    kinds = [(torch[f"{name}@0"].shape[1:], torch[f"{name}@0"].dtype.kind) for name in given]
-    if len(set(kinds)) < len(kinds) and not (trained.are_told or trained.keeps_data):
-        result.assumptions.append(f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order")
-    if trained.alone:
-        result.assumptions.append(
-            f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
-        )
-    if trained.in_evaluation:
-        result.assumptions.append(
-            f"{ours} trains in evaluation mode in {count(len(trained.in_evaluation), 'step')}: it does not call "
-            "model.train() after model.eval()"
-        )
-    if distributed := [name for name, each in ((ours, trained), (theirs, port)) if each.is_distributed]:
+    scripts = (ours, trained), (theirs, port)
+    if distributed := [name for name, each in scripts if each.is_distributed]:
         runs = f"what {' and '.join(distributed)} {agree(len(distributed), 'does')} on several devices"
-        result.not_compared.append(f"{runs}: one rank, or replica, was run; [sides] of a file may have more")
-    if keeping := [name for name, each in ((ours, trained), (theirs, port)) if each.has_copies]:
-        kept = f"the copies of a model, such as averages, in {' and '.join(keeping)}"
-        result.not_compared.append(f"{kept}: only what a step uses of them is")
+        yield f"{runs}: one rank, or replica, was run; [sides] of a file may have more"
+    if keeping := [name for name, each in scripts if each.has_copies]:
+        yield f"the copies of a model, such as averages, in {' and '.join(keeping)}: only what a step uses of them is"
     if port.callbacks:
-        result.not_compared.append(f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}")
-    sizes = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
-    if sizes[0] != sizes[1]:
-        message = f"{ours} trains on batches of {sizes[0]}, {theirs} on batches of {sizes[1]}"
-        result.findings.append(Finding(id="script.batch_size", side="keras", where=theirs, message=message))
-    for name, (mine, scale) in scales(pair, torch, keras).items():
-        message = (
-            f"{theirs} gives {name} {scale / mine:.3g} times as large as {ours}: its root mean square is {scale:.3g}, "
-            f"not {mine:.3g}"
-        )
-        result.findings.append(Finding(id="script.data", side="keras", where=theirs, message=message))
+        yield f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}"
+
+
+def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array]) -> Iterator[str]:
+    """Yield what is assumed of two scripts; `arrays`: PyTorch's."""
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    if trained.states:
+        yield f"{', '.join(trained.states)} of {ours}'s model: zeros in each step, with which Keras's layers begin"
+    given = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
+    kinds = []
+    for name in given:
+        array, role = arrays[f"{name}@0"], name.partition(".")[0]
+        kinds.append((array.shape[1:], array.dtype.kind, role if role in (TARGET, SAMPLE_WEIGHT) else ""))
+    if len(set(kinds)) < len(kinds) and not (trained.are_told or trained.keeps_data):
+        yield f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order"
+    if trained.alone:
+        yield f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
+    if trained.in_evaluation:
+        number = count(len(trained.in_evaluation), "step")
+        yield f"{ours} trains in evaluation mode in {number}: it does not call model.train() after model.eval()"
 
 
 def _check_loss(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> None:

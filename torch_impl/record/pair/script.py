@@ -199,9 +199,7 @@ class Script(script.Script):
         ]
         self._outside.close()
         is_differentiated = torch.is_grad_enabled()
-        hook = register_optimizer_step_pre_hook(
-            script_calls.announce
-        )  # an optimizer's step may be what calls the model
+        hook = register_optimizer_step_pre_hook(script_calls.announce)  # a step may be what calls the model
         with self.entered(), applied(patches):
             self._run.switch()
         hook.remove()
