@@ -57,15 +57,8 @@ PROGRAMS = [
     Faulty("torch", "cpu_batch", "input.device", "hidden", LABELLED),
     Faulty("torch", "batch_on_other_gpu", "input.device", "0", X, devices=2),
     Faulty("torch", "copied_again", "input.copied_again", "blocks.0", [*X, "mask=float32[8,16]"]),
-    Faulty(
-        "torch",
-        "not_contiguous",
-        "input.not_contiguous",
-        "",
-        ["images=float32[16,32,32,3]", "labels=int64[16]<4"],
-        mended=True,
-        same=False,
-    ),
+    Faulty("torch", "not_contiguous", "input.not_contiguous", "", ["images=float32[16,32,32,3]", "labels=int64[16]<4"],
+        mended=True, same=False),
     Faulty("torch", "not_pinned", "input.not_pinned", "", ["x=float32[512,1024]"]),
     Faulty("torch", "constant_mask", "copy.constant", "(model)", ["x=float32[2,12,16]"]),
     Faulty("torch", "constant_weights", "copy.constant", "", LABELLED),
@@ -106,15 +99,7 @@ PROGRAMS = [
     Faulty("torch", "ddp_cpu_input", "input.device", "0", X, devices=2, ranks=2),
     Faulty("torch", "ddp_unused_head", "learning.unused_ddp", "old_head", X, devices=2, ranks=2, placed=False),
     Faulty("torch", "starts_apart", "replicas.start", "(model)", X, devices=2, ranks=2),
-    Faulty(
-        "torch",
-        "two_stages",
-        "learning.send_without_backward",
-        "",
-        [*X, "y=int64[8]<4"],
-        devices=2,
-        ranks=2,
-    ),
+    Faulty("torch", "two_stages", "learning.send_without_backward", "", [*X, "y=int64[8]<4"], devices=2, ranks=2),
     Faulty("torch", "never_stepped", "learning.no_step", "", LABELLED, mended=True),
     Faulty("torch", "softmax_head", "loss.softmax_twice", "", LABELLED, mended=True),
     Faulty("torch", "softmax_in_step", "loss.softmax_twice", "", LABELLED, mended=True, same=False),
@@ -142,9 +127,8 @@ PROGRAMS = [
     Faulty("torch", "weight_in_forward", "learning.made_in_call", "gate", X),
     Faulty("torch", "softmax_of_batch", "loss.softmax_axis", "", LABELLED, mended=True),
     Faulty("torch", "softmax_module", "loss.softmax_axis", "", XY, mended=True),
-    Faulty(
-        "torch", "softmax_implicit", "loss.softmax_axis", "", ["ids=int64[4,6]<50", "tags=int64[4,6]<7"], mended=True
-    ),
+    Faulty("torch", "softmax_implicit", "loss.softmax_axis", "", ["ids=int64[4,6]<50", "tags=int64[4,6]<7"],
+        mended=True),
     Faulty("torch", "state_kept", "autograd.state_kept", "lstm", ["ids=int64[9,4]<50"], mended=True),
     Faulty("torch", "hidden_kept", "autograd.state_kept", "outer", ["x=float32[4,6,8]"], mended=True),
     Faulty("torch", "read_early", "sync.race", "", LABELLED, mended=True),
@@ -215,15 +199,9 @@ PROGRAMS = [
     Faulty("keras", "layer_in_call", "learning.made_in_call", "(model)", XY),
     Faulty("keras", "softmax_over_batch", "loss.softmax_axis", "", LABELLED, mended=True),
     Faulty("keras", "compiled_in_step", "function.compiled", "", XY, mended=True),
-    Faulty(
-        "keras",
-        "predict_in_step",
-        "function.predict",
-        "",
-        ["x=float32[8,16]", "later=float32[8,16]", "reward=float32[8]"],
-        mended=True,
-    ),
-]
+    Faulty("keras", "predict_in_step", "function.predict", "",
+        ["x=float32[8,16]", "later=float32[8,16]", "reward=float32[8]"], mended=True),
+]  # fmt: skip
 
 CLEAN = [
     Clean("torch", "data_parallel", LABELLED, devices=2),

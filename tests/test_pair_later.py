@@ -58,20 +58,13 @@ FAITHFUL = {
     "groups": optimizers("decayed_matrices", "decayed_matrices"),
 }
 ROWS = {
-    "padding": Row(
-        {"pair.torch_kwargs.padding": 3},
-        "embedding.padding_idx",
-        3,
-        None,
-        "torch gives row 3 of table.weight no gradient, keras does",
-    ),
+    "padding": Row({"pair.torch_kwargs.padding": 3}, "embedding.padding_idx", 3, None,
+        "torch gives row 3 of table.weight no gradient, keras does"),
     "detached": Row(models("Detached", "Model"), "gradient.stopped", "detach", "no detach", "later_torch.py:23"),
-    "stopped": Row(
-        models("Model", "Stopped"), "gradient.stopped", "no stop_gradient", "stop_gradient", "later_keras.py:21"
-    ),
-    "halved": Row(
-        models("Halved", "Model"), "gradient.stopped", "detach", "no detach", "in keras is 2 times that in torch"
-    ),
+    "stopped": Row(models("Model", "Stopped"), "gradient.stopped", "no stop_gradient", "stop_gradient",
+        "later_keras.py:21"),
+    "halved": Row(models("Halved", "Model"), "gradient.stopped", "detach", "no detach",
+        "in keras is 2 times that in torch"),
     "frozen": Row(models("Frozen", "Model"), "gradient.stopped", "no_grad", "no no_grad", "later_torch.py:37"),
     "averaged": Row(models("Averaged", "Averaged"), "code.constant", 0.1, 0.05, "is 0.5 times that in torch"),
     "penalised": Row(models("Model", "Penalised"), "loss.added", "adds none", "Penalty", "later_keras.py:46"),
@@ -86,12 +79,8 @@ ROWS = {
     ),
     "smooth": Row(losses("smooth_loss", "loss"), "code.constant", 0.15, 0.0, "later_torch.py:71"),
     "object": Row(losses("object_loss", "loss"), "cross_entropy.label_smoothing", 0.07, 0.0),
-    "spread": Row(
-        models("Wide", "Wide") | losses("spread_loss", "spread_loss"),
-        "cross_entropy.label_smoothing",
-        "all classes",
-        "the other classes",
-    ),
+    "spread": Row(models("Wide", "Wide") | losses("spread_loss", "spread_loss"), "cross_entropy.label_smoothing",
+        "all classes", "the other classes"),
     "lesser": Row(losses("lesser_loss", "lesser_loss"), "module.wiring", "minimum", "the second alone"),
     "ignoring": Row(losses("ignoring_loss", "loss"), "code.constant", 1, -100, "later_torch.py:98"),
     "weighted": Row(losses("weighted_loss", "weighted_loss"), "code.constant", 0.02, 0.05),
@@ -99,9 +88,8 @@ ROWS = {
     "focal": Row(losses("focal_loss", "focal_loss"), "focal_loss.gamma", 2.0, 1.5),
     "counted": Row(losses("counted_loss", "counted_loss"), "loss.normalisation", 1.0, 2.1, "21/10 times"),
     "huber": Row(losses("huber_loss", "huber_loss"), "smooth_l1_loss.form", "smooth_l1_loss", "huber_loss"),
-    "exchanged": Row(
-        losses("divergence_loss", "divergence_loss"), "function.arguments", "(second, first)", "(first, second)"
-    ),
+    "exchanged": Row(losses("divergence_loss", "divergence_loss"), "function.arguments", "(second, first)",
+        "(first, second)"),
     "twice": Row(losses("overlap_loss", "overlap_loss"), "code.constant", 1, 0, "(2 of them)"),
     "another loss": Row(losses("square_loss", "square_loss"), "code.function", "MeanSquaredError", "Huber"),
     "shifted": Row(losses("shifted_loss", "shifted_loss"), "code.slice", ":-1", "1:"),
@@ -113,17 +101,14 @@ ROWS = {
     "sparse": Row(optimizers("rooted", "rooted"), "optimizer.sparse_gradient", "dense", "IndexedSlices"),
     "nesterov": Row(optimizers("momentum", "nesterov"), "sgd.nesterov", False, True),
     "nesterov of both": Row(optimizers("nesterov", "plain"), "sgd.nesterov", True, False),
-    "momentum": Row(
-        optimizers("falling_momentum", "falling_momentum"), "sgd.momentum_form", "rate outside", "rate inside, negative"
-    ),
-    "schedule": Row(
-        optimizers("momentum", "falling_momentum"), "schedule.rate", 0.01, 0.005, "learning_rate of step 1"
-    ),
+    "momentum": Row(optimizers("falling_momentum", "falling_momentum"), "sgd.momentum_form", "rate outside",
+        "rate inside, negative"),
+    "schedule": Row(optimizers("momentum", "falling_momentum"), "schedule.rate", 0.01, 0.005,
+        "learning_rate of step 1"),
     "late": Row(optimizers("warmed_up", "warmed_up_late"), "sgd.learning_rate", 0.0625, 0.0, "learning_rate = 0.0"),
     "decayed biases": Row(optimizers("decayed_matrices", "decayed_sgd"), "weight_decay.value", 0.0, 0.1),
-    "not given": Row(
-        optimizers("without_first", "sgd"), "update.frozen", "parameter and optimizer state", "no", "to 0 bits"
-    ),
+    "not given": Row(optimizers("without_first", "sgd"), "update.frozen", "parameter and optimizer state", "no",
+        "to 0 bits"),
     "judged": Row(models("Judged", "Judged") | steps("judged_step", "judged_step"), "relu.slope", 0.25, 0.3),
     "clipped each": Row(steps("together_step", "each_step"), "clip.scope", TOGETHER, EACH),
     "clipped in keras": Row(steps("step", "together_step"), "clip.scope", "none", TOGETHER),
@@ -136,7 +121,7 @@ ROWS = {
     "clipped by the optimizer": Row(optimizers("sgd", "clipped_sgd"), "clip.scope", "none", "each parameter, at 0.01"),
     "cut off by the optimizer": Row(optimizers("clipped_sgd", "cut_sgd"), "clip.value", TOGETHER, ELEMENT),
     "clipped rows": Row(optimizers("clipped_sgd", "rows_sgd"), "clip.sparse_gradient", "dense", "IndexedSlices"),
-}
+}  # fmt: skip
 
 
 OUTSIDE, INSIDE = "outside the root", "inside the root"

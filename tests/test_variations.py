@@ -45,34 +45,18 @@ PORTS = [
     Port("clamped", SMALL, "scale 100", cause="relu.cap", where="1"),
     Port("shrunk", "[inputs.x]\nshape = [4, 6]\nscale = 4096.0", "scale 0.01", "", "code.constant", "1"),
     Port("normalized", SMALL, "zeros", cause="unknown"),
-    Port(
-        "masked",
-        SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"',
-        "masks false but at one position",
-        cause="masked.filled",
-    ),
+    Port("masked", SMALL + '\n[inputs.keep]\ndtype = "bool"\nnpz = "keep.npz"', "masks false but at one position",
+        cause="masked.filled"),
     Port("padded", IDS, "padding id 0", cause="pooled.masked"),
     Port("squeezed", SMALL, "batch size 1", "shape"),
     Port("fixed", SMALL, "batch size 1", "torch takes them, keras fails"),
     Port("counting", SMALL, "second call"),
     Port("positions", IDS, "length 9 for 8", cause="positions.most"),
     Port("dropping", SMALL, "training mode", "torch drops at the rates 0.25, keras 0.5"),
-    Port(
-        "centred",
-        SMALL + TRAIN,
-        OTHER_BATCHES,
-        cause="centred.samples",
-        where="1",
-    ),
-    Port(
-        "rows",
-        IDS + TRAIN,
-        OTHER_BATCHES,
-        cause="embedding.padding_idx",
-        where="rows.weight",
-    ),
+    Port("centred", SMALL + TRAIN, OTHER_BATCHES, cause="centred.samples", where="1"),
+    Port("rows", IDS + TRAIN, OTHER_BATCHES, cause="embedding.padding_idx", where="rows.weight"),
     Port("last", IDS, "integers at their last", cause="last.most"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

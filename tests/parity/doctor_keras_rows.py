@@ -54,30 +54,24 @@ def not_finite(after: float) -> Evidence:
 
 
 KERAS_ROWS: list[Row] = [
-    (
-        called(True, True, what="compile", resets=True),
+    (called(True, True, what="compile", resets=True),
         *("function.compiled", "error", "", LINE, "if not model.compiled:"),
-        called(True, False, what="compile", resets=True),
-    ),
+        called(True, False, what="compile", resets=True)),
     (called(True, True, what="compile"), "function.compiled", "warning", "", LINE, "compile(", called(False)),
     (called(True, True, what="predict"), "function.predict", "warning", "", LINE, "training=False", called(False)),
     (drawn(True, True), "function.frozen", "error", "", LINE, "tf.random.normal", drawn(True, False)),
     (drawn(True, True, clock=True), "function.frozen", "warning", "", LINE, "tf.timestamp()", drawn(False)),
     (made(True, True), "learning.made_in_call", "error", "encoder", LINE, "self.dense(x)", made(True, False)),
-    (
-        losing("keras", takes="probabilities", smallest=0.0, largest=0.9, sums=(0.2, 1.7), columns=(1.0, 1.0)),
+    (losing("keras", takes="probabilities", smallest=0.0, largest=0.9, sums=(0.2, 1.7), columns=(1.0, 1.0)),
         *("loss.softmax_axis", "error", "", "train.py:6", "softmax(logits, -1)"),
-        losing("keras", takes="probabilities", smallest=0.0, largest=0.9, sums=(1.0, 1.0), columns=(0.2, 1.7)),
-    ),
+        losing("keras", takes="probabilities", smallest=0.0, largest=0.9, sums=(1.0, 1.0), columns=(0.2, 1.7))),
     (averaged(), "loss.replica_mean", "warning", "", LINE, "compute_average_loss", averaged(replicas=1)),
     (averaged(), "loss.replica_mean", "warning", "", LINE, "compute_average_loss", averaged(summed=False)),
     (averaged(), "loss.replica_mean", "warning", "", LINE, "compute_average_loss", averaged(average=None)),
-    (
-        copied(weight="constant", bias="constant"),
+    (copied(weight="constant", bias="constant"),
         *("learning.no_gradient", "error", "encoder", "model.py:10", "trainable = False"),
-        copied(weight="copy", bias="constant"),
-    ),
+        copied(weight="copy", bias="constant")),
     (copied(weight="copy"), "learning.no_gradient", "warning", "encoder", "model.py:10", "", cut_off()),
     (not_finite(float("nan")), "finite.forward", "error", "", LINE, "", evidence()),
     (not_finite(1e9), "learning.exploding", "error", "", "train.py:2", "lr=", not_finite(0.2)),
-]
+]  # fmt: skip

@@ -69,69 +69,34 @@ def kept(*steps: Step) -> Evidence:
 
 NO_PASS: dict[str, Any] = {"backwards": [], "gradients": [], "optimizers": []}
 TORCH_ROWS: list[Row] = [
-    (
-        seen(cleared=[Cleared(clear=CLEAR, update="t.py:10")]),
-        *("learning.cleared_early", "error", "", LINE, "adam.zero_grad()  # moved after line 10"),
-        evidence(),
-    ),
+    (seen(cleared=[Cleared(clear=CLEAR, update="t.py:10")]),
+        *("learning.cleared_early", "error", "", LINE, "adam.zero_grad()  # moved after line 10"), evidence()),
     (clipped(), "learning.clipped_scaled", "error", "", LINE, "scaler.unscale_(adam)  # before this line", unclipped()),
-    (
-        clipped(after=[Event(what="unscale", source="t.py:10")]),
-        *("learning.clipped_scaled", "error", "", LINE, "clip()  # moved after line 10"),
-        unclipped(),
-    ),
-    (
-        still(scheduler="warm"),
-        *("learning.rate_zero", "error", "", LINE, "warm.step()  # after this line"),
-        still(Event(what="schedule", source="t.py:9"), scheduler="warm"),
-    ),
-    (
-        still(faster=Code(source="t.py:2", fix="Adam(lr=1e-3)")),
-        *("learning.rate_zero", "error", "", "t.py:2", "Adam(lr=1e-3)"),
-        evidence(),
-    ),
-    (
-        softmax(Code(source=LINE, fix="y = x.softmax(1)")),
-        *("loss.softmax_axis", "error", "", LINE, "y = x.softmax(1)"),
-        softmax(None),
-    ),
+    (clipped(after=[Event(what="unscale", source="t.py:10")]),
+        *("learning.clipped_scaled", "error", "", LINE, "clip()  # moved after line 10"), unclipped()),
+    (still(scheduler="warm"), *("learning.rate_zero", "error", "", LINE, "warm.step()  # after this line"),
+        still(Event(what="schedule", source="t.py:9"), scheduler="warm")),
+    (still(faster=Code(source="t.py:2", fix="Adam(lr=1e-3)")),
+        *("learning.rate_zero", "error", "", "t.py:2", "Adam(lr=1e-3)"), evidence()),
+    (softmax(Code(source=LINE, fix="y = x.softmax(1)")), *("loss.softmax_axis", "error", "", LINE, "y = x.softmax(1)"),
+        softmax(None)),
     (softmax(Code()), "loss.softmax_axis", "error", "", "t.py:9", "softmax(logits, -1)", softmax(None)),
-    (
-        seen(carried=STATE, failure=USED_UP),
+    (seen(carried=STATE, failure=USED_UP),
         *("autograd.state_kept", "error", "encoder", LINE, "state = state.detach()  # before this line"),
-        seen(carried=STATE),
-    ),
-    (
-        seen(carried=STATE, held=Held(place=place("", "t.py:9"))),
+        seen(carried=STATE)),
+    (seen(carried=STATE, held=Held(place=place("", "t.py:9"))),
         *("autograd.state_kept", "error", "encoder", LINE, "state.detach()"),
-        seen(held=Held(place=place("", "t.py:9"))),
-    ),
-    (
-        seen(races=[Race(tensor=tensor([8, 4]), read="t.py:9", place=place("", LINE))]),
-        *("sync.race", "error", "", LINE, "torch.cuda.synchronize()  # after this line"),
-        evidence(),
-    ),
-    (
-        normalised(failure=failed(ONE_VALUE, "batch_norm", at=place("encoder"))),
-        *("shape.batch_of_one", "error", "encoder", "model.py:4", "nn.GroupNorm(1, 64)"),
-        normalised(),
-    ),
-    (
-        adversaries(["1", "0"]),
-        *("learning.undetached", "error", "", LINE, "decoder(x.detach())"),
-        adversaries(),
-    ),
-    (
-        adversaries(["1", "0"], failure=True),
-        *("learning.undetached", "error", "", LINE, "decoder(x.detach())"),
-        adversaries(["0", "1"], ["1", "0"]),
-    ),
-    (
-        kept(step(), step()),
-        *("memory.graph_kept", "warning", "encoder", LINE, "bank.append(features.detach())"),
-        kept(step(), step(**NO_PASS)),
-    ),
-]
+        seen(held=Held(place=place("", "t.py:9")))),
+    (seen(races=[Race(tensor=tensor([8, 4]), read="t.py:9", place=place("", LINE))]),
+        *("sync.race", "error", "", LINE, "torch.cuda.synchronize()  # after this line"), evidence()),
+    (normalised(failure=failed(ONE_VALUE, "batch_norm", at=place("encoder"))),
+        *("shape.batch_of_one", "error", "encoder", "model.py:4", "nn.GroupNorm(1, 64)"), normalised()),
+    (adversaries(["1", "0"]), *("learning.undetached", "error", "", LINE, "decoder(x.detach())"), adversaries()),
+    (adversaries(["1", "0"], failure=True), *("learning.undetached", "error", "", LINE, "decoder(x.detach())"),
+        adversaries(["0", "1"], ["1", "0"])),
+    (kept(step(), step()), *("memory.graph_kept", "warning", "encoder", LINE, "bank.append(features.detach())"),
+        kept(step(), step(**NO_PASS))),
+]  # fmt: skip
 
 
 def on_one(*visible: str) -> list[Evidence]:

@@ -55,72 +55,39 @@ OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
     *[(STACK, {"strategy": name, "devices": 8}, "") for name in ("single", "round_robin", "ddp", "all_reduce")],
     *[(STACK, {"strategy": name, "stage_blocks": (5, 1)}, "") for name in ("send_recv", "pipeline")],
     (STACK, {"strategy": "hybrid", "devices": 4, "stage_blocks": (1, 5)}, ""),
-    (
-        STACK,
-        {"strategy": "send_recv", "stage_blocks": (5, 2)},
-        "stage_blocks = [5, 2] has 7 blocks in 2 stages, but the model has 6, for 2 stages",
-    ),
-    (
-        STACK,
-        {"strategy": "pipeline", "devices": 3, "stage_blocks": (3, 3)},
-        "stage_blocks = [3, 3] has 6 blocks in 2 stages, but the model has 6, for 3 stages",
-    ),
+    (STACK, {"strategy": "send_recv", "stage_blocks": (5, 2)},
+        "stage_blocks = [5, 2] has 7 blocks in 2 stages, but the model has 6, for 2 stages"),
+    (STACK, {"strategy": "pipeline", "devices": 3, "stage_blocks": (3, 3)},
+        "stage_blocks = [3, 3] has 6 blocks in 2 stages, but the model has 6, for 3 stages"),
     (BLOCK, {"strategy": "tensor_parallel", "devices": 8}, ""),
     ("residual_block/single", {"strategy": "branch_parallel", "devices": 8}, ""),
     (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 4}}, ""),
-    (
-        STACK,
-        {"strategy": "ddp", "devices": 4, "data": {"batch": 3}},
-        "a batch of 3 samples leaves one of 4 replicas with 0, but each replica needs at least 1",
-    ),
+    (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 3}},
+        "a batch of 3 samples leaves one of 4 replicas with 0, but each replica needs at least 1"),
     (STACK, {"strategy": "ddp", "devices": 4, "data": {"batch": 9}}, ""),
-    (
-        STACK,
-        {"strategy": "data_parallel", "devices": 4, "data": {"batch": 9}},
-        "a batch of 9 samples leaves one of 4 replicas with 0, but each replica needs at least 1",
-    ),
+    (STACK, {"strategy": "data_parallel", "devices": 4, "data": {"batch": 9}},
+        "a batch of 9 samples leaves one of 4 replicas with 0, but each replica needs at least 1"),
     (STACK, {"strategy": "ddp", "devices": 3, "data": {"batch": 9}, "accumulate": 3}, ""),
-    (
-        STACK,
-        {"strategy": "ddp", "devices": 3, "data": {"batch": 8}, "accumulate": 3},
-        "a batch of 8 samples leaves one of 3 replicas with 2, but each replica needs at least 3",
-    ),
+    (STACK, {"strategy": "ddp", "devices": 3, "data": {"batch": 8}, "accumulate": 3},
+        "a batch of 8 samples leaves one of 3 replicas with 2, but each replica needs at least 3"),
     (STACK, {**PIPELINE, "data": {"batch": 32}, "accumulate": 4}, ""),
-    (
-        STACK,
-        {**PIPELINE, "data": {"batch": 33}, "accumulate": 4},
-        UNEQUAL.format(33, 4),
-    ),
+    (STACK, {**PIPELINE, "data": {"batch": 33}, "accumulate": 4}, UNEQUAL.format(33, 4)),
     (STACK, {"strategy": "send_recv", "data": {"batch": 33}, "accumulate": 4}, ""),
     (STACK, {"strategy": "hybrid", "devices": 4, "data": {"batch": 32}, "accumulate": 2}, ""),
-    (
-        STACK,
-        {"strategy": "hybrid", "devices": 4, "data": {"batch": 34}, "accumulate": 2},
-        UNEQUAL.format(34, 2),
-    ),
-    (
-        STACK,
-        {"strategy": "hybrid", "devices": 4, "data": {"batch": 33}, "accumulate": 2},
-        UNEQUAL.format(33, 2),
-    ),
+    (STACK, {"strategy": "hybrid", "devices": 4, "data": {"batch": 34}, "accumulate": 2}, UNEQUAL.format(34, 2)),
+    (STACK, {"strategy": "hybrid", "devices": 4, "data": {"batch": 33}, "accumulate": 2}, UNEQUAL.format(33, 2)),
     *[
         (STACK, {"strategy": "data_parallel", "devices": n, "data": {"batch": batch}, "fit": fit}, "")
         for n, batch, fit in ((4, 32, True), (3, 33, True), (3, 32, False))
     ],
     (STACK, {"strategy": "single", "devices": 3, "data": {"batch": 32}, "fit": True}, ""),
-    (
-        STACK,
-        {"strategy": "data_parallel", "devices": 3, "data": {"batch": 32}, "fit": True},
-        "fit under MirroredStrategy needs equal parts: a batch of 32 cannot be divided equally among 3 replicas",
-    ),
+    (STACK, {"strategy": "data_parallel", "devices": 3, "data": {"batch": 32}, "fit": True},
+        "fit under MirroredStrategy needs equal parts: a batch of 32 cannot be divided equally among 3 replicas"),
     (STACK, {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 4}, ""),
     (STACK, {**PIPELINE, "pipeline": "gpipe", "devices": 4, "accumulate": 2}, ""),
-    (
-        STACK,
-        {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 2},
-        "1F1B needs at least as many micro-batches as stages, not 2 for 4 stages",
-    ),
-]
+    (STACK, {**PIPELINE, "pipeline": "1f1b", "devices": 4, "accumulate": 2},
+        "1F1B needs at least as many micro-batches as stages, not 2 for 4 stages"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "changes", "reason"), OBSTACLES)

@@ -34,32 +34,24 @@ ROWS = {
     "left out behind others": ('def build():\n    Norm(\n        name=("x"),\n    )', ['name=("x"), epsilon=1e-5,']),
     "a constant": ("EPS = 1e-3\n\n\ndef build():\n    Norm(epsilon=EPS)", ["EPS = 1e-5", "Norm(epsilon=1e-5)"]),
     "another value": ("EPS = 1e-6\n\n\ndef build():\n    Norm(epsilon=EPS)", ["Norm(epsilon=1e-5)"]),
-    "a variable": (
-        "def build():\n    x, eps = 2, 1e-3\n    Norm(epsilon=eps)",
-        ["x, eps = 2, 1e-5", "Norm(epsilon=1e-5)"],
-    ),
-    "an entry": (
-        'C = {"n": 1e-3}\n\n\ndef build():\n    Norm(epsilon=C["n"])',
-        ['C = {"n": 1e-5}', "Norm(epsilon=1e-5)"],
-    ),
+    "a variable": ("def build():\n    x, eps = 2, 1e-3\n    Norm(epsilon=eps)",
+        ["x, eps = 2, 1e-5", "Norm(epsilon=1e-5)"]),
+    "an entry": ('C = {"n": 1e-3}\n\n\ndef build():\n    Norm(epsilon=C["n"])',
+        ['C = {"n": 1e-5}', "Norm(epsilon=1e-5)"]),
     "entries": ("C = dict(epsilon=1e-3)\n\n\ndef build():\n    Norm(**C)", ["C = dict(epsilon=1e-5)"]),
     "a config": (
         "class C:\n    def __init__(self, n):\n        self.n = n\n\n\ndef norm(c):\n    Norm(epsilon=c.n)\n\n\n"
         "def build():\n    norm(C(n=1e-3))",
         ["norm(C(n=1e-5))", "Norm(epsilon=1e-5)"],
     ),
-    "a config's default": (
-        "class C:\n    n = 1e-3\n\n\ndef build():\n    c = C()\n    Norm(epsilon=c.n)",
-        ["n = 1e-5", "Norm(epsilon=1e-5)"],
-    ),
+    "a config's default": ("class C:\n    n = 1e-3\n\n\ndef build():\n    c = C()\n    Norm(epsilon=c.n)",
+        ["n = 1e-5", "Norm(epsilon=1e-5)"]),
     "arguments of arguments": (
         "def norm(x, n):\n    Norm(epsilon=n)\n\n\ndef block(n):\n    norm(0, n)\n\n\ndef build():\n    block(n=1e-3)",
         ["block(n=1e-5)", "norm(0, 1e-5)", "Norm(epsilon=1e-5)"],
     ),
-    "a default": (
-        "def norm(n=1e-3):\n    Norm(epsilon=n)\n\n\ndef build():\n    norm()",
-        ["def norm(n=1e-5):", "norm(n=1e-5)", "Norm(epsilon=1e-5)"],
-    ),
+    "a default": ("def norm(n=1e-3):\n    Norm(epsilon=n)\n\n\ndef build():\n    norm()",
+        ["def norm(n=1e-5):", "norm(n=1e-5)", "Norm(epsilon=1e-5)"]),
     "kept for later": (
         "class Block(Layer):\n    def __init__(self, n=1e-3):\n        super().__init__()\n        self.n = n\n"
         "        self.build()\n\n    def build(self):\n        Norm(epsilon=self.n)\n\n\ndef build():\n    Block(1e-3)",
@@ -69,21 +61,15 @@ ROWS = {
         "class Own(Norm):\n    def __init__(self):\n        super().__init__(epsilon=1e-3)\n\n\nbuild = Own",
         ["super().__init__(epsilon=1e-5)"],
     ),
-    "another file": (
-        "import settings\nfrom settings import EPS as n\n\n\ndef build():\n    Norm(epsilon=n)",
-        ["EPS = 1e-5", "Norm(epsilon=1e-5)"],
-    ),
-    "another file's attribute": (
-        "import settings\n\n\ndef build():\n    Norm(epsilon=settings.EPS)",
-        ["EPS = 1e-5", "Norm(epsilon=1e-5)"],
-    ),
+    "another file": ("import settings\nfrom settings import EPS as n\n\n\ndef build():\n    Norm(epsilon=n)",
+        ["EPS = 1e-5", "Norm(epsilon=1e-5)"]),
+    "another file's attribute": ("import settings\n\n\ndef build():\n    Norm(epsilon=settings.EPS)",
+        ["EPS = 1e-5", "Norm(epsilon=1e-5)"]),
     "computed": ("N = 3\n\n\ndef build():\n    Norm(epsilon=10 ** -N)", ["Norm(epsilon=1e-5)"]),
-    "in a comprehension": (
-        "def build(n=1e-3):\n    [Norm(epsilon=n) for _ in range(1)]",
-        ["def build(n=1e-5):", "[Norm(epsilon=1e-5) for _ in range(1)]"],
-    ),
+    "in a comprehension": ("def build(n=1e-3):\n    [Norm(epsilon=n) for _ in range(1)]",
+        ["def build(n=1e-5):", "[Norm(epsilon=1e-5) for _ in range(1)]"]),
     "in a loop": ("def build():\n    for n in (1e-3,):\n        Norm(epsilon=n)", ["Norm(epsilon=1e-5)"]),
-}
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -50,24 +50,12 @@ DECODERS = [
         "converter, which sets the base: 2e-7",
     ),
     PublicPair("qwen2", truth="converter: 2e-7"),
-    PublicPair(
-        "qwen3",
-        "diverged",
-        FORWARD,
-        ("*norm.epsilon",),
+    PublicPair("qwen3", "diverged", FORWARD, ("*norm.epsilon",),
         "KerasHub's decoder does not hand its epsilon to the attention, whose norms of query and key keep 1e-5",
-        "qwen3_decoder.py:78, qwen3_attention.py:42",
-        "converter: 6e-5",
-    ),
-    PublicPair(
-        "qwen2_moe",
-        "diverged",
-        TRAINING,
-        ("loss.*",),
+        "qwen3_decoder.py:78, qwen3_attention.py:42", "converter: 6e-5"),
+    PublicPair("qwen2_moe", "diverged", TRAINING, ("loss.*",),
         "in training KerasHub adds a load balancing loss of the router, Hugging Face's model leaves it to its heads",
-        "qwen_moe_decoder.py:332",
-        "converter: 1e-7; source",
-    ),
+        "qwen_moe_decoder.py:332", "converter: 1e-7; source"),
     PublicPair("qwen3_moe", truth="converter: 2e-7"),
     rounded("gemma", "converter: 2e-7"),
     rounded("gemma2", "converter: 2e-7"),
@@ -77,31 +65,20 @@ DECODERS = [
     rounded("bloom", "by hand: 7e-9"),
     rounded("falcon", "by hand: 4e-8"),
     PublicPair("phi3", truth="by hand: 2e-7"),
-    PublicPair(
-        "gpt_oss",
-        "diverged",
-        FORWARD,
-        ("attention.*",),
+    PublicPair("gpt_oss", "diverged", FORWARD, ("attention.*",),
         "KerasHub's odd layers have the sliding window, Hugging Face's even ones; and it is one token wider",
-        "gpt_oss_backbone.py:147, gpt_oss_attention.py:267, configuration_gpt_oss.py (layer_types)",
-    ),
+        "gpt_oss_backbone.py:147, gpt_oss_attention.py:267, configuration_gpt_oss.py (layer_types)"),
     PublicPair("smollm3", truth="converter: 3e-7"),
     PublicPair("llama3", truth="converter, with the rotary embedding's scaling under its old name: 2e-7"),
-]
+]  # fmt: skip
 
 ENCODERS = [
     approximate("bert", "bert_backbone.py:131", "converter: 1e-5"),
     approximate("electra", "electra_backbone.py:145", "by hand: 9e-6, with the exact GELU 4e-10"),
     rounded("albert", "converter: 3e-11"),
-    PublicPair(
-        "f_net",
-        "diverged",
-        GRADIENTS,
-        ("embedding.padding*",),
+    PublicPair("f_net", "diverged", GRADIENTS, ("embedding.padding*",),
         "Hugging Face's embedding has a padding_idx (3), whose row gets no gradient, KerasHub's has none",
-        "configuration_fnet.py, modeling_fnet.py (FNetEmbeddings)",
-        "by hand (forward): 1e-7; source",
-    ),
+        "configuration_fnet.py, modeling_fnet.py (FNetEmbeddings)", "by hand (forward): 1e-7; source"),
     rounded("roberta", "converter: 5e-10"),
     rounded("xlm_roberta", "converter: 5e-10"),
     rounded("distil_bert", "converter: 5e-10"),
@@ -118,7 +95,7 @@ ENCODERS = [
         "source; a batch of two equal rows gives something else than one of them in KerasHub",
         unnamed="which of five equal kernels is which is decided by the models' outcome, which never agrees",
     ),
-]
+]  # fmt: skip
 
 SEQ2SEQ = [
     rounded("bart", "converter: 5e-10"),
@@ -132,14 +109,8 @@ VISION = [
     rounded("deit", "converter: 4e-9"),
     rounded("swin", "converter: 2e-9"),
     PublicPair("mit", "diverged", FORWARD, MIT_CAUSES, MIT, "mit_layers.py:93, mit_layers.py:187"),
-    PublicPair(
-        "segformer",
-        "diverged",
-        FORWARD,
-        (*MIT_CAUSES, "batch_norm.running_variance"),
-        MIT,
-        "mit_layers.py:93, mit_layers.py:187",
-    ),
+    PublicPair("segformer", "diverged", FORWARD, (*MIT_CAUSES, "batch_norm.running_variance"), MIT,
+        "mit_layers.py:93, mit_layers.py:187"),
     normed("resnet_bottleneck", "by hand: 2e-8"),
     PublicPair(
         "clip",
@@ -152,38 +123,22 @@ VISION = [
         "by hand: 1e-1, with both mended 1e-8",
     ),
     rounded("siglip", "by hand: 8e-9"),
-]
+]  # fmt: skip
 
 APPLICATIONS = [
-    PublicPair(
-        "convnext",
-        "diverged",
-        FORWARD,
-        ("layer_norm.epsilon", "constant.precision"),
+    PublicPair("convnext", "diverged", FORWARD, ("layer_norm.epsilon", "constant.precision"),
         "the last layer norm's epsilon is 1e-12 in Hugging Face and 1e-6 in Keras",
-        "configuration_convnext.py, keras/src/applications/convnext.py:522",
-        "by hand: 1e-6",
-    ),
+        "configuration_convnext.py, keras/src/applications/convnext.py:522", "by hand: 1e-6"),
     normed("mobilenet", "by hand: 3e-16", DECAY.format(0.9997), STATISTICS, "modeling_mobilenet_v1.py"),
     normed("mobilenet_v2", "by hand: 3e-16", DECAY.format(0.997), STATISTICS, "modeling_mobilenet_v2.py"),
     normed("efficientnet", "by hand: 3e-16", DECAY.format(0.99), STATISTICS, "configuration_efficientnet.py"),
-    normed(
-        "resnet50",
-        "by hand: 5e-8",
+    normed("resnet50", "by hand: 5e-8",
         "keras.applications' batch norms have an epsilon of 1.001e-5 and a momentum of 0.99",
-        ("batch_norm.epsilon", *STATISTICS),
-        "keras/src/applications/resnet.py:156",
-    ),
+        ("batch_norm.epsilon", *STATISTICS), "keras/src/applications/resnet.py:156"),
     normed("densenet", "by hand: 3e-9"),
-    PublicPair(
-        "densenet_torchvision",
-        "diverged",
-        FORWARD,
-        ("batch_norm.epsilon", *STATISTICS),
+    PublicPair("densenet_torchvision", "diverged", FORWARD, ("batch_norm.epsilon", *STATISTICS),
         "keras.applications' batch norms have an epsilon of 1.001e-5, a momentum of 0.99 and biased variances",
-        "keras/src/applications/densenet.py:228",
-        "by hand: 2e-8",
-    ),
+        "keras/src/applications/densenet.py:228", "by hand: 2e-8"),
     PublicPair("vgg", truth="by hand: 2e-8"),
     normed("resnet_v2", "by hand: 2e-8"),
     PublicPair(
@@ -196,20 +151,14 @@ APPLICATIONS = [
         "keras/src/applications/resnet.py:160",
         "by hand: 1e-2, with zeros 2e-8",
     ),
-]
+]  # fmt: skip
 
 TUTORIALS = [
     normed("dcgan_generator", "by hand: 4e-16"),
     normed("dcgan_discriminator", "by hand: 1e-9"),
-    PublicPair(
-        "vae",
-        "diverged",
-        FORWARD,
-        ("conv2d.padding", "conv_transpose.padding"),
+    PublicPair("vae", "diverged", FORWARD, ("conv2d.padding", "conv_transpose.padding"),
         'Keras\'s "same" pads a convolution of stride 2 at the end alone, the port both ends',
-        "tests/public/tutorials_torch.py, VAE",
-        "by hand: 1.1, padded at the end 2e-8",
-    ),
+        "tests/public/tutorials_torch.py, VAE", "by hand: 1.1, padded at the end 2e-8"),
     PublicPair("vae_padded", truth="by hand: 2e-8"),
     normed("siamese_contrastive", "by hand: 3e-9"),
     PublicPair("mini_gpt"),
@@ -219,6 +168,6 @@ TUTORIALS = [
     PublicPair("pointnet", truth="by hand: 6e-9"),
     PublicPair("super_resolution", truth="by hand: 3e-8"),
     rounded("mlp_mixer", "by hand: 1e-8"),
-]
+]  # fmt: skip
 
 PAIRS = [*DECODERS, *ENCODERS, *SEQ2SEQ, *VISION, *APPLICATIONS, *TUTORIALS]

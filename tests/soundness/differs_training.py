@@ -99,36 +99,21 @@ NOISE = [
         for name, torch, keras in RANDOM
     ),
     differs("noise_in_gradient", NOISY, ["linear 8 16", "grad_scale 0.5", "tanh", "linear 16 5"], why=UNSEEDED),
-    differs(
-        "noise_in_gradient_trained",
-        NOISY,
-        ["linear 8 16", "grad_scale 0.999", "tanh", "linear 16 5"],
-        train=training(),
-        why=UNSEEDED,
-    ),
+    differs("noise_in_gradient_trained", NOISY, ["linear 8 16", "grad_scale 0.999", "tanh", "linear 16 5"],
+        train=training(), why=UNSEEDED),
     differs("noise_in_gradient_alone", NOISY, BODY, train=training(), why=UNSEEDED),
     differs("noise_in_forward", around("tanh; noise 0.001"), around("tanh; scale 1.001"), why=UNSEEDED),
     differs("noise_small_in_forward", around("tanh; noise 1e-7"), around("tanh; scale 1.0001"), why=UNSEEDED),
-    differs(
-        "noise_in_evaluation",
-        around("tanh; eval:noise 0.01"),
-        around("tanh; eval:scale 1.01"),
-        train=training(),
-        why=UNSEEDED,
-    ),
+    differs("noise_in_evaluation", around("tanh; eval:noise 0.01"), around("tanh; eval:scale 1.01"), train=training(),
+        why=UNSEEDED),
     differs("noise_in_float64", around("tanh; high:noise 1e-6"), around("tanh; scale 1.0001"), why=UNSEEDED),
-    differs(
-        "noise_in_training",
-        around("tanh; train:noise 1e-4"),
-        around("tanh; train:scale 1.001"),
-        train=training(),
-        why=UNSEEDED,
-    ),
+    differs("noise_in_training", around("tanh; train:noise 1e-4"), around("tanh; train:scale 1.001"), train=training(),
+        why=UNSEEDED),
     differs("drift", around("tanh; drift 0.001"), around("tanh; scale 1.001"), why=UNSEEDED),
     differs("drift_of_gradient", around("tanh; grad_drift 0.001"), around("tanh; grad_scale 0.99"), why=UNSEEDED),
     differs("signs_of_gradient", around("tanh; grad_signs"), around("tanh; grad_scale 0.5"), why=UNSEEDED),
     differs("noise_tiny_alone", around("tanh; high:noise 1e-12"), around("tanh; high:scale 1.000001"), why=UNSEEDED),
-]
+]  # fmt: skip
 
 # Wrong at the run precision alone.
 LOW = [
@@ -147,29 +132,20 @@ LOW = [
     differs("low_noise_hides_more", [*BODY, "low:scale 10000"], [*BODY, "low:scale 10000", "scale 1.001"]),
     differs("high_noise_hides", [*BODY, "high:scale 100"], [*BODY, "high:scale 100", "scale 1.00001"]),
     differs("low_signs_trained", around("tanh; low:scale -1"), around("tanh; low:scale 3"), train=training("adam")),
-    differs(
-        "low_gradient_behind_kinks",
-        ["linear 4 16", "relu", "linear 16 2"],
-        ["linear 4 16", "relu", "low:grad_scale 0.9", "linear 16 2"],
-        {"x": "float32[2000,4]"},
-    ),
+    differs("low_gradient_behind_kinks", ["linear 4 16", "relu", "linear 16 2"],
+        ["linear 4 16", "relu", "low:grad_scale 0.9", "linear 16 2"], {"x": "float32[2000,4]"}),
     # Fewer than one element in 64: told, since a sort or a comparison that fell out otherwise looks the same.
-    differs(
-        "low_one_of_160000", ["linear 4 8"], ["linear 4 8", "low:nudge -1 0.1"], {"x": "float32[20000,4]"}, truth="told"
-    ),
+    differs("low_one_of_160000", ["linear 4 8"], ["linear 4 8", "low:nudge -1 0.1"], {"x": "float32[20000,4]"},
+        truth="told"),
     differs("low_one_row", ["linear 4 8"], ["linear 4 8", "low:row 77 1.1"], {"x": "float32[20000,4]"}, truth="told"),
     differs("low_column", BODY, [*BODY, "low:column 3 1.01"]),
-    differs(
-        "low_small_column",
-        [*BODY, "column 3 1e-6"],
-        [*BODY, "column 3 1e-6", "low:column 3 2.0"],
-        why="twice, in float32 alone, in a column of 1e-6",
-    ),
+    differs("low_small_column", [*BODY, "column 3 1e-6"], [*BODY, "column 3 1e-6", "low:column 3 2.0"],
+        why="twice, in float32 alone, in a column of 1e-6"),
     differs("low_rate", BODY, BODY, train=training("sgd", "sgd_low_rate")),
     differs("low_rates", BODY, BODY, train=training("sgd_low_rate", "sgd_low_rate_other")),
     differs("low_eps", BODY, BODY, train=training("adam", "adam_low_eps")),
     differs("high_alone", BODY, around("tanh; high:scale 1.0001")),
-]
+]  # fmt: skip
 
 # Not finite on both sides.
 INFINITE = [
@@ -196,85 +172,49 @@ NOT_FINITE = [
 # Gradients, branches and modes.
 MODES = [
     differs("outputs_exchanged", [{"outputs": [["tanh"], ["sin"]]}], [{"outputs": [["sin"], ["tanh"]]}]),
-    differs(
-        "one_id_without_gradient",
-        ["embedding 1000 8", "linear 8 2"],
-        ["padded_embedding 1000 8 999", "linear 8 2"],
-        {"x": np.array([[1, 2, 3], [4, 5, 999]], np.int32)},
-    ),
+    differs("one_id_without_gradient", ["embedding 1000 8", "linear 8 2"],
+        ["padded_embedding 1000 8 999", "linear 8 2"], {"x": np.array([[1, 2, 3], [4, 5, 999]], np.int32)}),
     differs("detached", around("tanh"), around("tanh; detach")),
-    differs(
-        "detached_branch",
-        [{"plus": [BODY, ["linear 8 5", "scale 1e-6"]]}],
-        [{"plus": [BODY, ["linear 8 5", "scale 1e-6", "detach"]]}],
-    ),
+    differs("detached_branch", [{"plus": [BODY, ["linear 8 5", "scale 1e-6"]]}],
+        [{"plus": [BODY, ["linear 8 5", "scale 1e-6", "detach"]]}]),
     differs("half_gradient", around("tanh"), around("tanh; grad_scale 0.5")),
     differs("gradient_slightly", around("tanh"), around("tanh; grad_scale 1.00001")),
-    differs(
-        "gradient_of_one_branch",
-        [{"plus": [BODY, ["linear 8 5"]]}],
-        [{"plus": [BODY, ["linear 8 5", "grad_scale 0.9"]]}],
-    ),
-    differs(
-        "tiny_branch_sign",
-        [{"plus": [BODY, ["linear 8 5", "scale 1e-8"]]}],
-        [{"plus": [BODY, ["linear 8 5", "scale -1e-8"]]}],
-    ),
+    differs("gradient_of_one_branch", [{"plus": [BODY, ["linear 8 5"]]}],
+        [{"plus": [BODY, ["linear 8 5", "grad_scale 0.9"]]}]),
+    differs("tiny_branch_sign", [{"plus": [BODY, ["linear 8 5", "scale 1e-8"]]}],
+        [{"plus": [BODY, ["linear 8 5", "scale -1e-8"]]}]),
     differs("straight_through", around("scale 3; straight_round"), around("scale 3; round")),
     differs("loss_scale", [*BODY, "grad_scale 1.0"], [*BODY, "grad_scale 1024"], train=training("adam")),
     differs("train_scale", around("tanh"), around("tanh; train:scale 1.01"), train=training()),
     differs("train_scale_alone", around("tanh"), around("tanh; train:grad_scale 0.9"), train=training()),
     differs("eval_scale", around("tanh"), around("tanh; eval:scale 1.001"), train=training()),
     differs("dropout_rate", around("dropout 0.25; tanh"), around("dropout 0.5; tanh"), train=training(), why="rates"),
-    differs(
-        "dropout_missing", around("dropout 0.25; tanh"), around("tanh"), train=training(), why="a dropout is left out"
-    ),
-    differs(
-        "dropout_elsewhere",
-        around("dropout 0.5; tanh; add 0.5"),
-        around("tanh; add 0.5; dropout 0.5"),
-        train=training(),
-        why="after the shift",
-    ),
+    differs("dropout_missing", around("dropout 0.25; tanh"), around("tanh"), train=training(),
+        why="a dropout is left out"),
+    differs("dropout_elsewhere", around("dropout 0.5; tanh; add 0.5"), around("tanh; add 0.5; dropout 0.5"),
+        train=training(), why="after the shift"),
     differs("norm_momentum", around("batch_norm 16"), around("batch_norm 16 1e-5 0.01"), train=training()),
     differs("norm_biased", around("batch_norm 16"), around("biased_batch_norm 16"), train=training()),
     differs("norm_eps_trained", around("batch_norm 16"), around("batch_norm 16 1e-3"), train=training()),
     differs("running_rate", around("running 16"), around("running 16 0.11"), train=training()),
-    differs(
-        "counted",
-        around("counter; tanh"),
-        around("no_counter; tanh"),
-        train=training(),
-        why="a buffer that training changes has no counterpart",
-    ),
-    differs(
-        "padding_trains",
-        ["padded_embedding 20 8 3", "linear 8 4"],
-        ["embedding 20 8", "linear 8 4"],
-        IDS,
-        train=training(),
-    ),
+    differs("counted", around("counter; tanh"), around("no_counter; tanh"), train=training(),
+        why="a buffer that training changes has no counterpart"),
+    differs("padding_trains", ["padded_embedding 20 8 3", "linear 8 4"], ["embedding 20 8", "linear 8 4"], IDS,
+        train=training()),
     differs("twice_or_once", ["linear 8 8", "tanh", "again linear0"], ["linear 8 8", "tanh", "again linear0", "tanh"]),
-]
+]  # fmt: skip
 
 # Rounding grows, and a fault with it: nothing can be said, but not that they match.
 CHAOTIC = around("scale 30; sin")
 HIDDEN = [
     differs("chaos_hides_decay", CHAOTIC, CHAOTIC, train=training("sgd_large", "sgd_large_decay", 30)),
     differs("chaos_hides_schedule", CHAOTIC, CHAOTIC, train=training("sgd_large", "sgd_large_halved", 30)),
-    differs(
-        "chaos_hides_momentum",
-        around("relu"),
-        around("relu"),
-        train=training("momentum_large", "momentum_large_89", 30),
-    ),
+    differs("chaos_hides_momentum", around("relu"), around("relu"),
+        train=training("momentum_large", "momentum_large_89", 30)),
     differs("chaos_hides_late_decay", CHAOTIC, CHAOTIC, train=training("sgd_large", "sgd_large_late_decay", 30)),
-    differs(
-        "chaos_of_forward",
-        ["linear 8 8", "sigmoid", "logistic 60", "linear 8 2"],
-        ["linear 8 8", "sigmoid", "logistic 60", "scale 1.01", "linear 8 2"],
-    ),
-]
+    differs("chaos_of_forward", ["linear 8 8", "sigmoid", "logistic 60", "linear 8 2"],
+        ["linear 8 8", "sigmoid", "logistic 60", "scale 1.01", "linear 8 2"]),
+]  # fmt: skip
 
 EXCHANGED = [
     *(
@@ -305,39 +245,17 @@ EXCHANGED = [
             ]
         )
     ),
-    differs(
-        "exchanged_attention_trained",
-        {},
-        {"order": ["key", "query", "value"], "named": False},
-        LONG,
-        model="attention",
-        train=training("adam"),
-    ),
-    differs(
-        "exchanged_towers", {}, {"exchanged": True}, {"user": "float32[6,8]", "item": "float32[6,8]"}, model="towers"
-    ),
-    differs(
-        "exchanged_towers_unnamed",
-        {},
-        {"exchanged": True, "named": False},
-        {"user": "float32[6,8]", "item": "float32[6,8]"},
-        model="towers",
-    ),
-    differs(
-        "exchanged_embeddings",
-        {},
-        {"exchanged": True},
-        {"words": "int32[4,6]<20", "types": "int32[4,6]<20"},
-        model="embedded",
-    ),
-    differs(
-        "exchanged_embeddings_unnamed",
-        {},
-        {"exchanged": True, "named": False},
-        {"words": "int32[4,6]<20", "types": "int32[4,6]<20"},
-        model="embedded",
-    ),
-]
+    differs("exchanged_attention_trained", {}, {"order": ["key", "query", "value"], "named": False}, LONG,
+        model="attention", train=training("adam")),
+    differs("exchanged_towers", {}, {"exchanged": True}, {"user": "float32[6,8]", "item": "float32[6,8]"},
+        model="towers"),
+    differs("exchanged_towers_unnamed", {}, {"exchanged": True, "named": False},
+        {"user": "float32[6,8]", "item": "float32[6,8]"}, model="towers"),
+    differs("exchanged_embeddings", {}, {"exchanged": True}, {"words": "int32[4,6]<20", "types": "int32[4,6]<20"},
+        model="embedded"),
+    differs("exchanged_embeddings_unnamed", {}, {"exchanged": True, "named": False},
+        {"words": "int32[4,6]<20", "types": "int32[4,6]<20"}, model="embedded"),
+]  # fmt: skip
 
 UNSEEN = [
     differs("unseen_rate", BODY, BODY, train=training("sgd", "sgd_last_digit"), truth="subprecision"),

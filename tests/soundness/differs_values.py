@@ -36,70 +36,39 @@ HIDDEN = [
 
 # Large values within: what follows sees the small ones alone.
 WITHIN = [
-    differs(
-        "masked_softmax_scaled",
-        ["linear 8 8", "gram", "causal 0 lowest", "softmax", "sum 1"],
-        ["linear 8 8", "gram", "causal 0 lowest", "scale 1.001", "softmax", "sum 1"],
-        LONG,
-    ),
-    differs(
-        "masked_logits_returned",
-        [{"outputs": [["linear 8 8", "gram", "causal 0 -1e9"], ["linear 8 3"]]}],
-        [{"outputs": [["linear 8 8", "gram", "scale 1.0001", "causal 0 -1e9"], ["linear 8 3"]]}],
-        LONG,
-    ),
-    differs(
-        "bias_of_1e6",
-        [{"concat": [["linear 8 4"], ["linear 8 4", "add 1e6"]]}],
-        [{"concat": [["linear 8 4", "scale 1.0001"], ["linear 8 4", "add 1e6"]]}],
-    ),
-    differs(
-        "time_stamps",
-        [{"concat": [["tanh", "linear 8 4"], ["scale 0.0", "add 1.7e9"]]}],
-        [{"concat": [["tanh", "linear 8 4", "add 0.01"], ["scale 0.0", "add 1.7e9"]]}],
-    ),
+    differs("masked_softmax_scaled", ["linear 8 8", "gram", "causal 0 lowest", "softmax", "sum 1"],
+        ["linear 8 8", "gram", "causal 0 lowest", "scale 1.001", "softmax", "sum 1"], LONG),
+    differs("masked_logits_returned", [{"outputs": [["linear 8 8", "gram", "causal 0 -1e9"], ["linear 8 3"]]}],
+        [{"outputs": [["linear 8 8", "gram", "scale 1.0001", "causal 0 -1e9"], ["linear 8 3"]]}], LONG),
+    differs("bias_of_1e6", [{"concat": [["linear 8 4"], ["linear 8 4", "add 1e6"]]}],
+        [{"concat": [["linear 8 4", "scale 1.0001"], ["linear 8 4", "add 1e6"]]}]),
+    differs("time_stamps", [{"concat": [["tanh", "linear 8 4"], ["scale 0.0", "add 1.7e9"]]}],
+        [{"concat": [["tanh", "linear 8 4", "add 0.01"], ["scale 0.0", "add 1.7e9"]]}]),
     differs("exponents", ["linear 8 8", "scale 20", "exp"], ["linear 8 8", "scale 20", "exp", "add 0.001"]),
-    differs(
-        "small_of_exponents",
-        ["linear 8 8", "scale 8", "exp"],
-        ["linear 8 8", "scale 8", "clip -20 20", "exp", "add 1e-6"],
-    ),
+    differs("small_of_exponents", ["linear 8 8", "scale 8", "exp"],
+        ["linear 8 8", "scale 8", "clip -20 20", "exp", "add 1e-6"]),
     differs("powers", ["linear 8 8", "scale 4", "power 9"], ["linear 8 8", "scale 4", "power 9", "add 1e-4"]),
-    differs(
-        "proportional_to_large",
-        ["linear 8 8", {"plus": [["scale 1.0"], ["every 3 1e9"]]}],
-        ["linear 8 8", {"plus": [["scale 1.0"], ["every 3 1e9"]]}, "add 0.001"],
-    ),
-    differs(
-        "cumulated",
-        ["square", "add 100", "cumsum 0"],
-        ["square", "add 100", "cumsum 0", "add 1e-3"],
-        scaled(1.0, 64, 8),
-    ),
-]
+    differs("proportional_to_large", ["linear 8 8", {"plus": [["scale 1.0"], ["every 3 1e9"]]}],
+        ["linear 8 8", {"plus": [["scale 1.0"], ["every 3 1e9"]]}, "add 0.001"]),
+    differs("cumulated", ["square", "add 100", "cumsum 0"], ["square", "add 100", "cumsum 0", "add 1e-3"],
+        scaled(1.0, 64, 8)),
+]  # fmt: skip
 
 # Small elements that no rounding of the large ones reaches.
 SMALL = [
-    differs(
-        "tail_of_softmax",
-        [*around("tanh"), "column 3 40", "softmax"],
-        [*around("tanh"), "column 3 40", "softmax", "column 3 1.01"],
-    ),
+    differs("tail_of_softmax", [*around("tanh"), "column 3 40", "softmax"],
+        [*around("tanh"), "column 3 40", "softmax", "column 3 1.01"]),
     differs("column_of_1e-20", [*BODY, "column 3 1e-20"], [*BODY, "column 3 2e-20"]),
     differs("column_of_1e-6", [*BODY, "column 3 1e-6"], [*BODY, "column 3 1e-6", "column 3 1.01"]),
     differs("row_of_1e-9", [*BODY, "row 3 1e-9"], [*BODY, "row 3 1.1e-9"]),
-    differs(
-        "probability_of_masked",
-        ["linear 8 8", "column 2 0.0", "add 1.0", "column 2 -30", "softmax"],
-        ["linear 8 8", "column 2 0.0", "add 1.0", "column 2 -30.1", "softmax"],
-    ),
+    differs("probability_of_masked", ["linear 8 8", "column 2 0.0", "add 1.0", "column 2 -30", "softmax"],
+        ["linear 8 8", "column 2 0.0", "add 1.0", "column 2 -30.1", "softmax"]),
     differs("denormal_doubled", ["linear 8 8"], ["linear 8 8", "scale 2.0"], scaled(1e-39)),
     differs("scale_e-30_doubled", ["linear 8 8 0"], ["linear 8 8 0", "scale 2.0"], scaled(1e-30)),
     differs("scale_e30_slightly", ["linear 8 8 0"], ["linear 8 8 0", "scale 1.00001"], scaled(1e30)),
-    differs(
-        "small_gradient_column", [*BODY, "column 3 1e-9"], ["linear 8 16", "tanh", "linear 16 8", "column 3 1.001e-9"]
-    ),
-]
+    differs("small_gradient_column", [*BODY, "column 3 1e-9"],
+        ["linear 8 16", "tanh", "linear 16 8", "column 3 1.001e-9"]),
+]  # fmt: skip
 
 # Rounding, or what float32 leaves, is large: float64 tells them apart all the same.
 CONDITIONED = [
@@ -113,25 +82,15 @@ CONDITIONED = [
         for jump in (30, 1000)
     ),
     differs("rounded_within", around("tanh; cast16"), around("tanh; cast16; scale 1.0001")),
-    differs(
-        "ill_conditioned",
-        ["linear 8 8", "scale 1e7", "sin"],
-        ["linear 8 8", "scale 1e7", "sin", "scale 1.0000003"],
-        truth="subprecision",
-    ),
-    differs(
-        "cancelled",
-        ["linear 8 8", "add 1e8", "centred"],
-        ["linear 8 8", "add 1e8", "centred", "scale 1.000001"],
-        truth="subprecision",
-    ),
-    differs(
-        "cancelled_visibly", ["linear 8 8", "add 1e8", "centred"], ["linear 8 8", "add 1e8", "centred", "scale 1.01"]
-    ),
-    differs(
-        "cancelled_1e4", ["linear 8 8", "add 1e4", "centred"], ["linear 8 8", "add 1e4", "centred", "scale 1.0001"]
-    ),
-]
+    differs("ill_conditioned", ["linear 8 8", "scale 1e7", "sin"],
+        ["linear 8 8", "scale 1e7", "sin", "scale 1.0000003"], truth="subprecision"),
+    differs("cancelled", ["linear 8 8", "add 1e8", "centred"], ["linear 8 8", "add 1e8", "centred", "scale 1.000001"],
+        truth="subprecision"),
+    differs("cancelled_visibly", ["linear 8 8", "add 1e8", "centred"],
+        ["linear 8 8", "add 1e8", "centred", "scale 1.01"]),
+    differs("cancelled_1e4", ["linear 8 8", "add 1e4", "centred"],
+        ["linear 8 8", "add 1e4", "centred", "scale 1.0001"]),
+]  # fmt: skip
 
 # Wrong in few places of many.
 FEW = [
@@ -217,28 +176,16 @@ WHOLE = [
 ]
 
 ATTENTION = [
-    differs(
-        "mask_off_by_one",
-        ["linear 8 8", "gram", "causal 0", "softmax"],
-        ["linear 8 8", "gram", "causal 1", "softmax"],
-        LONG,
-    ),
-    differs(
-        "mask_small",
-        ["linear 8 8", "gram", "causal", "softmax"],
-        ["linear 8 8", "gram", "causal 0 -5", "softmax"],
-        LONG,
-    ),
+    differs("mask_off_by_one", ["linear 8 8", "gram", "causal 0", "softmax"],
+        ["linear 8 8", "gram", "causal 1", "softmax"], LONG),
+    differs("mask_small", ["linear 8 8", "gram", "causal", "softmax"], ["linear 8 8", "gram", "causal 0 -5", "softmax"],
+        LONG),
     differs("attention_unscaled", ["linear 8 8", "gram", "softmax"], ["linear 8 8", "gram_unscaled", "softmax"], LONG),
-    differs(
-        "attention_axis",
-        ["linear 8 8", "gram", "causal", "softmax"],
-        ["linear 8 8", "gram", "causal", "swap", "softmax"],
-        LONG,
-    ),
+    differs("attention_axis", ["linear 8 8", "gram", "causal", "softmax"],
+        ["linear 8 8", "gram", "causal", "swap", "softmax"], LONG),
     differs("axis_of_attention", ["linear 8 8", "gram", "softmax -1"], ["linear 8 8", "gram", "softmax -2"], LONG),
     differs("mask_left_out", ["linear 8 8", "gram", "causal", "softmax"], ["linear 8 8", "gram", "softmax"], LONG),
-]
+]  # fmt: skip
 
 PICTURE = ["conv 3 4 3 1 1", "tanh"]
 END = ["conv 4 6 3 1 1", "mean_hw"]
@@ -272,26 +219,17 @@ IMAGE = [
 
 # float32 cannot see these: a note has to be there all the same.
 UNSEEN = [
-    differs(
-        "unseen_constant", around("tanh; scale 0.1"), around("tanh; scale 0.10000000149011612"), truth="subprecision"
-    ),
+    differs("unseen_constant", around("tanh; scale 0.1"), around("tanh; scale 0.10000000149011612"),
+        truth="subprecision"),
     differs("unseen_scale", around("tanh"), around("tanh; scale 1.00000001"), truth="subprecision"),
     differs("unseen_eps", around("standard 1e-5"), around("standard 1.000001e-5"), truth="subprecision"),
     differs("unseen_shift", around("tanh"), around("tanh; add 1e-10"), truth="subprecision"),
-    differs(
-        "softplus_threshold",
-        around("scale 30; softplus"),
-        around("scale 30; softplus_everywhere"),
-        truth="subprecision",
-    ),
-    differs(
-        "unseen_branch",
-        around("tanh"),
-        [*around("tanh"), {"plus": [["scale 1.0"], ["sin", "scale 1e-9"]]}],
-        truth="subprecision",
-    ),
+    differs("softplus_threshold", around("scale 30; softplus"), around("scale 30; softplus_everywhere"),
+        truth="subprecision"),
+    differs("unseen_branch", around("tanh"), [*around("tanh"), {"plus": [["scale 1.0"], ["sin", "scale 1e-9"]]}],
+        truth="subprecision"),
     differs("unseen_row", ["linear 4 8"], ["linear 4 8", "row 7 1.00000002"], WIDE, truth="subprecision"),
-]
+]  # fmt: skip
 
 THEMES: dict[str, list[Row]] = {
     "small values hidden beside large ones": [*HIDDEN, *WITHIN],

@@ -120,12 +120,8 @@ TOLD = [
 ]
 EXACT = [
     same("ties_relu", ["relu", "linear 8 4"], inputs=TIES),
-    same(
-        "ties_sort",
-        ["sort", "linear 8 4"],
-        inputs=TIES,
-        why="sorted equal values are equal; so are their places' weights' sums",
-    ),
+    same("ties_sort", ["sort", "linear 8 4"], inputs=TIES,
+        why="sorted equal values are equal; so are their places' weights' sums"),
     same("ties_argmax", [{"outputs": [["argmax"], ["linear 8 4"]]}], inputs=TIES),
     same("distinct_argmax", [{"outputs": [["linear 8 8", "argmax"], ["linear 8 4"]]}]),
     same("halves_round", ["round", "linear 8 4"], inputs=HALVES),
@@ -137,11 +133,9 @@ EXACT = [
     same("denormal_returned", ["scale 1.0", {"outputs": [["scale 2.0"], ["linear 8 2"]]}], inputs=DENORMAL),
     same("pool_of_equal", ["max_pool 2", "conv 3 4 1", "mean_hw"], inputs=EQUAL_PIXELS),
     same("pool_of_relu", ["conv 3 4 3 1 1", "relu", "max_pool 2", "mean_hw"], inputs=IMAGES),
-    same(
-        "norm_of_constant_rows",
-        [{"mul": [["first 1", "repeat 8"], ["scale 0.0", "add 1"]]}, "layer_norm 8", "linear 8 3"],
-    ),
-]
+    same("norm_of_constant_rows",
+        [{"mul": [["first 1", "repeat 8"], ["scale 0.0", "add 1"]]}, "layer_norm 8", "linear 8 3"]),
+]  # fmt: skip
 
 MASKED = [
     same(f"masked_{name}", ["linear 8 8", "gram", f"causal 0 {value}", "softmax", "linear 6 3"], inputs=LONG)
