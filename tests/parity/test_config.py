@@ -335,25 +335,6 @@ def test_options_that_a_strategy_has_are_taken(name: str, overrides: list[str]) 
         assert str(getattr(case, field)).lower() == value
 
 
-@pytest.mark.parametrize(
-    ("strategy", "replicas"),
-    [
-        ("single", [1, 1, 1, 1, 1]),
-        ("round_robin", [1, 1, 1, 1, 1]),
-        ("data_parallel", [1, 2, 3, 4, 8]),
-        ("ddp", [1, 2, 3, 4, 8]),
-        ("all_reduce", [1, 2, 3, 4, 8]),
-        ("send_recv", [1, 1, 1, 1, 1]),
-        ("pipeline", [1, 1, 1, 1, 1]),
-        ("hybrid", [1, 1, 1, 2, 4]),
-        ("tensor_parallel", [1, 1, 1, 1, 1]),
-    ],
-)
-def test_the_replicas_of_a_strategy(strategy: str, replicas: list[int]) -> None:
-    found = [chosen(f"strategy={strategy}", f"devices={number}").replicas for number in (1, 2, 3, 4, 8)]
-    assert found == replicas
-
-
 def test_accumulation_up_to_the_batch() -> None:
     assert chosen("accumulate=32").accumulate == 32
     assert "accumulate is 33" in refused("accumulate=33")

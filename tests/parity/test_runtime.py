@@ -55,30 +55,6 @@ def survey_job(name: str, folder: Path) -> SurveyJob:
     return SurveyJob(case=case, folder=str(folder), pair=PairContext(search=[]))
 
 
-def test_a_crash_gives_its_status_and_last_lines(interpreter, job, tmp_path):
-    code = READY + "sys.stdin.readline(); print('out of memory', file=sys.stderr, flush=True); os._exit(9)"
-    backend = Backend("keras", interpreter(code), tmp_path)
-    with running([backend]):
-        answer = backend.do(job)
-    assert answer.status == "error"
-    assert "ended with status 9" in answer.message
-    assert "out of memory" in answer.message
-
-
-def test_after_a_crash_the_next_case_gets_a_new_process(interpreter, job, tmp_path):
-    """The first process leaves a mark and dies; the second sees the mark and answers."""
-    mark = tmp_path / "mark"
-    code = (
-        f"{READY}sys.stdin.readline(); first = not os.path.exists({str(mark)!r}); open({str(mark)!r}, 'w').close()\n"
-        "if first: os._exit(1)\n"
-        'print(\'{"status": "done"}\', flush=True)'
-    )
-    backend = Backend("torch", interpreter(code), tmp_path)
-    with running([backend]):
-        statuses = [backend.do(job).status for _ in range(2)]
-    assert statuses == ["error", "done"]
-
-
 def test_a_process_that_forks_no_more_is_replaced(interpreter, job, tmp_path):
     """As where the system has killed it for want of memory; what it has forked goes on."""
     code = f"{SERVE}serve(lambda: lambda job: open({str(tmp_path / 'parents')!r}, 'a').write(f'{{os.getppid()}} '))"
@@ -104,16 +80,6 @@ def test_a_fork_that_fails_leaves_nothing_open(interpreter, tmp_path):
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
-def test_a_hang_ends_at_the_time_limit(interpreter, job, tmp_path):
-    pid_file = tmp_path / "pid"
-    code = f"open({str(pid_file)!r}, 'w').write(str(os.getpid())); {READY}time.sleep(600)"
-    with running([Backend("torch", interpreter(code), tmp_path, patience=1.0)]) as (backend,):
-        answer = backend.do(job)
-    assert answer.status == "error"
-    assert "no answer within 1 s" in answer.message
-    assert ended(int(pid_file.read_text()))
-
-
 def test_a_missing_framework_is_named(interpreter, job, tmp_path):
     code = (
         "sys.modules['tensorflow'] = None; sys.argv = ['keras_impl']\n"
@@ -123,12 +89,6 @@ def test_a_missing_framework_is_named(interpreter, job, tmp_path):
     with running([backend]), pytest.raises(MissingError) as error:
         backend.do(job)
     assert str(error.value).startswith(f"keras: tensorflow is not installed for {sys.executable}; ")
-
-
-def test_a_missing_interpreter_is_named(job, tmp_path):
-    answer = Backend("torch", "/no/such/python", tmp_path).do(job)
-    assert answer.status == "error"
-    assert "/no/such/python" in answer.message
 
 
 def test_what_a_model_prints_does_not_disturb_the_answers(interpreter, job, tmp_path):
@@ -254,23 +214,6 @@ def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
         assert backend.do(job).status == "done"
     assert backend.do(job).status == "error"
     assert started.read_text() == "x"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_comparison_leaves_nothing(interpreter, tmp_path, how, status):
-    pids, scratch = tmp_path / "pids", tmp_path / "scratch"
-    path = interpreter(f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}} '); {READY}sys.stdin.read()")
-    flags = ["--case=simple_block/*", f"--torch-python={path}", f"--keras-python={path}"]
-    scratch.mkdir()
-    with started("-m", "parity.compare", *flags, env={**os.environ, "TMPDIR": str(scratch)}) as program:
-        until(lambda: pids.exists() and len(pids.read_text().split()) >= 2, program)
-        program.send_signal(how)
-        errors = program.communicate(timeout=WAIT)[1]
-    assert program.returncode == status, errors
-    assert "Traceback" not in errors
-    assert list(scratch.iterdir()) == []
-    assert all(ended(int(pid)) for pid in pids.read_text().split())
 
 
 class Noting:
