@@ -96,6 +96,7 @@ def tried(out: str) -> list[list[str]]:
     return [[*row[1:3], "kept" if "(kept" in row else ""] for row in rows if row[4:5] == ["s"]]
 
 
+@pytest.mark.slow
 def test_it_names_the_version_the_place_and_the_cause(home: Path) -> None:
     """A version between that cannot be imported is skipped."""
     report = home / "report.json"

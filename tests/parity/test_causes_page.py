@@ -17,7 +17,8 @@ from parity.diagnose.layers import rounding
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
 ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
-OTHERS = ("expect.py", "coverage.py", "script_records.py", "script_targets.py")  # these name branches, findings and files
+# These name branches, findings and files.
+OTHERS = ("expect.py", "coverage.py", "script_records.py", "script_targets.py")
 # Weights and modules by name, and files.
 NO_CAUSES = {"out_proj.weight", "out_proj.bias", "encoder.norm", "decoder.norm", "facts.json", "varied.npz"}
 
