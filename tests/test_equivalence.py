@@ -305,7 +305,7 @@ SAME = [
     pytest.param("small", "torch,inductor", "", marks=pytest.mark.slow),
     pytest.param("island", "torch,compiled,checkpointed", "", marks=pytest.mark.slow),
     ("layers", "torch,reduced,halves", OWN),
-    ("layers", "keras,keras_mirrored,keras_own", ""),
+    pytest.param("layers", "keras,keras_mirrored,keras_own", "", marks=pytest.mark.slow),
     pytest.param("synchronised", "keras,keras_mirrored", "", marks=pytest.mark.slow),
     pytest.param("layers", "ddp,fsdp,keras_mirrored,keras_both", "", marks=pytest.mark.slow),
     pytest.param("layers", "keras,graph,keras_accumulated,keras_checkpointed", "", marks=pytest.mark.slow),

@@ -296,7 +296,7 @@ def test_a_fault_in_inference_alone_does_not_follow_from_the_statistics_of_a_bat
     assert judge(lines, faulty=True).verdict == "diverged"
 
 
-@pytest.mark.parametrize("accepts", [False, True])
+@pytest.mark.parametrize("accepts", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_inherent_running_variance_hides_no_later_difference_of_the_mean(accepts, judge):
     line = '[[expect]]\ncause = "batch_norm.running_variance"\nwhere = "norm"\nreason = "r"\n'
     result = judge(normed("norm") + line * accepts, drifts=True)

@@ -65,6 +65,7 @@ def test_slots_in_another_form(judge):
     assert result.verdict == "diverged" and result.assumptions == []
 
 
+@pytest.mark.slow
 def test_momentum_has_one_form_also_where_something_else_differs(judge):
     own = '[train]\ntorch_optimizer = "alarms_torch:momentum"\nkeras_optimizer = "alarms_keras:momentum"\n'
     result = judge("Leaky", VECTORS, own)

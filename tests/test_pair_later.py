@@ -148,7 +148,8 @@ def judge(backends, tmp_path_factory) -> Judge:
     return judged
 
 
-@pytest.mark.parametrize("row", sampled(FAITHFUL, "loss"))
+@pytest.mark.slow
+@pytest.mark.parametrize("row", FAITHFUL)
 def test_what_is_the_same_matches(row: str, judge: Judge):
     result = judge(FAITHFUL[row])
     assert passes_strict(result) and result.causes == [], result

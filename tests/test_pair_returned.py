@@ -98,7 +98,7 @@ INNER_WRONG, OUTER_WRONG = (
 @pytest.mark.parametrize(
     ("torch", "keras", "verdict"),
     [
-        ('Fields({"x": h, "y": h * h}, [-h.abs()])', RIGHT, "match"),
+        pytest.param('Fields({"x": h, "y": h * h}, [-h.abs()])', RIGHT, "match", marks=pytest.mark.slow),
         pytest.param('Tuple({"x": h, "y": h * h}, [-h.abs()])', RIGHT, "match", marks=pytest.mark.slow),
         ('Tuple({"x": h, "y": h * h}, [-h.abs()])', INNER_WRONG, "diverged"),
         pytest.param("Tuple(h, -h.abs())", OUTER_WRONG, "diverged", marks=pytest.mark.slow),
@@ -186,7 +186,7 @@ NUMBERS = '{"n": 0.1 + 0.2, "count": 7, "array": np.arange(3.0) / 7, "h": h}'
 @pytest.mark.parametrize(
     ("keras", "verdict"),
     [
-        (NUMBERS, "match"),
+        pytest.param(NUMBERS, "match", marks=pytest.mark.slow),
         pytest.param(NUMBERS.replace("0.1 + 0.2", "0.6"), "diverged", marks=pytest.mark.slow),
         pytest.param(NUMBERS.replace("7,", "14,"), "diverged", marks=pytest.mark.slow),
         (NUMBERS.replace("/ 7", "/ 3.5"), "diverged"),

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from judged import passes_strict
 from pairs_table import FAULTS, PAIRS, PUBLISHED, PUBLISHED_FAULTS, Faithful, Planted
-from slow import sampled
 
 from parity.config.pair import INTERNAL_ERROR
 from parity.pairs import file
@@ -86,7 +85,8 @@ def test_faithful_pair(row, judge):
     check_faithful(row, judge(row.name, []))
 
 
-@pytest.mark.parametrize("row", sampled(named(FAULTS), "mlp-activation=elu"))
+@pytest.mark.slow
+@pytest.mark.parametrize("row", named(FAULTS))
 def test_fault_of_a_port(row, judge):
     check_planted(row, judge(row.pair, overrides(row)))
 

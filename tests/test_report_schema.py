@@ -48,6 +48,7 @@ def test_reports_fit_the_schema(written):
     assert [case["verdict"] for case in written["cases"]] == ["match", "diverged", "error"]
     assert OTHER_BATCHES in [each["name"] for each in written["cases"][0]["variations"]]
     assert written["cases"][1]["first_divergence"]
+    assert [cause["id"] for cause in written["cases"][1]["causes"]] == ["activation.kind"]
 
 
 @pytest.mark.parametrize("spoil", [
