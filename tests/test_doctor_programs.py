@@ -40,8 +40,8 @@ def source_file(program: Faulty | Clean) -> Path:
 def function(program: Faulty | Clean, name: str, right: bool) -> str:
     """As a flag names it: the corrected twin's own if it has one; "" for a program without a step."""
     text = source_file(program).read_text()
-    wanted = f"{name}_right" if right and f"def {name}_right(" in text else name
-    if f"def {wanted}(" not in text:
+    wanted = f"{name}_right" if right and f"{name}_right" in text else name
+    if not re.search(rf"def {wanted}\(|^from .* import .*\b{wanted}\b", text, re.MULTILINE):
         return ""
     if right and is_told_in_place(text):
         return f"tests.programs.corrected:{program.side}__{program.name}__{wanted}"

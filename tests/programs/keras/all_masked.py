@@ -4,6 +4,8 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from tests.programs.keras.usual import compiled
+
 FAR = tf.constant(float("-inf"))
 
 
@@ -19,11 +21,6 @@ class Attention(keras.Model):
         scores = tf.where(keep[:, None, :] > 0, scores, self.hidden)
         weights = tf.nn.softmax(scores)  # fault
         return self.head(tf.reduce_mean(tf.matmul(weights, self.value(x)), 1))
-
-
-def compiled(model):
-    model.optimizer = keras.optimizers.Adam(1e-3)
-    return model
 
 
 def build():

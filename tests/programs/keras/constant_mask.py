@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.programs.keras.usual import step as step
+
 
 class Attention(keras.layers.Layer):
     def __init__(self):
@@ -33,10 +35,3 @@ def build(attention=Attention):
 
 def build_right():
     return build(AttentionRight)
-
-
-def step(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)

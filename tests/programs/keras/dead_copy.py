@@ -4,6 +4,9 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from tests.programs.keras.usual import compiled
+from tests.programs.keras.usual import step as step
+
 
 def encoder():
     return keras.Sequential([layers.Dense(32, "relu"), layers.Dense(16)])
@@ -24,18 +27,6 @@ class NetRight(Net):
         return self.second(self.first(x))
 
 
-def compiled(model):
-    model.optimizer = keras.optimizers.Adam(1e-3)
-    return model
-
-
 def build():
     return compiled(Net())  # wrong
     # right: return compiled(NetRight())
-
-
-def step(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)

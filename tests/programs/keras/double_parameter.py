@@ -1,7 +1,8 @@
 """One layer in float64 among others in float32."""
 
 import keras
-import tensorflow as tf
+
+from tests.programs.keras.usual import step as step
 
 
 def build(dtype="float64"):
@@ -14,10 +15,3 @@ def build(dtype="float64"):
 
 def build_right():
     return build(dtype="float32")
-
-
-def step(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)

@@ -3,15 +3,7 @@
 import keras
 import tensorflow as tf
 
-
-class Net(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.body = keras.layers.Dense(8, activation="relu")
-        self.head = keras.layers.Dense(4)
-
-    def call(self, x):
-        return self.head(self.body(x))
+from tests.programs.keras.frozen_body import Net
 
 
 def build():

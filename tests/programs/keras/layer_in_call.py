@@ -4,6 +4,8 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from tests.programs.keras.usual import compiled
+
 
 class Net(keras.Model):
     def __init__(self):
@@ -26,11 +28,6 @@ class NetRight(keras.Model):
         if self.head is None:
             self.head = layers.Dense(4)
         return self.head(x)
-
-
-def compiled(model):
-    model.optimizer = keras.optimizers.Adam(1e-3)
-    return model
 
 
 def build():

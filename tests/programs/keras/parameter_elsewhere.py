@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tests.programs.keras.usual import step as step
+
 
 class Net(keras.Model):
     def __init__(self, device):
@@ -26,10 +28,3 @@ def build(device="/CPU:0"):
 
 def build_right():
     return build("/GPU:0")
-
-
-def step(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tests.programs.keras.usual import step as step
+
 
 class Net(keras.Model):
     def __init__(self):
@@ -22,13 +24,6 @@ def build():
     model = Net()
     model.compile(keras.optimizers.SGD(0.1))
     return model
-
-
-def step(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)
 
 
 def step_right(model, inputs):

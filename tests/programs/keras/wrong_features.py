@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tests.programs.keras.usual import step as step
+
 
 class Net(keras.Model):
     def __init__(self, features):
@@ -24,10 +26,3 @@ def build(features=4 * 8 * 8):
 
 def build_right():
     return build(features=4 * 6 * 6)
-
-
-def step(model, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(model(inputs["x"], training=True)))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    model.optimizer.apply(gradients, model.trainable_variables)

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import step as step
+
 
 def build():
     # right: """Of parameters that are 0 at first, with a rate that is large for Adam."""
@@ -12,10 +14,3 @@ def build():
     # right:     nn.init.normal_(parameter, std=1e-4)
     # right: model.optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     return model
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

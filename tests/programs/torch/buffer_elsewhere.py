@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import step as step
+
 
 class Masked(nn.Module):
     def __init__(self):
@@ -22,10 +24,3 @@ def build():
     # right: model.to("cuda:0")
     model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return model
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

@@ -1,14 +1,8 @@
 """Gradients are clipped before the backward pass makes them."""
 
-import torch
-from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-
-def build():
-    model = nn.Linear(16, 4).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
+from tests.programs.torch.usual import build as build
 
 
 def step(model, inputs):

@@ -5,15 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(16, 8)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.head(torch.relu(self.body(x)))
+from tests.programs.torch.frozen_body import Net
 
 
 class Pretrained(Net):

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import on_gpu
+
 
 class AutoEncoder(nn.Module):
     def __init__(self):
@@ -18,12 +20,6 @@ class AutoEncoder(nn.Module):
 class AutoEncoderRight(AutoEncoder):
     def forward(self, x):
         return self.decoder(torch.tanh(self.encoder(x)))
-
-
-def on_gpu(model):
-    model.to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
 
 
 def build():

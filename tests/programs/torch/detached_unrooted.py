@@ -1,13 +1,8 @@
 """The outputs are detached, and the backward pass fails for want of a graph."""
 
 import torch
-from torch import nn
 
-
-def build():
-    model = nn.Linear(16, 4).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
+from tests.programs.torch.usual import build as build
 
 
 def step(model, inputs):

@@ -4,6 +4,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import on_gpu
+from tests.programs.torch.usual import step as step
+
 
 class Prior(nn.Module):
     def __init__(self, prior):
@@ -20,16 +23,3 @@ def build():
     prior = torch.from_numpy(np.linspace(-1, 1, 8))  # wrong
     # right: prior = torch.from_numpy(np.linspace(-1, 1, 8, dtype=np.float32))
     return on_gpu(Prior(prior))
-
-
-def on_gpu(model):
-    model.to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

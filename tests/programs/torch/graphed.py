@@ -1,13 +1,8 @@
 """Captures a part of the step as a CUDA graph, which virtual GPUs cannot do."""
 
 import torch
-from torch import nn
 
-
-def build():
-    model = nn.Linear(16, 4).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
+from tests.programs.torch.usual import build as build
 
 
 def train(model, inputs):

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import step as step
+
 
 class Net(nn.Module):
     def __init__(self, head=None):
@@ -20,10 +22,3 @@ def build():
     model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # fault
     model.head = nn.Linear(8, 4).to("cuda:0")  # wrong
     return model
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

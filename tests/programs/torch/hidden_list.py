@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import step as step
+
 
 class Net(nn.Module):
     def __init__(self):
@@ -32,10 +34,3 @@ def on_gpu(model):
 def build():
     return on_gpu(Net())  # wrong
     # right: return on_gpu(NetRight())
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

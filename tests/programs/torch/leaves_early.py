@@ -1,15 +1,8 @@
 """One rank has no batch left and returns; the other waits for its gradients."""
 
-import torch
 import torch.distributed as dist
-from torch import nn
 
-
-def build():
-    torch.manual_seed(0)
-    model = nn.Linear(16, 4).to(f"cuda:{dist.get_rank()}")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
+from tests.programs.torch.collective_order import build as build
 
 
 def train(model, x):

@@ -1,15 +1,8 @@
 """The losses are put into a list with their graphs: memory grows."""
 
-import torch
-from torch import nn
+from tests.programs.torch.usual import build as build
 
 HISTORY = []
-
-
-def build():
-    model = nn.Linear(16, 4).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
 
 
 def step(model, inputs):

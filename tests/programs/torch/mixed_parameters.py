@@ -3,6 +3,9 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import on_gpu
+from tests.programs.torch.usual import step as step
+
 
 class Net(nn.Module):
     def __init__(self):
@@ -20,16 +23,3 @@ def build():
     model.body.bfloat16()  # wrong  # fault
     return on_gpu(model)  # wrong
     # right: return on_gpu(Net())
-
-
-def on_gpu(model):
-    model.to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

@@ -3,6 +3,9 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import on_gpu
+from tests.programs.torch.usual import step as step
+
 
 class Tuned(nn.Module):
     def __init__(self):
@@ -21,19 +24,6 @@ class TunedRight(Tuned):
         return self.head(self.features(x))
 
 
-def on_gpu(model):
-    model.to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
-
-
 def build():
     return on_gpu(Tuned())  # wrong
     # right: return on_gpu(TunedRight())
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import with_optimizer
+
 
 class Stack(nn.Module):
     def __init__(self):
@@ -23,11 +25,6 @@ class StackRight(Stack):
         self.layers = nn.ModuleList()
         for number in range(4):
             self.layers.append(nn.Linear(64, 64).to(f"cuda:{number % 2}"))
-
-
-def with_optimizer(model):
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
 
 
 def build():

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import step as step
+
 
 def warm_up(model, optimizer, device):
     """What was trained before, as a checkpoint would have it."""
@@ -19,10 +21,3 @@ def build():
     return model.to("cuda:0")  # wrong  # fault
     # right: warm_up(model, model.optimizer, "cuda:0")
     # right: return model
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.programs.torch.usual import with_optimizer
+
 
 class Language(nn.Module):
     def __init__(self):
@@ -21,11 +23,6 @@ class LanguageRight(Language):
     def forward(self, ids):
         hidden = torch.tanh(self.body(self.table(ids).to("cuda:1")))
         return functional.linear(hidden.to("cuda:0"), self.table.weight)
-
-
-def with_optimizer(model):
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
 
 
 def build():

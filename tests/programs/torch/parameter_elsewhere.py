@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import step as step
+
 
 class Scaled(nn.Module):
     def __init__(self):
@@ -25,10 +27,3 @@ def build_right():
     model = Scaled().to("cuda:0")
     model.optimizer = torch.optim.Adam(model.parameters())
     return model
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import step as step
+
 
 class Block(nn.Module):
     def __init__(self):
@@ -32,10 +34,3 @@ def on_gpu(block):
 def build():
     return on_gpu(Block())  # wrong
     # right: return on_gpu(BlockRight())
-
-
-def step(model, inputs):
-    model.optimizer.zero_grad()
-    loss = model(inputs["x"].to("cuda:0")).square().mean()
-    loss.backward()
-    model.optimizer.step()

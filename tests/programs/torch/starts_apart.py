@@ -4,15 +4,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tests.programs.torch.usual import with_optimizer
+
 
 def network():
     device = torch.device("cuda", dist.get_rank())
     return nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).to(device)  # fault
-
-
-def with_optimizer(model):
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
 
 
 def build():

@@ -4,6 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from tests.programs.torch.usual import with_optimizer
+
 
 class Clipped(nn.Module):
     def __init__(self):
@@ -20,11 +22,6 @@ class Clipped(nn.Module):
 class ClippedRight(Clipped):
     def forward(self, x):
         return self.head(self.body(x).clamp(-1, 1))
-
-
-def with_optimizer(model):
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
 
 
 def build():

@@ -4,12 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-
-def build():
-    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).to("cuda")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.scaler = torch.amp.GradScaler("cuda")
-    return model
+from tests.programs.torch.clipped_scaled import build as build
 
 
 def backward(model, inputs):

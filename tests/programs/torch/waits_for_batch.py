@@ -2,16 +2,9 @@
 
 import queue
 
-import torch
-from torch import nn
+from tests.programs.torch.usual import build as build
 
 BATCHES = queue.SimpleQueue()
-
-
-def build():
-    model = nn.Linear(16, 4).to("cuda:0")
-    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return model
 
 
 def step(model, inputs):
