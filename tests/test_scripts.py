@@ -276,6 +276,7 @@ def test_what_a_step_makes_of_its_targets_takes_beside_its_input_and_leaves_froz
     assert edits is SEVERAL or any("frozen weights" in each for each in result.assumptions)
 
 
+@SLOW
 def test_a_loss_of_each_sample_is_differentiated_as_their_sum(backends: list[Backend], tmp_path: Path):
     result = _compared("twice", [("train_twice_loop.py", "tf.reduce_mean(alike", "(alike")], backends, tmp_path)
     assert [(each.id, each.torch, each.keras) for each in result.causes] == [("loss.normalisation", 1.0, 16.0)], result
@@ -288,7 +289,7 @@ def test_what_follows_an_update_that_was_not_recorded_is_no_first_difference(bac
     assert result.first_divergence and result.first_divergence.kind == "update"
 
 
-@pytest.mark.parametrize("weight", [pytest.param(0.5, marks=SLOW), 0.25])
+@pytest.mark.parametrize("weight", [0.5, pytest.param(0.25, marks=SLOW)])
 def test_several_targets_are_those_of_their_losses(weight: float, backends: list[Backend], tmp_path: Path):
     edits = [("train_heads_fit.py", '"size": 0.5}', f'"size": {weight}}}')]
     result = _compared("heads", edits, backends, tmp_path)
