@@ -118,11 +118,6 @@ def concatenations(junction: Junction, axis: int, begin: int = 0, before: Parts 
             yield from concatenations(junction, axis, begin + size, (*before, first))
 
 
-def _parts(junction: Junction, settings: Settings) -> Iterator[Parts]:
-    """Yield the sequences of parts that make up the whole, of which a reference of the same data has one alone."""
-    return concatenations(junction, settings["axis"])
-
-
 def _concatenated(junction: Junction, axis: int, parts: Parts) -> dict[str, Array]:
     require(axis < junction.value.ndim, "the axis")
     arrays = [array for part in parts for array in junction.tensors(part)[:1]]
@@ -132,16 +127,16 @@ def _concatenated(junction: Junction, axis: int, parts: Parts) -> dict[str, Arra
     return {"input": np.concatenate(arrays, axis)}
 
 
-def _order(reference: Parts, candidate: Parts) -> str:
-    """Return the cause for the same parts in another order, or an empty string."""
-    return "concatenation.order" if sorted(reference) == sorted(candidate) else ""
-
-
 CONCATENATION: Final = Formula(
     _concatenated,
     (
         Trait("axis", "module.wiring", _axes),
-        Trait("parts", "module.wiring", _parts, _order),
+        Trait(
+            "parts",
+            "module.wiring",
+            lambda junction, settings: concatenations(junction, settings["axis"]),
+            lambda mine, theirs: "concatenation.order" if sorted(mine) == sorted(theirs) else "",
+        ),
     ),
     is_function=True,
 )

@@ -44,7 +44,9 @@ def questions(sides: Sides) -> Iterator[Question]:
         return
     first = [tensor for tensor in differing if tensor.step == differing[0].step]
     local = [tensor for tensor in first if tensor.name.endswith(keys.LOCAL)]
-    for tensor in most_informative(sides, local or [tensor for tensor in first if not _is_reduced(sides, tensor)]):
+    # reductions.py asks about those of which the gradients before the reduction were recorded.
+    alone = [each for each in first if not observe(sides.reference, each.name, each.step or 0, each.replica)]
+    for tensor in most_informative(sides, local or alone):
         both = [compared(side, tensor, sides.reference) for side in sides.both]
         yield Question("gradient", tensor.name, FORMULA, both)
 
@@ -97,11 +99,6 @@ def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
 
 def _is_zero(array: Array) -> bool:
     return array.dtype.kind == "f" and array.size > 0 and not np.any(array)
-
-
-def _is_reduced(sides: Sides, tensor: Unequal) -> bool:
-    """Return whether the gradients before the reduction were recorded, about which reductions.py asks."""
-    return observe(sides.reference, tensor.name, tensor.step or 0, tensor.replica) is not None
 
 
 def precedes(tensor: Unequal, gradient: Unequal) -> bool:

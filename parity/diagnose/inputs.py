@@ -88,10 +88,6 @@ def _predict(
     return {"input": value if encoding == "ids" else (value[..., None] == np.arange(*classes)).astype(np.float64)}
 
 
-def _layouts(tensor: Compared, settings: Settings) -> Iterable[str]:
-    return UNTURNED | TURNS.get(tensor.other.ndim, {})
-
-
 def _moves(tensor: Compared, settings: Settings) -> Iterable[str]:
     axes = tuple(f"axis {axis}" for axis in range(tensor.other.ndim))
     return (SAME, *(name for name in MOVES if name.removesuffix(", cyclic").endswith(axes)))
@@ -135,7 +131,7 @@ def _is_solvable(unscaled: Array, recorded: Array) -> bool:
 FORMULA: Final[Formula[Compared]] = Formula(
     _predict,
     (
-        Trait("layout", "input.layout", _layouts),
+        Trait("layout", "input.layout", lambda tensor, _: UNTURNED | TURNS.get(tensor.other.ndim, {})),
         Trait("moved", "input.shift", _moves),
         Trait("offset", "input.ids", choices_if(_are_ids, 0, 1, -1)),
         Trait("encoding", "input.one_hot", choices_if(_are_ids, "ids", "one-hot")),

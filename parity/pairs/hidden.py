@@ -179,10 +179,7 @@ class Hiding(Trace):
         self._trace, self.hidden = trace, hidden
 
     def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
-        """Return the tensors of one step that are not hidden.
-
-        Raises TraceError.
-        """
+        """Return the tensors of one step that are not hidden. Raises TraceError."""
         hidden = self.hidden.get(stem, set())
         return {key: array for key, array in self._trace.open(run, stem, replica).items() if key not in hidden}
 

@@ -23,9 +23,8 @@ from parity.pairs.causes.pair_causes import (
     question_wiring,
 )
 from parity.pairs.causes.training import name_fitted, name_waiting, with_changing_buffers
-from parity.pairs.decay import as_decayed
 from parity.pairs.extent import constants, gradients, not_run, note_counterparts, schedules, unused
-from parity.pairs.momentum import in_torchs_form
+from parity.pairs.optimizer_forms import as_decayed, in_torchs_form
 from parity.pairs.sides.traces import describe, recorded_by_both
 from parity.results import CaseResult, Divergence, Verdict
 from parity.trace import keys

@@ -37,31 +37,8 @@ NAMES: Final = {
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
 WIRING: Final = "module.wiring"
-IDS: Final = {
-    ("max_pool", "pool_mode"): "pool.kind",
-    ("average_pool", "pool_mode"): "pool.kind",
-    ("reshape", "order"): "reshape.order",
-    ("concatenation", "order"): "concatenation.order",
-    ("split", "order"): "split.order",
-    ("halves", "order"): "halves.order",
-    ("repeat", "order"): "repeat.order",
-    ("gather", "order"): "gather.order",
-    ("mask", "axis"): "mask.axis",
-    ("top_k", "normalisation"): "top_k.normalisation",
-    ("loss", "normalisation"): "loss.normalisation",
-    ("loss", "class_weight"): "loss.class_weight",
-    ("smooth_l1_loss", "form"): "smooth_l1_loss.form",
-    ("cross_entropy", "ignored"): "cross_entropy.ignored",
-    ("normalize", "axis"): "normalize.axis",
-    ("roll", "direction"): "roll.direction",
-    ("zero_padding", "padding"): "zero_padding.padding",
-    ("compile", "loss_weights"): "compile.loss_weights",
-    ("module", "sum"): WIRING,
-    ("attention", "window"): "attention.window",
-    ("cast", "dtype"): "cast.dtype",
-    ("function", "arguments"): "function.arguments",
-    ("layers", "order"): "layers.order",
-}
+# Ids that are not made of the kind of layer and the name of the setting.
+IDS: Final = {"max_pool.pool_mode": "pool.kind", "average_pool.pool_mode": "pool.kind", "module.sum": WIRING}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
 ACTIVATIONS: Final = ("activation", "act", "act_fn", "activation_fn", "activation_function", "intermediate_act_fn")
 GELU: Final = "gelu"
@@ -224,7 +201,7 @@ def _id(change: Change, other: Change | None) -> str:
         if named.after == LEFT_OUT and named.before in candidates.ACTIVATIONS:
             return FUNCTION
         name = NAMES.get(named.name, named.name)
-        return IDS.get((kind, name), f"{kind}.{name}")
+        return IDS.get(f"{kind}.{name}", f"{kind}.{name}")
     if change.kind == "function" and change.after in candidates.FORMS.get(change.name, ()):
         return FORMS[change.name]
     if change.kind == "function" and {change.before, change.after} <= {*candidates.ACTIVATIONS, LEFT_OUT}:

@@ -5,6 +5,7 @@ setting. So a layer that leaves its tensor's shape as it is passes that on, and 
 is called a second time gives what it gave at first.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple
@@ -34,36 +35,30 @@ class Called(NamedTuple):
         return alike and self.returned is not self.given
 
 
-class Children:
-    """The calls of a module's own layers while it is called again.
+OnCall = Callable[[dict[int, Any], int, Callable[..., Any], Any, Any, Any], Any]
 
-    Args:
-        module: the module.
-        kind: the framework's class whose calls are seen.
-        on_call: is given the number of each call, the call, its layer and its arguments; returns what it returns.
+
+def _seen(module: Any, kind: type, on_call: OnCall) -> AbstractContextManager[Any]:
+    """Return the context in which the calls of a module's own layers are seen.
+
+    `kind`: the framework's class whose calls are seen. `on_call` is given what earlier calls have returned, by their
+    numbers, the number of each call, the call, its layer and its arguments, and returns what the call returns.
     """
+    running, returned, numbers = list[Any](), dict[int, Any](), itertools.count()
 
-    def __init__(
-        self, module: Any, kind: type, on_call: Callable[[int, Callable[..., Any], Any, Any, Any], Any]
-    ) -> None:
-        self._module, self._kind, self._on_call = module, kind, on_call
-        self._running: list[Any] = []
-        self._number = -1
-
-    def seen(self) -> AbstractContextManager[Any]:
-        """Return the context in which they are seen."""
-        return around(self._kind, "__call__", self._called)
-
-    def _called(self, call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        around_it = self._running[-1] if self._running else self._module
-        self._running.append(layer)
+    def called(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        around_it = running[-1] if running else module
+        running.append(layer)
         try:
-            if around_it is not self._module or layer is self._module:
+            if around_it is not module or layer is module:
                 return call(layer, *args, **kwargs)
-            self._number += 1
-            return self._on_call(self._number, call, layer, args, kwargs)
+            number = next(numbers)
+            returned[number] = on_call(returned, number, call, layer, args, kwargs)
+            return returned[number]
         finally:
-            self._running.pop()
+            running.pop()
+
+    return around(kind, "__call__", called)
 
 
 def moves(
@@ -72,17 +67,17 @@ def moves(
     """Return, for each layer that a module calls, the other places at which it may be called.
 
     `replay`: calls the module again, or the whole model. `line`: returns the user's line that is running. `names`:
-    those of the layers, by id(). The rest as in `Children`.
+    those of the layers, by id(). The rest as in `_seen`.
     """
     made: list[Called] = []
 
-    def note(number: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+    def note(_: Any, number: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
         returned = call(layer, *args, **kwargs)
         given = args[0] if len(args) == 1 and hasattr(args[0], "shape") else None
         made.append(Called(layer, given, kwargs, returned, line()))
         return returned
 
-    with Children(module, kind, note).seen():
+    with _seen(module, kind, note):
         replay()
     return list(_knobs(module, kind, made, names)) if len(made) <= MOST else []
 
@@ -106,16 +101,10 @@ def _knobs(module: Any, kind: type, made: list[Called], names: Mapping[int, str]
 def _repeated(module: Any, kind: type, first: int, number: int) -> Callable[[], AbstractContextManager[Any]]:
     """Return the context in which a call returns what the first one of its layer has returned."""
 
-    def begun() -> AbstractContextManager[Any]:
-        returned: dict[int, Any] = {}
+    def do(returned: dict[int, Any], here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+        return returned[first] if here == number else call(layer, *args, **kwargs)
 
-        def do(here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
-            returned[here] = returned[first] if here == number else call(layer, *args, **kwargs)
-            return returned[here]
-
-        return Children(module, kind, do).seen()
-
-    return begun
+    return lambda: _seen(module, kind, do)
 
 
 def _positions(number: int, made: list[Called]) -> Iterator[tuple[str, int]]:
@@ -135,21 +124,15 @@ def _moved(
 ) -> Callable[[], AbstractContextManager[Any]]:
     """Return the context in which a layer is called at another place."""
 
-    def begun() -> AbstractContextManager[Any]:
-        returned: dict[int, Any] = {}
+    def do(returned: dict[int, Any], here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+        def again(tensor: Any) -> Any:
+            return call(moved.layer, tensor, **moved.kwargs)
 
-        def do(here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
-            def again(tensor: Any) -> Any:
-                return call(moved.layer, tensor, **moved.kwargs)
+        if here == number:
+            return args[0] - returned[at] + again(returned[at]) if how == ALONE else args[0]
+        if here == at and how == BEFORE:
+            args = (again(args[0]), *args[1:])
+        result = call(layer, *args, **kwargs)
+        return again(result) if here == at and how == BEHIND else result
 
-            if here == number:
-                return args[0] - returned[at] + again(returned[at]) if how == ALONE else args[0]
-            if here == at and how == BEFORE:
-                args = (again(args[0]), *args[1:])
-            result = call(layer, *args, **kwargs)
-            returned[here] = again(result) if here == at and how == BEHIND else result
-            return returned[here]
-
-        return Children(module, kind, do).seen()
-
-    return begun
+    return lambda: _seen(module, kind, do)

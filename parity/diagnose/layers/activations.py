@@ -121,22 +121,14 @@ def _check_axis(call: Call, axis: int) -> None:
     require(axis in range(len(shape)) and shape[axis] > 0, "that axis")
 
 
-def _axes(call: Call, settings: Settings) -> range:
-    """Return the axes, the last first."""
-    return range(call.inputs[0].ndim - 1, -1, -1)
-
-
 def _scales(call: Call, settings: Settings) -> Iterator[float]:
     """Yield factors on the input: 1, and the slope of the output's logarithm over the input."""
     yield 1.0
     x, y, axis = call.inputs[0], call.output, settings["axis"]
     _check_axis(call, axis)
     logs = y if settings["log"] else np.log(np.maximum(y, np.finfo(np.float64).tiny))
-    yield from solve.scale(_centred(x, axis), _centred(logs, axis))
-
-
-def _centred(x: Array, axis: int) -> Array:
-    return np.asarray(x - x.mean(axis, keepdims=True))
+    centred = (np.asarray(array - array.mean(axis, keepdims=True)) for array in (x, logs))
+    yield from solve.scale(*centred)
 
 
 RELU = Formula(
@@ -162,7 +154,7 @@ GELU = Formula(
 SOFTMAX = Formula(
     _softmax,
     (
-        Trait("axis", "softmax.axis", _axes),
+        Trait("axis", "softmax.axis", lambda call, _: range(call.inputs[0].ndim - 1, -1, -1)),
         Trait("log", "softmax.log", choices(False, True)),
         Trait("scale", "softmax.scale", _scales),
     ),

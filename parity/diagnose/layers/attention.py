@@ -69,7 +69,9 @@ def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
     """Return the scores, not yet scaled, and the values for some samples."""
     inputs = (_samples_first(x, settings)[samples] for x in call.inputs)
     blocks = zip(inputs, *_packed(call, settings), strict=True)
-    queries, keys, values = (_split(x @ weight.T + bias, settings) for x, weight, bias in blocks)
+    projected = (x @ weight.T + bias for x, weight, bias in blocks)
+    split = f"n t {_order(settings)} -> n heads t head_dim"
+    queries, keys, values = (rearrange(x, split, heads=settings["heads"]) for x in projected)
     return Scored(queries @ keys.swapaxes(2, 3), values)
 
 
@@ -91,16 +93,6 @@ def _blocks(packed: Array, settings: Settings) -> Array:
     return packed.reshape(3, -1, *packed.shape[1:])[[names.index(name) for name in "qkv"]]
 
 
-def _split(x: Array, settings: Settings) -> Array:
-    """Return x of shape (N, T, d) split into heads: (N, h, T, d / h)."""
-    return rearrange(x, f"n t {_order(settings)} -> n heads t head_dim", heads=settings["heads"])
-
-
-def _joined(x: Array, settings: Settings) -> Array:
-    """Return the heads of shape (N, h, T, d / h) joined: (N, T, d)."""
-    return rearrange(x, f"n heads t head_dim -> n t {_order(settings)}")
-
-
 def _order(settings: Settings) -> str:
     return str(settings["order"]).replace(",", "")
 
@@ -110,7 +102,7 @@ def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Ar
     weights = _weights(scored.scores * _scale(call, settings), settings)
     count = _samples_first(call.inputs[0], settings).shape[0]
     kept = dropout.factors(call, (count, *weights.shape[1:]), settings)[samples]
-    return _joined(weights * kept @ scored.values, settings)
+    return rearrange(weights * kept @ scored.values, f"n heads t head_dim -> n t {_order(settings)}")
 
 
 def _projected(call: Call, heads: Array, settings: Settings) -> Array:

@@ -43,12 +43,8 @@ def _check(call: Call) -> None:
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    return {"output": norms.normalised(_parts(call, settings), settings)} | _running(call, **settings)
-
-
-def _parts(call: Call, settings: Settings) -> norms.Parts:
-    x = call.inputs[0]
-    return norms.Parts(_moments(call, settings), *norms.affine(call, _broadcast_shape(x), settings))
+    parts = norms.Parts(_moments(call, settings), *norms.affine(call, _broadcast_shape(call.inputs[0]), settings))
+    return {"output": norms.normalised(parts, settings)} | _running(call, **settings)
 
 
 def _axes(x: Array) -> Axes:

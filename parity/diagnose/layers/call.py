@@ -66,7 +66,9 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
         return None
     switches = side.trace.manifest.side
     if layer.updated and switches and switches.parts > 1 and step < side.case.steps:
-        calls, output = _in_parts(switches, calls[0]), output._replace(value=_cut(output.value, switches)[0])
+        # Those that a step makes on its first device, where it cuts its batch into parts.
+        calls = list(zip(*(_cut(array, switches)[: switches.accumulate] for array in calls[0]), strict=True))
+        output = output._replace(value=_cut(output.value, switches)[0])
     after = layer.updated if number == 0 else ()
     updated = {name: side.value(f"buffer/{module}.{name}", step, replica) for name in after}
     of_replicas = (_calls(side.tensors(step, r), layer, module) for r in side.replicas)
@@ -85,11 +87,6 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
         number=number,
         held=tuple(_within(_state(side, step, r), "buffer", module) for r in side.replicas),
     )
-
-
-def _in_parts(switches: Switches, joined: Arguments) -> list[Arguments]:
-    """Return the arguments of the calls that a step makes on its first device, where it cuts its batch into parts."""
-    return list(zip(*(_cut(array, switches)[: switches.accumulate] for array in joined), strict=True))
 
 
 def _cut(array: Array, switches: Switches) -> list[Array]:

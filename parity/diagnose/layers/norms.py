@@ -39,16 +39,9 @@ class Parts(NamedTuple):
 def moments(x: Array, axes: Axes) -> Moments:
     """Return the moments over the given axes."""
     mean = x.mean(axes, keepdims=True)
-    return Moments(mean, x - mean, np.square(x - mean).mean(axes, keepdims=True), _size(x, axes))
-
-
-def uncentred(x: Array, axes: Axes) -> Moments:
-    """Return moments as the root mean square norm takes them: nothing is subtracted."""
-    return Moments(np.zeros(1), x, np.square(x).mean(axes, keepdims=True), _size(x, axes))
-
-
-def _size(x: Array, axes: Axes) -> int:
-    return math.prod(x.shape[axis] for axis in axes)
+    return Moments(
+        mean, x - mean, np.square(x - mean).mean(axes, keepdims=True), math.prod(x.shape[axis] for axis in axes)
+    )
 
 
 def affine(call: Call, shape: Axes, settings: Settings) -> tuple[Array, Array]:
@@ -108,10 +101,13 @@ def _layer_norm(call: Call, **settings: Any) -> dict[str, Array]:
 
 
 def _features(call: Call, settings: Settings) -> Parts:
-    axes, function = settings["axes"], moments if settings["mean"] == "subtracted" else uncentred
-    require(max(axes, default=0) < call.inputs[0].ndim, "the axes that are normalised over")
+    x, axes = call.inputs[0], settings["axes"]
+    require(max(axes, default=0) < x.ndim, "the axes that are normalised over")
+    statistics = moments(x, axes)
+    if settings["mean"] != "subtracted":  # the root mean square norm
+        statistics = Moments(np.zeros(1), x, np.square(x).mean(axes, keepdims=True), statistics.size)
     shape = call.parameters["weight"].shape if "weight" in call.parameters else (-1,)
-    return Parts(function(call.inputs[0], axes), *affine(call, shape, settings))
+    return Parts(statistics, *affine(call, shape, settings))
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:

@@ -1,7 +1,7 @@
 """The sides that a pair's file declares, and those of them that are compared."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,31 +72,32 @@ def check(path: Path, sides: Sequence[Side], case: Case) -> None:
     """Raise UsageError for a side with a switch that this pair has no use for."""
     assert isinstance(case.model, Pair)
     for side in sides:
-        if not case.model.train and side.needs_training:
-            raise UsageError(
-                f"{path}: [sides.{side.name}]: {side.needs_training[0]} changes a training, and this pair has none; "
-                "add a section [train]"
-            )
-        if side.script and not (is_script(side.script) and is_script(getattr(case.model, side.framework))):
-            raise UsageError(
-                f"{path}: [sides.{side.name}]: script = {side.script!r} is to take the place of {side.framework} = "
-                f'{getattr(case.model, side.framework)!r} in [pair]; expected two training scripts, such as "train.py"'
-            )
-        if side.is_sharded and is_script(getattr(case.model, side.framework)):
-            raise UsageError(
-                f"{path}: [sides.{side.name}]: fsdp shards a model before its optimizer is made, and a script makes "
-                "both; expected a builder"
-            )
-        if side.accumulate > 1 and is_script(getattr(case.model, side.framework)):
-            raise UsageError(
-                f"{path}: [sides.{side.name}]: accumulate cuts the batches of a plain step, and a script's steps are "
-                'its own; give the side a script that accumulates, as script = "train.py --accumulate=2"'
-            )
-        if side.accumulate > 1 and case.model.train and getattr(case.model.train, f"{side.framework}_step"):
-            raise UsageError(
-                f"{path}: [sides.{side.name}]: accumulate cuts the batches of a plain step, and {side.framework}_step "
-                'is one of your own; give the side a step that accumulates, as step = "module:function"'
-            )
+        if problem := next(_problems(side, case.model), None):
+            raise UsageError(f"{path}: [sides.{side.name}]: {problem}")
+
+
+def _problems(side: Side, pair: Pair) -> Iterator[str]:
+    """Yield which switches of a side this pair has no use for, and why."""
+    own = getattr(pair, side.framework)
+    if not pair.train and side.needs_training:
+        yield f"{side.needs_training[0]} changes a training, and this pair has none; add a section [train]"
+    if side.script and not (is_script(side.script) and is_script(own)):
+        yield (
+            f"script = {side.script!r} is to take the place of {side.framework} = {own!r} in [pair]; expected two "
+            'training scripts, such as "train.py"'
+        )
+    if side.is_sharded and is_script(own):
+        yield "fsdp shards a model before its optimizer is made, and a script makes both; expected a builder"
+    if side.accumulate > 1 and is_script(own):
+        yield (
+            "accumulate cuts the batches of a plain step, and a script's steps are its own; give the side a script "
+            'that accumulates, as script = "train.py --accumulate=2"'
+        )
+    if side.accumulate > 1 and pair.train and getattr(pair.train, f"{side.framework}_step"):
+        yield (
+            f"accumulate cuts the batches of a plain step, and {side.framework}_step is one of your own; give the side "
+            'a step that accumulates, as step = "module:function"'
+        )
 
 
 def described(side: Side) -> str:

@@ -131,10 +131,7 @@ def updates(survey: Survey, trained: bool) -> Iterator[Seen]:
 
 
 class Unshared(NamedTuple):
-    """Why training mode is not compared.
-
-    `alike` says that both sides draw the same, as far as is known.
-    """
+    """Why training mode is not compared. `alike` says that both sides draw the same, as far as is known."""
 
     reason: str
     alike: bool

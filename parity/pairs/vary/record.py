@@ -70,10 +70,7 @@ class Facts(msgspec.Struct):
 
 
 def record(job: VaryJob, backend: str, open_: Open) -> None:
-    """Call the model on every variation in every run of the job.
-
-    `open_` builds the model at a precision.
-    """
+    """Call the model on every variation in every run of the job. `open_` builds the model at a precision."""
     torch = Path(job.pair.survey)
     initial, few = survey.Initial(torch), survey.read(torch).is_large
     chosen = variations(job.case, job.pair.search, few)[: ALWAYS if job.given_only else None]

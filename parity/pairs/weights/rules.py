@@ -52,10 +52,7 @@ class _Weights:
             self.names |= {also: weight.name for also in weight.also if also not in self.names}
 
     def find(self, name: str) -> str:
-        """Return the weight's own name.
-
-        Raises UsageError if no weight, or more than one, fits.
-        """
+        """Return the weight's own name. Raises UsageError if no weight, or more than one, fits."""
         if name in self.names:
             return self.names[name]
         matches = {
@@ -72,10 +69,7 @@ class _Weights:
 
 
 def ignored(survey: Survey, globs: Iterable[str]) -> list[str]:
-    """Return the weights that the user wants left out.
-
-    Raises UsageError for a glob that fits none.
-    """
+    """Return the weights that the user wants left out. Raises UsageError for a glob that fits none."""
     names = {name: weight.name for weight in survey.weights for name in (weight.name, *weight.also)}
     left_out: set[str] = set()
     for glob in globs:
@@ -125,10 +119,7 @@ def prefixed(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[
 
 
 def _within(keras: Survey, path: str) -> frozenset[str]:
-    """Return Keras's weights within a layer, given by its path or the end of it.
-
-    Raises UsageError if there is none.
-    """
+    """Return Keras's weights within a layer, given by its path or the end of it. Raises UsageError if there is none."""
     by_name = {name: weight.name for weight in keras.weights for name in (weight.name, *weight.also)}
     names = [name for name in by_name if not path or name.startswith(f"{path}/")]
     names = names or [name for name in by_name if f"/{path}/" in name]

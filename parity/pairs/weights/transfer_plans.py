@@ -44,10 +44,7 @@ def _mistake(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape], why: 
 
 
 def planned(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> list[Plan]:
-    """Return one plan for all Keras variables together; for copies, one plan for each.
-
-    Raises UsageError.
-    """
+    """Return one plan for all Keras variables together; for copies, one plan for each. Raises UsageError."""
     try:
         whole = _sliced(entry, joined(entry, torch))
         if entry.combine != "copy":
@@ -77,10 +74,7 @@ def joined(entry: Entry, shapes: Sequence[Shape]) -> Shape:
 
 
 def _sliced(entry: Entry, whole: Shape) -> Shape:
-    """Return the shape of the slice that an entry takes of torch's joined array.
-
-    Raises ValueError.
-    """
+    """Return the shape of the slice that an entry takes of torch's joined array. Raises ValueError."""
     slices = slices_of(entry.slice) if entry.slice else ()
     if len(slices) > len(whole):
         raise ValueError(
@@ -139,10 +133,7 @@ Solved = tuple[dict[str, int], list[dict[str, int]], list[int]]  # sizes, those 
 
 
 def _equal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequence[Shape]) -> Solved:
-    """Solve for all axes where the parts have one shape.
-
-    Raises ValueError.
-    """
+    """Solve for all axes where the parts have one shape. Raises ValueError."""
     count = len(keras)
     drop = count > 1 and len(axes.entering) == len(axes.right) - 1
     equations = patterns.equations(axes.left, whole) + patterns.equations(axes.leaving, keras[0])
@@ -152,10 +143,7 @@ def _equal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequen
 
 
 def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequence[Shape]) -> Solved:
-    """Solve for all axes where the parts have several shapes: each tells how long it is.
-
-    Raises ValueError.
-    """
+    """Solve for all axes where the parts have several shapes: each tells how long it is. Raises ValueError."""
     if not axes.right or len(axes.entering) != len(axes.right):
         raise ValueError(
             f"Keras's variables have several shapes, so that `each` must begin with the "
@@ -179,10 +167,7 @@ def _identity(rank: int) -> str:
 
 
 def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equation]:
-    """Return the equations between the axes before the cut into parts and those after it.
-
-    Raises ValueError.
-    """
+    """Return the equations between the axes before the cut into parts and those after it. Raises ValueError."""
     after = [(), *entering] if drop else entering
     if len(right) != len(after) or (count > 1 and not right):
         raise ValueError(

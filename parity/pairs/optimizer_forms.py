@@ -3,24 +3,31 @@
 Of decay that is coupled, an optimizer adds a multiple of the weight to its gradient. A penalty in the loss does the
 same, and so does a training step of the user's own: the gradients that are recorded then differ by that multiple, and
 the updates that are made of them need not. Keras's side is therefore compared as if its optimizer did all of it.
+
+And momentum that one framework's optimizers multiply by the learning rate before they keep it, and the other's after.
+Where the rate is the same in all steps, both are the same computation: Keras's slots are compared in torch's form.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.diagnose.solve import APART, multiple
 from parity.pairs.hidden import HIGH, Hiding
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.training import ParameterGroup
 from parity.verdict.traces import Unequal
 
-EXACT = 2.0**-20  # of the largest difference, what may be left of it
 ROUNDINGS = 4  # of the multiple, its sum with the gradient, and their difference
 DIGITS = 12  # of a decay
+OUTSIDE = "rate outside"  # torch's form of momentum, as parity.diagnose.optimizer_steps names them
+SIGNS = {"rate inside": 1, "rate inside, negative": -1}
+SLOT = "momentum_buffer"
 
 
 class AsDecayed(NamedTuple):
@@ -54,9 +61,12 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
             if len(decays) < len(settings) or not any(decays):
                 continue
             stated = decays[0] - decays[1]
-            if factor := _factor(keras[name] - torch[name], before[name]):
+            rest = keras[name] - stated * before[name]
+            is_stopped = np.abs(rest).max() <= APART * np.abs(torch[name]).max()
+            # Of a single number all is a multiple.
+            if before[name].size > 1 and (factor := multiple(before[name], keras[name] - torch[name])):
                 multiples[name] = factor
-            elif _is_scaled(keras[name] - stated * before[name], torch[name]):
+            elif is_stopped or (rest.size > 1 and multiple(torch[name], rest)):
                 multiples[name] = stated
             else:
                 likely[name] = stated
@@ -67,37 +77,78 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
     first = f"{min(multiples)}{f' and {len(multiples) - 1} more' if len(multiples) > 1 else ''}"
     gradients = {keys.key("gradient", name) for name in multiples}
     late = {stem: gradients for stem in stems if not _weights(candidate, HIGH, stem)}
+    groups = [made for group in candidate.manifest.training.groups for made in _groups(group, multiples)]
+    change = partial(_take_decay, multiples, candidate, reference)
     note = f"the gradient of {first} holds on one side the weight decay that the other's optimizer adds"
-    return AsDecayed(Hiding(reference, late), Hiding(_Decayed(candidate, multiples, reference), late), note)
+    return AsDecayed(Hiding(reference, late), Hiding(_Changed(candidate, groups, change), late), note)
 
 
-class _Decayed(Trace):
-    """A trace whose gradients are without these multiples of the weights, which its optimizer is to add.
+def _take_decay(
+    multiples: Mapping[str, float],
+    candidate: Trace,
+    reference: Trace,
+    tensors: Tensors,
+    run: str,
+    stem: str,
+    replica: int,
+) -> None:
+    """Take these multiples of the weights, which the optimizer is to add, from the gradients of a step."""
+    if stem == keys.INITIAL:
+        return
+    before, theirs = _weights(candidate, run, stem, replica), reference.open(run, stem, replica)
+    for name, times in multiples.items():
+        key, weight = keys.key("gradient", name), before.get(name)
+        if key in tensors and key in theirs and weight is not None:
+            tensors[key] = _less(tensors[key], times * weight, theirs[key])
 
-    What rounding may have made of such a difference is taken to be what the other side has.
-    """
 
-    def __init__(self, trace: Trace, multiples: Mapping[str, float], reference: Trace) -> None:
-        training = trace.manifest.training
-        groups = [made for group in training.groups for made in _groups(group, multiples)]
-        vars(self).update(vars(trace.replaced(training=msgspec.structs.replace(training, groups=groups))))
-        self._trace, self._multiples, self._reference = trace, multiples, reference
+class _Changed(Trace):
+    """A trace with these groups of parameters, and with its tensors changed: `change(tensors, run, stem, replica)`."""
+
+    def __init__(
+        self, trace: Trace, groups: list[ParameterGroup], change: Callable[[Tensors, str, str, int], None]
+    ) -> None:
+        training = msgspec.structs.replace(trace.manifest.training, groups=groups)
+        vars(self).update(vars(trace.replaced(training=training)))
+        self._trace, self._change = trace, change
 
     def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
         """Return the tensors of one step. Raises TraceError."""
         tensors = self._trace.open(run, stem, replica)
-        if stem == keys.INITIAL:
-            return tensors
-        before, theirs = _weights(self._trace, run, stem, replica), self._reference.open(run, stem, replica)
-        for name, multiple in self._multiples.items():
-            key, weight = keys.key("gradient", name), before.get(name)
-            if key in tensors and key in theirs and weight is not None:
-                tensors[key] = _less(tensors[key], multiple * weight, theirs[key])
+        self._change(tensors, run, stem, replica)
         return tensors
 
 
+def in_torchs_form(trace: Trace) -> Trace:
+    """Return Keras's trace with the momentum of its optimizers in torch's form, where the learning rates stay."""
+    training = trace.manifest.training
+    is_constant = len(set(training.rates)) == 1 and None not in training.rates
+    scales = {name: scale for group in training.groups if (scale := _scale(group)) for name in group.parameters}
+    if not scales or not is_constant or trace.manifest.summarised:
+        return trace
+    groups = [
+        msgspec.structs.replace(group, settings={**group.settings, "momentum_form": OUTSIDE})
+        if _scale(group)
+        else group
+        for group in training.groups
+    ]
+
+    def scaled(tensors: Tensors, *_: object) -> None:
+        for name, scale in scales.items():
+            if (key := keys.key("optimizer_state", f"{name}.{SLOT}")) in tensors:
+                tensors[key] = tensors[key] * tensors[key].dtype.type(scale)
+
+    return _Changed(trace, groups, scaled)
+
+
+def _scale(group: ParameterGroup) -> float:
+    """Return by what a slot of momentum is multiplied; 0 where it is in torch's form, or has none."""
+    rate, sign = float(group.settings["learning_rate"]), SIGNS.get(str(group.settings.get("momentum_form")), 0)
+    return sign / rate if rate else 0.0
+
+
 def _less(gradient: Array, added: Array, expected: Array) -> Array:
-    """Return a gradient without what was added to it; where rounding hides a difference, what is expected."""
+    """Return a gradient without what was added to it; where rounding may hide a difference, what the other side has."""
     rounding = ROUNDINGS * np.finfo(gradient.dtype).eps * np.maximum(np.abs(gradient), np.abs(added))
     rest = (gradient - added).astype(gradient.dtype)
     return np.where(np.abs(rest - expected) <= rounding, expected, rest)
@@ -131,22 +182,7 @@ def _groups(group: ParameterGroup, multiples: Mapping[str, float]) -> list[Param
     return [
         ParameterGroup(
             names,
-            {**group.settings, "weight_decay": round(decay + multiple, DIGITS), **(coupled if multiple else {})},
+            {**group.settings, "weight_decay": round(decay + added, DIGITS), **(coupled if added else {})},
         )
-        for multiple, names in parts.items()
+        for added, names in parts.items()
     ]
-
-
-def _is_scaled(gradient: Array, reference: Array) -> bool:
-    """Return whether a gradient is a reference times a number, or zero, as what stops it makes it."""
-    return bool(np.abs(gradient).max() <= EXACT * np.abs(reference).max()) or bool(_factor(gradient, reference))
-
-
-def _factor(difference: Array, weight: Array) -> float:
-    """Return by which factor a difference is a weight; 0 if it is no multiple of it."""
-    square = float(np.vdot(weight, weight))
-    if difference.shape != weight.shape or not square or weight.size == 1:  # of which all is a multiple
-        return 0.0
-    factor = float(np.vdot(weight, difference)) / square
-    rest = np.abs(difference - factor * weight).max()
-    return factor if rest <= EXACT * np.abs(difference).max() else 0.0
