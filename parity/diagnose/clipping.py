@@ -53,10 +53,7 @@ class Applied(NamedTuple):
 
 
 def causes(sides: Sides) -> Iterator[tuple[str, Cause]]:
-    """Yield the cause of gradients that differ as clipping makes them, where what is before agrees to float32.
-
-    It comes with the kind of tensor that shows it: an update where the optimizer clips, in a step like any other.
-    """
+    """Yield the kind of tensor and the cause where gradients differ as clipping makes them, and nothing before does."""
     visible = [tensor for tensor in sides.unequal if tensor.verdict == "diverged"]
     hidden = (tensor for tensor in sides.unequal if tensor.kind == "gradient" and tensor not in visible)
     shown = [tensor for tensor in visible if tensor.kind in SHOWN]

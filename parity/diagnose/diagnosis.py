@@ -55,10 +55,7 @@ Told = frozenset[tuple[str, str]]  # causes that are known already, by id and pl
 
 
 class Examined(NamedTuple):
-    """The verdict on a case with its causes, and the evidence behind them, for checks that look at single tensors.
-
-    Keys carry no call number: all calls of a module share one.
-    """
+    """The verdict on a case with its causes, and the evidence behind them, by tensors' keys without call numbers."""
 
     result: CaseResult  # the verdict, with `first_divergence` and `causes` filled in
     unequal: list[Unequal]  # every tensor that is not a match, in execution order
@@ -107,10 +104,7 @@ def examined_beyond(
 
 
 def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: Told = frozenset()) -> Examined:
-    """Complete the result of a comparison (in place) with its first divergence and its causes.
-
-    `told` are causes that do not explain the first divergence.
-    """
+    """Complete a comparison's result (in place); `told` are causes that do not explain the first divergence."""
     result, layout = compared.result, compared.result.layout
     assert layout
     sides = _sides(compared, reference, candidate)
@@ -216,10 +210,7 @@ def _low_causes(sides: Sides) -> Iterator[Cause]:
 
 
 def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, str]) -> Iterator[tuple[str, Cause]]:
-    """Yield an entry for each question that nothing explains although the formula reproduces the reference.
-
-    The first divergence has an entry even where it does not.
-    """
+    """Yield an entry for each question that nothing explains: whose formula fits the reference, or that comes first."""
     for ask, answer in answers:
         is_first = first is not None and first.name == ask.where
         explained = answer.same or answer.changes or answer.error

@@ -101,10 +101,7 @@ def _as_json(value: Any) -> Any:
 
 
 def layout_causes(layout: LayoutCheck, names: tuple[str, str], is_explained: bool) -> Iterator[Cause]:
-    """Yield the causes behind the differences of the layouts, of the most important aspect only.
-
-    An unexpected transfer is reported only if nothing else was: misplaced modules or parameters imply transfers.
-    """
+    """Yield the causes of the most important aspect in which layouts differ, transfers only if there is no other."""
     lines = [line.split(": ", 2) for line in layout.differences if not (is_explained and NOWHERE in line)]
     for aspect, cause in PLACEMENTS.items():
         if of_aspect := [line for line in lines if line[0] == aspect]:

@@ -185,10 +185,7 @@ class _Search(NamedTuple, Generic[Observed]):
                 yield from self.changed({**base, first.name: value}, tuple(others))
 
     def with_fewest_digits(self, settings: Settings, trait: Trait[Observed], reached: float) -> tuple[Settings, float]:
-        """Return the settings with a solved constant in the fewest digits that still fit, and the bits they reach.
-
-        A constant that was solved for has noise in its last digits: 0.0010000003 becomes the 0.001 that was meant.
-        """
+        """Return the settings with a solved constant's noisy last digits dropped as far as they fit, and their bits."""
         value = settings[trait.name]
         if not isinstance(value, float) or not math.isfinite(value):
             return settings, reached

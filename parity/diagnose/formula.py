@@ -174,14 +174,10 @@ def reproduced_bits(formula: Formula[Observed], observation: Observed, settings:
 
 
 def is_conclusive(values: Mapping[str, Seen], remaining: Mapping[str, float], left: Mapping[str, float] | None) -> bool:
-    """Return whether the evidence for an explanation is strong enough.
+    """Return whether an explanation brings a value 2^NEEDED times nearer than without it, and integers exactly.
 
-    At least one value must come 2^NEEDED times nearer than without the explanation; integers must be met exactly.
-
-    Args:
-        values: what was recorded, by name.
-        remaining: what the explanation leaves over of each.
-        left: what was left over without it; None if there was nothing to explain.
+    `remaining`: what it leaves over of each of the values. `left`: what was left over without it; None if there was
+    nothing to explain.
     """
     if left is None:
         return True

@@ -205,10 +205,7 @@ def _is_plain(settings: Settings) -> bool:
 
 
 def _expanded(key: str, side: int, sums: Sums, used: set[str]) -> list[str]:
-    """Return the terms of a sum on a side, with those of the sums among them in place of these.
-
-    The sums are added to `used`; one that was met before stays as it is.
-    """
+    """Return the terms of a side's sum, those of sums among them in place of these; the sums are added to `used`."""
     used.add(key)
     found = []
     for term in sums[key][side]:

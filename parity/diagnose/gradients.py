@@ -35,10 +35,7 @@ MISSING: Final = "gradient.missing"
 
 
 def questions(sides: Sides) -> Iterator[Question]:
-    """Ask about gradients by comparing the two sides directly, where backward cannot be recomputed.
-
-    Only where the forward pass agrees: else the gradients differ because of that.
-    """
+    """Ask about gradients that are compared directly, as backward cannot be recomputed, if the forward pass agrees."""
     differing = sides.of("gradient")
     if not differing or any(precedes(tensor, differing[0]) for tensor in sides.unequal):
         return
@@ -125,10 +122,7 @@ def _predict(
 
 
 def _stopped(staged: bool, gradient: Compared, settings: Settings) -> Iterator[str]:
-    """Yield whether a gradient is zero on this side only, or on the other only.
-
-    `staged`: whether the trait is for pipeline stages, where the gradient was lost between two of them: another cause.
-    """
+    """Yield whether a gradient is zero on one side alone; `staged`: of pipeline stages, between which it was lost."""
     yield SAME
     flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
     if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
@@ -171,10 +165,7 @@ def _values_per_sample(case: schema.Case) -> int:
 
 
 def _equal_replica_weights(gradient: Compared, settings: Settings) -> Iterator[float]:
-    """Yield factors by which a replica's gradient differs if replicas, not samples, have equal weight.
-
-    Only if the batch is divided into parts of different sizes do they differ from 1.
-    """
+    """Yield factors of gradients whose replicas, not samples, weigh equally; 1 unless parts of the batch are uneven."""
     yield 1.0
     sizes = [len(part) for part in devices.split(range(gradient.case.data.batch), gradient.case)]
     if gradient.name.endswith(keys.LOCAL):

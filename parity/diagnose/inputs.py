@@ -32,10 +32,7 @@ def questions(sides: Sides) -> Iterator[Question]:
 
 
 def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
-    """Return the array shifted by one element along an axis.
-
-    What leaves at one end comes in again at the other (`cyclic`), or else zeros do.
-    """
+    """Return the array shifted by one along an axis; what leaves comes in again (`cyclic`), or else zeros do."""
     require(array.size > 0, "elements")
     moved = np.roll(array, by, axis)
     if not cyclic:

@@ -155,17 +155,10 @@ def _clipped(logs: Array, floor: str) -> Array:
 def _reduced(
     loss: LossValue, terms: Array, counted: Array, reduction: str, over: str, scaled: float, passes: float, factor: str
 ) -> float:
-    """Return the terms of a loss reduced to one number.
+    """Return the terms of a loss, of which a mean counts those whose `counted` is 1, reduced to one number.
 
-    Args:
-        loss: the observation, for the sizes of its case.
-        terms: the loss of each element.
-        counted: 1 for the elements that a mean counts, else 0.
-        reduction: "mean" or "sum".
-        over: what is averaged ("all", "samples" or "features"); the other axes are summed.
-        scaled: an additional factor, such as 1 / replicas.
-        passes: an additional factor for the number of micro-batches.
-        factor: a name in `_factors`.
+    `reduction`: "mean" or "sum". `over`: what is averaged ("all", "samples" or "features"); the other axes are summed.
+    `scaled`, `passes`: additional factors, as 1 / replicas, or for micro-batches. `factor`: a name in `_factors`.
     """
     sample_axis = loss.case.model.batch_axis if terms.ndim > 1 else 0
     require(terms.ndim > sample_axis and terms.size > 0, "samples")

@@ -183,10 +183,7 @@ def _adadelta(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slo
 
 
 def _rmsprop(rule: Rule, step: int, gradient: Array, squares: Array, slots: Slots) -> tuple[Array, Slots]:
-    """Return the change of RMSprop and its slots.
-
-    It is that of SGD for the gradient g / (sqrt(v) + epsilon), or with epsilon within the root.
-    """
+    """Return RMSprop's change and slots: SGD's for g / (sqrt(v) + epsilon), or with epsilon within the root."""
     mean = _average(rule.rho, gradient, slots.get("grad_avg"))
     square = _average(rule.rho, squares, slots.get("square_avg"))
     root = _denominator(rule, square - np.square(mean) if rule.centered else square, 1.0)
@@ -228,10 +225,7 @@ def _correction(rule: Rule, beta: float, count: int) -> float:
 
 
 def _rounded(rule: Rule) -> Rule:
-    """Return the rule with some of its constants rounded to float32.
-
-    The constants become numpy's numbers, which overflow to infinity where Python's raise OverflowError.
-    """
+    """Return the rule with some constants rounded to float32, all as numpy's, which overflow to infinity."""
     constants: dict[str, Any] = {
         name: np.float64(value) for name, value in rule._asdict().items() if isinstance(value, float)
     }
@@ -240,10 +234,7 @@ def _rounded(rule: Rule) -> Rule:
 
 
 def explained_by_settings(formula: Formula[Updates], reference: Updates, candidate: Updates) -> Explained | None:
-    """Return in which settings two optimizers differ; None if either's are not known, or do not explain its updates.
-
-    `formula`: of the reference's kind of optimizer, whose traits name the causes.
-    """
+    """Return in which settings, as the reference's `formula` has them, two optimizers differ; None if unexplained."""
     if reference.settings is None or candidate.settings is None:
         return None
     mine, stated = (Rule(**settings)._asdict() for settings in (reference.settings, candidate.settings))

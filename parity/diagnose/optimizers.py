@@ -66,10 +66,7 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
 
 
 def _without_decay(answer: Explained) -> Explained:
-    """Return an answer without a weight decay that one side alone has.
-
-    A step of the user's own may add it to its gradients. Whether it does is not seen where these differ by more.
-    """
+    """Return an answer without a weight decay of one side alone, which the user's step may add to its gradients."""
     changes = tuple(each for each in answer.changes if each.trait != DECAY or 0 not in (each.reference, each.candidate))
     return answer._replace(changes=changes, same=answer.same or (bool(answer.changes) and not changes))
 
@@ -89,12 +86,8 @@ def _configured(updates: Updates, name: str, usual: Any) -> Any:
 def _constant(setting: str, cause: str, usual: float, starts: tuple[float, ...] = (), slot: str = "") -> Trait[Updates]:
     """Return a trait for a constant: the configured value, or zero, or the value that fits the recording best.
 
-    Args:
-        setting: the name of the constant.
-        cause: the id to report.
-        usual: the value if the case does not configure one.
-        starts: further values to start solving from.
-        slot: prefix of the slots that depend on this constant alone; it is fitted to those first, then to everything.
+    `cause`: the id to report. `usual`: the value if the case configures none. `starts`: further values to start solving
+    from. `slot`: prefix of the slots that depend on this constant alone; it is fitted to those first, then to all.
     """
 
     def values(updates: Updates, settings: Settings) -> Iterator[float]:

@@ -61,9 +61,7 @@ def unless_untold(
 
 
 def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
-    """Return the first divergence, moved to where the noise begins if it is one of the noisier tensors.
-
-    Too much noise is noticed only in tensors where it is large enough to be seen, but it may have begun earlier.
+    """Return the first divergence, moved to where the noise begins, which is noticed only where it is large enough.
 
     `noisier`: by side, the keys of the tensors that are noisier there, in execution order.
     """

@@ -119,10 +119,7 @@ def _parts(case: schema.Case, batch: Indices, dealt: str) -> Step:
 
 
 def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: str) -> Iterator[Step]:
-    """Yield the steps of epochs that are divided among the replicas before they are cut into batches.
-
-    That is what torch.utils.data.DistributedSampler does, with its samples dealt out in turn.
-    """
+    """Yield steps of epochs divided among replicas, then cut into batches, as torch's DistributedSampler does."""
     per_replica = case.data.batch // case.replicas
     for epoch in epochs:
         whole = _padded(epoch, case.replicas, padding)

@@ -54,10 +54,7 @@ class Side:
         return keys.of_kind(self.tensors(None), "parameter")
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
-        """Return all whole tensors that a step recorded on a replica (None: the state before step 0), if any.
-
-        Of a summary no formula can tell anything.
-        """
+        """Return a step's whole tensors on a replica, without summaries; None is the state before step 0."""
         file = run, step, replica
         if file not in self._open:
             compared = self.compared(step, replica, run)
@@ -84,11 +81,7 @@ class Side:
         return {key for key in inputs if not aliases.get(key, key).startswith(keys.key("activation", ""))}
 
     def lacks(self, unequal: Unequal) -> bool:
-        """Return whether this side did not record a tensor.
-
-        The sides of a pair record zeros for a parameter that backward does not reach, so a gradient of zeros counts as
-        missing.
-        """
+        """Return whether this side lacks a tensor; a pair's sides record zeros for gradients that nothing reaches."""
         tensor = self.compared(unequal.step, unequal.replica).get(keys.key(unequal.kind, unequal.name))
         is_pair = isinstance(self.case.model, Pair)
         return tensor is None or (is_pair and unequal.kind == "gradient" and not np.any(tensor))
@@ -183,10 +176,7 @@ Topic = Callable[[Sides], Iterator[Question]]
 
 
 def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:
-    """Return a few parameters' tensors to ask about: some matrices, some vectors and some scalars, each once.
-
-    Large ones come first, since every element is evidence, unless they are so large that they take too long.
-    """
+    """Return a few parameters' tensors, each once: some matrices, vectors and scalars, the largest quick ones first."""
     once = {tensor.name: tensor for tensor in reversed(candidates)}
     arrays = {name: sides.reference.parameters.get(name.removesuffix(keys.LOCAL)) for name in once}
     known = {name: array for name, array in arrays.items() if array is not None}

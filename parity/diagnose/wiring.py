@@ -176,10 +176,7 @@ def _is_position(tensor: Array, axis: int) -> bool:
 
 
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of earlier tensors which, added up or multiplied, give the tensor, the smallest and latest first.
-
-    They are tried on a sample of the elements, many at a time, since there are many pairs.
-    """
+    """Yield the sets of earlier tensors that give the tensor, smallest and latest first, as tried on a sample."""
     if settings["added"] == "position" or not junction.value.size:
         yield from ((name,) for name in junction.terms[::-1])
         return

@@ -67,10 +67,7 @@ def _counterparts(alone: Named[str, list[str]], mapping: Mapping, matching: Matc
 
 
 def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
-    """Say what was not tested because no training step was run.
-
-    `modules` maps the paths of torch's modules to their kinds.
-    """
+    """Say what was not tested as no training step was run; `modules` maps torch's paths of modules to their kinds."""
     if pair.train:
         return []
     forward = [] if pair.backward else ["no gradient was compared, as the file has backward = false"]

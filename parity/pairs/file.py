@@ -175,10 +175,7 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
 
 
 def _with_scripts(where: str, table: Table) -> Table:
-    """Return the table of a pair; of two training scripts, with their own optimizers and steps in [train].
-
-    Raises UsageError where the file says otherwise how they train.
-    """
+    """Return a pair's table, of two training scripts with their own [train]. Raises UsageError for another one."""
     torch, keras = (str(table.get(side, "")) for side in ("torch", "keras"))
     if not all(is_script(text) or text == UNUSED for text in (torch, keras)):
         return table

@@ -262,10 +262,9 @@ def equal_by_chance(examined: Examined) -> set[str]:
 
 
 def slots_in_another_form(examination: Examined, steps: int) -> set[str]:
-    """Return the names of such slots.
+    """Return the names of such slots; `steps` is the number of training steps.
 
-    One that differs after the last step is such a slot if both optimizers' formulas say so. `steps` is the number of
-    training steps.
+    One that differs after the last step is such a slot if both optimizers' formulas say so.
     """
     moved = {
         (tensor.name, tensor.replica) for tensor in examination.unequal if tensor.kind in ("gradient", keys.UPDATE)

@@ -33,10 +33,7 @@ from parity.trace.manifest import Trace
 
 
 def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = None) -> CaseResult:
-    """Compare two traces; if they are the two sides of one pair, apply what its file accepts.
-
-    `experiment` names causes that the traces do not tell, where the models can still be called.
-    """
+    """Compare two traces; of the two sides of one pair, apply what its file accepts. `experiment` names causes."""
     if reference.manifest.side is None or candidate.manifest.side is None:
         return _judged(reference, candidate, experiment)
     result = _judged(*recorded_by_both(reference, candidate))

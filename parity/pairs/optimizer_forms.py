@@ -39,10 +39,7 @@ class AsDecayed(NamedTuple):
 
 
 def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> AsDecayed | None:
-    """Return the traces so; None where no parameter that is decayed has gradients that differ by a multiple of it.
-
-    The first step counts in which they differ: a weight that is zero at first has no multiple.
-    """
+    """Return the traces so; None where no decayed parameter's gradients first differ by a multiple of it."""
     settings = [_decays(trace) for trace in (reference, candidate)]
     is_decayed = any(decay for side in settings for decay in side.values())
     if reference.manifest.summarised or not is_decayed or all(each.kind != "gradient" for each in unequal):

@@ -58,10 +58,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepared:
-    """Survey both sides of a pair, and find which weights and activations correspond.
-
-    Raises UsageError and BackendError.
-    """
+    """Survey both sides, and find which weights and activations correspond. Raises UsageError and BackendError."""
     reference = begun(lambda: survey_torch(file, backends["torch"], folder))
     try:
         structure = _survey_keras(file, backends["keras"], folder, None)
@@ -255,10 +252,7 @@ def draw_torch(file: PairFile, backend: Worker, folder: Path) -> None:
 
 
 def _draw(file: PairFile, backend: Worker | None, folder: Path, further: int, names: Sequence[str]) -> None:
-    """Keep what a side's builder gives with so many further seeds to these tensors that it does not train, or to all.
-
-    Nothing is done without a worker: it was recorded.
-    """
+    """Keep what a side's builder gives these untrained tensors, or all, with further seeds; none without worker."""
     if not backend:
         return
     seeds = [file.case.seed + number for number in range(1, further + 1)]

@@ -22,10 +22,7 @@ def recorded_both(
     summarises: bool,
     whole: Sequence[str] = (),
 ) -> dict[str, Answer]:
-    """Record both sides at the same time; with `summarises`, large tensors as summaries but for those in `whole`.
-
-    Raises UsageError where there is no room.
-    """
+    """Record both sides at once; `summarises`: large tensors but those in `whole`. Raises UsageError without room."""
     resources.check(file.case, resources.of_pair(prepared.torch), folder, summarises=summarises)
     context = prepared.context
     jobs = {side: _job(file, side.name, folder, context, RUNS[side.name], summarises) for side in backends}
@@ -40,10 +37,7 @@ def are_done(answers: Mapping[str, Answer]) -> bool:
 def recorded(
     file: PairFile, backend: Worker, folder: Path, runs: Sequence[str] = keys.RUNS, summarises: bool = False
 ) -> Answer:
-    """Record the trace of one side; with `summarises`, for a certificate, or by one.
-
-    Keras needs torch's recording in `folder`. Raises UsageError and BackendError.
-    """
+    """Record one side (Keras's needs torch's in `folder`), or for a certificate. Raises UsageError and BackendError."""
     if backend.name == "torch":
         context = survey_torch(file, backend, folder, summarises)
         draw_torch(file, backend, folder)

@@ -17,10 +17,7 @@ Shapes = dict[str | int, list[int]]  # by key or index
 
 
 class Called(msgspec.Struct, frozen=True, kw_only=True):
-    """How a training step of Keras's calls a layer first: the number of the layer in its model, 0 for the model itself.
-
-    In the arguments {"tensor": N} stands for the Nth of all tensors with which the step's layers are called so.
-    """
+    """How Keras's step calls a layer, by its number in the model (0: itself); {"tensor": N} is the Nth tensor given."""
 
     layer: int
     args: list[Any]

@@ -71,11 +71,8 @@ class Steps(msgspec.Struct, frozen=True):
 def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None, keras: Batches) -> Steps | None:
     """Return what the steps of two scripts are given that begin with a batch; None if the two take no such batches.
 
-    Args:
-        fetched: how PyTorch's script trains on what it takes.
-        torch: what it takes, and what its modules are given.
-        keras_fetched: how Keras's script does.
-        keras: what it takes, the targets of its fit, and what its layers are given.
+    `fetched`, `keras_fetched`: how the scripts train on what they take. `torch`, `keras`: what that is, with targets of
+    Keras's fit, and what modules and layers are given.
     """
     if not fetched or not keras_fetched or not keras_fetched.calls:
         return None
@@ -119,10 +116,7 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
 def _chosen(
     given: Batches, fetched: Fetched, keras: Batches
 ) -> tuple[Fetched, dict[str, Array], dict[str, str]] | None:
-    """Return how Keras's script calls those layers, the outermost, that are given what PyTorch's modules are.
-
-    It comes with their tensors, and with PyTorch's names for these. None if there are no such calls.
-    """
+    """Return how Keras's script calls the layers that are given what PyTorch's modules are, with tensors and names."""
     prefixes = (GIVEN, *(f"{INNER}{number}." for number in range(len(fetched.inner))))
     for each, prefix in zip((fetched, *fetched.inner), prefixes, strict=True):
         of_step = _of(keras, prefix)
@@ -139,10 +133,7 @@ def described(array: Array) -> PairInput:
 
 
 def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
-    """Return the outputs whose shapes tell their counterparts among all that the layers of Keras's model return.
-
-    Several of one shape correspond in their order, to the first ones.
-    """
+    """Return the outputs whose shapes tell their counterparts in Keras's model; several of one shape in their order."""
     chosen: dict[str, PairOutput] = {}
     for ours, shape in torch.items():
         of_shape = [key for key in torch if torch[key] == shape]
@@ -228,10 +219,7 @@ def _as(key: str, keras: Array, torch: Array) -> PairInput:
 
 
 def first_step(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays of the first step, without elements if they are sequences, which may be longer in another.
-
-    These are rows of ids, and what has another length in another step.
-    """
+    """Return the first step's arrays, without elements if they are rows of ids or have another length later."""
     lengths: dict[str, set[int]] = {}
     for key, array in arrays.items():
         lengths.setdefault(key.partition("@")[0], set()).update(array.shape[1:2])

@@ -42,20 +42,14 @@ class Trials(ABC):
 
     @abstractmethod
     def _without_gradient(self, names: Sequence[str]) -> tuple[list[str], list[Any]]:
-        """Return the weights to which no output passes a gradient, and the outputs.
-
-        There are no such weights if some output is of whole numbers.
-        """
+        """Return the weights to which no output passes a gradient, none if one is of whole numbers, and the outputs."""
 
     @abstractmethod
     def _moved(self, noise: Mapping[str, Array]) -> AbstractContextManager[None]:
         """Add noise to weights within the block."""
 
     def unused(self) -> list[str]:
-        """Return the names of trained weights that no output depends on, and the statistics of their modules.
-
-        There are none for a model that cannot be called in both modes, or whose operations have no gradient.
-        """
+        """Return the trained weights that no output depends on, and their modules' statistics; [] if it cannot tell."""
         left = list(self.weights)
         try:
             for self.training in (False, True):

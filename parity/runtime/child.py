@@ -56,10 +56,7 @@ class Child:
             raise BackendError(f"{self.name}: {self._end()}{self.last_lines()}") from None
 
     def answer(self, *statuses: str) -> Answer:
-        """Wait for the next answer and return it; `statuses` are the expected ones.
-
-        Raises BackendError if the process ended or sent another status, and MissingError if a package is not installed.
-        """
+        """Wait for the next answer, of an expected status. Raises BackendError, and MissingError for a package."""
         line = self._stdout.readline()
         if not line:
             ended = self._end()
@@ -146,10 +143,7 @@ class ForkServer:
         self._importing, self._starting = threading.Lock(), threading.Lock()
 
     def start(self, variables: dict[str, str], log: Path, patience: float) -> None:
-        """Start it, unless it runs, and wait for up to `patience` seconds until it has imported the framework.
-
-        Raises BackendError if it cannot be started, and MissingError if a package is not installed.
-        """
+        """Start it unless it runs, and wait until its framework is imported. Raises BackendError and MissingError."""
         with self._importing:
             if self._child and self._child.alive():
                 return

@@ -175,10 +175,7 @@ def _by_file(run: str, recording: Mapping[int, Recorder], attribute: str) -> dic
 
 
 def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorder]:
-    """Return a recorder for each replica of which this rank holds a part, by replica number.
-
-    `prefix` and a rank number make the name of a recorder's folder within the job's folder.
-    """
+    """Return recorders of the replicas that this rank has a part of; folders are named by `prefix` and a rank."""
     by_replica = {}
     for replica, ranks in enumerate(replicas(job.case, rank.of)):
         if rank.of == 1 or rank.number in ranks:

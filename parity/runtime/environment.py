@@ -34,10 +34,7 @@ def threads() -> int:
 
 
 def environment(folder: Path, kind: str = "cpu", threads: int = THREADS, python: str = "") -> dict[str, str]:
-    """Return the environment variables for a child process of the interpreter `python` ("" for the running one).
-
-    `folder`: for its settings and temporary files. `kind`: the kind of its devices, "cpu" or "gpu".
-    """
+    """Return the variables of a child process of `python` ("": this) on devices of a `kind`, with its own `folder`."""
     cuda = {"CUDA_VISIBLE_DEVICES": "-1"} if kind == "cpu" else {}
     kept = {name: value for name, value in os.environ.items() if name in KEPT or not SETTINGS.match(name)}
     paths = [str(_packages(folder, python)), *filter(None, [os.environ.get("PYTHONPATH")])]

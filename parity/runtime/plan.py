@@ -19,10 +19,7 @@ from parity.runtime.runner import Worker, begun, ended
 
 
 class Task:
-    """A training, with a planted fault if there is one, that each side records once.
-
-    `users` are the names of the cases that need it.
-    """
+    """A training, with a planted fault if there is one, that each side records once for the cases `users`."""
 
     def __init__(self, case: Case, folder: Path, kept: bool, fault: str = "") -> None:
         self.case, self.folder, self.kept, self.fault = case, folder, kept, fault

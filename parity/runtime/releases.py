@@ -35,10 +35,7 @@ class Releases:
         self.cache = cache / f"{sys.implementation.cache_tag}-{platform.machine()}"
 
     def between(self, good: str, bad: str) -> list[str]:
-        """Return the versions after `good` up to `bad`, the oldest first, without pre-releases and withdrawn ones.
-
-        Raises UsageError if one of the two is not released, or they are not in this order.
-        """
+        """Return the final versions after `good` up to `bad`, oldest first. Raises UsageError unless they are so."""
         listed = re.search(r"^Available versions: (.*)$", self._pip("index", "versions", self.package), re.MULTILINE)
         versions = listed[1].split(", ")[::-1] if listed else []
         for flag, version in (("good", good), ("bad", bad)):

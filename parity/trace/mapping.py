@@ -33,10 +33,7 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unlike(msgspec.Struct, frozen=True, kw_only=True):
-    """How the values that both builders gave to one tensor differ: each side's in words, and all in a sentence.
-
-    `entry`: what would load torch's. `cause`: the cause that it is.
-    """
+    """How both builders' values of a tensor differ, in words; `entry` would load torch's, `cause` is the cause's id."""
 
     torch: str
     keras: str
@@ -133,10 +130,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fed(msgspec.Struct, frozen=True, kw_only=True):
-    """A module of torch's and a layer of Keras's that are given the same, but return no tensors that correspond.
-
-    That is so where only one of the two has its activation built in. `axes` is the axis order for the layer's input.
-    """
+    """A module and a layer given the same (by these `axes`), of which only one has its activation built in."""
 
     torch: str
     keras: str
@@ -179,10 +173,7 @@ class PairContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:
-    """Return a predicate that tells whether a key of torch's trace has a counterpart in Keras's trace.
-
-    Without a mapping and a matching (a built-in case) every key has one.
-    """
+    """Return whether a key of torch's trace has a counterpart; without mapping and matching each has."""
     if mapping is None or matching is None:
         return lambda key: True
     returned = {match.torch for match in matching.matches}

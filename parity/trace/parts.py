@@ -29,10 +29,7 @@ class _Part(threading.local):
 
 
 class Parts(Recorder):
-    """A recorder of whole batches that are run in parts; what it stores goes to `recorder`.
-
-    `rank` is that of this process, and `gather` exchanges values between all ranks.
-    """
+    """Records whole batches that are run in parts, into `recorder`; `gather` exchanges values with other ranks."""
 
     def __init__(self, recorder: Recorder, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
         self._recorder, self._rank, self._gather = recorder, rank, gather

@@ -162,10 +162,7 @@ BEYOND = sys.float_info.max  # stands for the difference if a number is not fini
 
 
 class Repeat(Recorder):
-    """A recorder that compares its tensors with those that the recorder `before` has written, and stores none.
-
-    `moved`: by step file, the keys of the tensors that are not bitwise equal, with their largest difference.
-    """
+    """Compares tensors with those that `before` has written; `moved`: by step file, keys and largest difference."""
 
     def __init__(self, before: Recorder) -> None:
         super().__init__(

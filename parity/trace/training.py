@@ -20,10 +20,7 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 class ParameterGroup(msgspec.Struct, frozen=True):
-    """Parameters that an optimizer of a framework's own updates by the same settings.
-
-    The settings are named as in parity.diagnose.optimizer_steps.Rule; the learning rate is that of the first step.
-    """
+    """Parameters with one set of an optimizer's settings (as in optimizer_steps.Rule); the rate is the first step's."""
 
     parameters: list[str]
     settings: Settings

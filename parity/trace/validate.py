@@ -71,10 +71,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def harmless(value: Any, spaced: bool = False) -> None:
-    """Raise ValueError if any string in a value made of builtins holds control characters.
-
-    `spaced`: allow tabs and line ends.
-    """
+    """Raise ValueError if a string in a value holds control characters, but for tabs and line ends if `spaced`."""
     if isinstance(value, str):
         if OBEYED.search(value.translate(SPACES) if spaced else value):
             raise ValueError(f"control characters in {value!r}")

@@ -160,10 +160,7 @@ def _sample(array: Array) -> Array:
 
 
 def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:
-    """Return the index of the largest difference between two arrays of equal shape; [] if they are empty.
-
-    A difference that is NaN counts as infinite. `magnitude`: ignore elements larger than this.
-    """
+    """Return where two arrays of one shape differ most, among elements up to `magnitude`; NaN counts as infinite."""
     largest, place, start = -1.0, 0, 0
     for parts in blocks(one, other, size=BLOCK):
         a, b = (part.astype(np.float64) for part in parts)

@@ -242,10 +242,7 @@ def _largest(values: Array) -> float:
 
 
 def _finite(left: Array, right: Array) -> tuple[Array, bool]:
-    """Return |left - right| where both are finite, else 0; and whether all other positions agree.
-
-    It is computed in float64, in which differences of float32 numbers cannot overflow.
-    """
+    """Return |left - right| in float64 where both are finite, else 0; and whether all other positions agree."""
     finite = np.isfinite(left) & np.isfinite(right)
     values = np.where(finite, np.abs(np.subtract(left, right, dtype=np.float64)), 0.0)
     return values, np.array_equal(left[~finite], right[~finite], equal_nan=True)

@@ -55,10 +55,7 @@ class Low(NamedTuple):
 
 
 class LowRuns:
-    """Checks the low runs tensor by tensor.
-
-    `noisier`: by side, the tensors that are by NOISIER bits noisier than the other side's, or than rounding explains.
-    """
+    """Checks low runs; `noisier`: by side, the tensors by NOISIER bits noisier than the other's, or than rounding."""
 
     def __init__(self, names: tuple[str, str], rule: Rule) -> None:
         self.names, self.rule = names, rule

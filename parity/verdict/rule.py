@@ -166,10 +166,7 @@ class Rule:
         return f"{apart}: {max(judgement.bits or 0.0, 0.0):.1f} bits, {self.needed} needed"
 
     def excess(self, spread: Spread, stored: float = 0.0) -> list[tuple[float, float]]:
-        """Return by how many bits each side's low run is noisier than rounding at the run precision explains.
-
-        The first number is that of the L2 norm, the second that of the element furthest off.
-        """
+        """Return how many bits noisier than rounding each low run is: by L2 norm, and by the element furthest off."""
         floor, norm = self._floor(spread, stored), math.sqrt(spread.size) or 1.0
         errors = spread.reference_error, spread.candidate_error
         furthest = spread.reference_furthest, spread.candidate_furthest

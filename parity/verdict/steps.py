@@ -56,10 +56,7 @@ class Step(NamedTuple):
         return high, self.candidate_high[key], self.reference_low.get(key), self.candidate_low.get(key), witness
 
     def in_order(self) -> list[str]:
-        """Return all keys in execution order; a key of the candidate alone follows its predecessor in that trace.
-
-        A key that is an alias of the same other key in every run is left out.
-        """
+        """Return all keys in order, a candidate's own behind its predecessor; without aliases of a key in every run."""
         merged = list(self.reference_high)
         for file in self[1:4]:
             known, place = set(merged), 0
@@ -84,10 +81,7 @@ class Step(NamedTuple):
         return True
 
     def mismatch(self, key: str, names: tuple[str, str]) -> str:
-        """Return why a tensor cannot be compared value by value, or "" if it can; `names` are the two sides'.
-
-        Raises TraceError if only one of the traces holds it whole.
-        """
+        """Return why a tensor cannot be compared, or "". Raises TraceError if only one of the traces holds it whole."""
         for reference, candidate, runs in ((self[0], self[1], "float64"), (self[2], self[3], "low")):
             have = [name for name, file in zip(names, (reference, candidate), strict=True) if key in file]
             if len(have) == 1:

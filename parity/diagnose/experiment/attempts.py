@@ -121,10 +121,7 @@ class Calls:
         self._longest = LONGEST_CALL + SLOWER * seconds
 
     def begin(self, least: int, parts: int = 1) -> None:
-        """Begin a part of the search, in which so many calls are made unless that takes more than its part of the time.
-
-        `parts`: how many parts there are yet, this one among them; where calls take long, each has as much time.
-        """
+        """Begin the next of `parts` parts, with at least so many calls unless they take more than its time."""
         self._end, self._calls = self._spent + self._seconds, -least
         self._until = self._spent + (MOST - self._spent) / parts
 

@@ -226,10 +226,7 @@ class Tries:
         self.turn, self.in_vain, self.contradicted, self.idle = 0, 0, 0, 0
 
     def is_open(self, is_patient: bool) -> bool:
-        """Return whether to try another value.
-
-        A few values tell about the others of a number; those of a text or a tuple do not.
-        """
+        """Return whether to try another value: of a number few tell of the others, of a text or a tuple all count."""
         most, contradicted = IN_VAIN if is_patient else SOON, 1
         if not (self.knob.value is None or is_number(self.knob.value)):
             most, contradicted = len(self.values) if is_patient else 3 * SOON, CONTRADICTED
@@ -253,10 +250,7 @@ def multiplied(number: float, move: float) -> float:
 
 
 def step_towards(here: Array | None, there: Array | None, target: Array, step: float) -> tuple[float, float]:
-    """Return by how much to change a number so that, to first order, the values come nearest to the target.
-
-    Also returned is the part of what is missing that this would take away: 0 if the number has nothing to do with it.
-    """
+    """Return the first-order step of a number towards the target, and the part of the difference that it takes away."""
     if here is None or there is None or not here.shape == there.shape == target.shape:
         return 0.0, 0.0
     with np.errstate(all="ignore"):

@@ -160,10 +160,7 @@ def _are_one(torch: Change, keras: Change) -> bool:
 
 
 def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:
-    """Return the entry of a change that was found on a side.
-
-    `other` is the same change on the other side, if it was found there, and `ties` are all that explain as much.
-    """
+    """Return the entry of a change; `other` is the same one on the other side, `ties` are all that explain as much."""
     changes = [Changed(side=side, **asdict(change))]
     changes += [Changed(side=_other(side), **asdict(other))] if other else []
     further = [tie for tie in ties if tie.changes[0] not in (change, other)]

@@ -60,10 +60,7 @@ def defaults(run: Executed) -> Iterator[Knob]:
 
 
 def variables(run: Executed) -> Iterator[Knob]:
-    """Yield the global constants and the variables of an enclosing function that a function reads.
-
-    Those of a script that is run anew are constants in its own code.
-    """
+    """Yield the global and enclosing variables that a function reads; a script's are constants in its own code."""
     function, code = run.function, run.function.__code__
     if run.main:
         yield from (knob for knob in _stored(run.main) if knob.name in code.co_names)
@@ -108,10 +105,7 @@ def functions(run: Executed) -> Iterator[Knob]:
 
 
 def operators(run: Executed) -> Iterator[Knob]:
-    """Yield the binary operators and comparisons in a function's code.
-
-    In place of a binary operator either operand can stand alone.
-    """
+    """Yield a function's comparisons and binary operators, in place of which either operand can stand alone."""
     function = run.function
     for instruction in dis.get_instructions(function.__code__):
         group = BINARY if instruction.opname == "BINARY_OP" else COMPARED if instruction.opname == "COMPARE_OP" else {}
@@ -123,10 +117,7 @@ def operators(run: Executed) -> Iterator[Knob]:
 
 
 def slices(run: Executed) -> Iterator[Knob]:
-    """Yield the slices with written ends in a function's code, such as 1: and :-1, each at all its places.
-
-    An axis that is shifted against another, as targets against predictions, has one of these on either side.
-    """
+    """Yield the slices with written ends, such as 1: and :-1, at all places: they shift an axis against another."""
     instructions = list(dis.get_instructions(run.function.__code__))
     loads_by_text: dict[str, list[dis.Instruction]] = {}
     lines: dict[str, int | None] = {}
@@ -254,10 +245,7 @@ def _renamed_at(lookup: Lookup) -> Replaced:
 
 
 def _name(function: types.FunctionType, renamed: Replaced) -> Changed:
-    """Return the change of the name of what is called, or of what it stands for.
-
-    To leave it out, that is a function that does nothing.
-    """
+    """Return the change of the name of what is called; left out, it stands for a function that does nothing."""
 
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
         return renamed(code, _STAND_IN if callable(value) else value)

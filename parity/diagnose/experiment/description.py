@@ -44,10 +44,7 @@ class Description(NamedTuple):
 
 
 def description(torch: Path, keras: Path, weights: Iterable[Array]) -> Description:
-    """Return a description from what both sides have written; no words if a side could not be called again.
-
-    `weights`: torch's.
-    """
+    """Return a description of what both sides wrote, none if one could not be called again; `weights` are torch's."""
     mine, theirs = _recording(torch), _recording(keras)
     if not mine or not theirs:
         return Description("")

@@ -137,10 +137,7 @@ def _function(
     existing: Mapping[types.CodeType, Sequence[types.FunctionType]],
     makers: Mapping[types.CodeType, tuple[types.CodeType, int]],
 ) -> Any:
-    """Return the function of a code object, None if there is none; `makers`: whose constant of which number it is.
-
-    Of one that several runs of a script have made, it is that of the last run.
-    """
+    """Return a code object's function, of the last run that made it, or None; `makers`: whose constant it is."""
     if code in (mains := script.mains()):
         return mains[code]
     maker, number = makers.get(code, (None, 0))

@@ -50,10 +50,7 @@ class Difference(NamedTuple):
 
 
 class Graph:
-    """A recording as a graph. Moved tensors are taken for what they are made of.
-
-    `end` is the user's line that makes what the call returns. `is_cut` says that not all tensors were kept.
-    """
+    """A recording as a graph, without moves. `end`: the line that makes what is returned; `is_cut`: not all is kept."""
 
     def __init__(self, recording: Recording) -> None:
         self.ops, self._taken, self.is_cut = recording.calls.ops, set(recording.calls.taken), recording.calls.cut
@@ -132,10 +129,7 @@ class Graph:
         return min((distance for distance in distances if distance is not None), default=math.inf)
 
     def _agree(self) -> None:
-        """Note which tensors have a counterpart, or are nothing that could have one.
-
-        The latter are inputs, weights, literals, shapes, masks, and parts of tensors that agree.
-        """
+        """Note the tensors with a counterpart, and inputs, weights, literals, shapes, masks, parts that need none."""
         given = self.values.keys() - self.makers.keys()
         literals = {number for number in given if self.values[number].size == 1}
         masks = {number for number in given if self.values[number].is_integer or self.values[number].is_plain}
@@ -163,10 +157,7 @@ class Graph:
 
 
 def first_difference(torch: Recording, keras: Recording) -> Difference | None:
-    """Return where the calls part first; None if all that both return has a counterpart.
-
-    What float32 cannot see, such as a constant that a framework rounds, counts only where there is nothing else.
-    """
+    """Return where the calls part first, or None; what float32 cannot see counts only where there is nothing else."""
     return _first_difference(torch, keras, FLOAT32) or _first_difference(torch, keras, ops.RELATIVE)
 
 

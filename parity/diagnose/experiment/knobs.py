@@ -69,12 +69,9 @@ def is_setting(value: Any) -> bool:
 
 
 def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob]:
-    """Yield the settings and functions that a module holds.
+    """Yield the settings and functions that a module holds, beside those of the framework's `base` of all modules.
 
-    Args:
-        owner: the module.
-        read: the names that the code which was run refers to; attributes of other names cannot matter.
-        base: the framework's class of all modules, whose own attributes are no settings.
+    `read`: the names that the code which was run refers to; attributes of other names cannot matter.
     """
     own, kind = vars(owner.module), type(owner.module)
     usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
@@ -150,10 +147,7 @@ def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:
 
 
 def is_near(source: str, lines: Iterable[str]) -> bool:
-    """Return whether a line is near one of some others: in the same file, and at most a few lines away.
-
-    `source`: "file:line", or "". `lines`: the same, where the file may be the end of a path.
-    """
+    """Return whether a line ("file:line", or "") is near one of some others, whose file may be the end of a path."""
     file, _, at = source.rpartition(":")
     named = [line.rpartition(":") for line in lines]
     return any(file.endswith(name) and abs(int(at) - int(number)) <= NEAR for name, _, number in named if file)
@@ -178,10 +172,7 @@ def alike(found: Iterable[Knob]) -> list[list[Knob]]:
 
 
 def exchanges(knobs: Iterable[Knob]) -> Iterator[Knob]:
-    """Yield, for an attribute in which two modules of a class differ, the exchange of what they have.
-
-    Either value alone may fit nothing: of two convolutions, one has to have the stride.
-    """
+    """Yield the exchange of an attribute in which two modules of a class differ: either value alone may fit nothing."""
     of_modules = (knob for knob in knobs if knob.of and knob.kind == "attribute" and not knob.is_size)
     for several in grouped(of_modules, lambda knob: (knob.owner, knob.of, knob.name)).values():
         for pair in itertools.islice(itertools.combinations(several, 2), MOST_EXCHANGES):

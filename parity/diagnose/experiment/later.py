@@ -60,10 +60,7 @@ class Parted(NamedTuple):
 
 
 def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
-    """Return what differs after a forward pass and has no known cause; of each kind the first.
-
-    Where the first divergence is there, the forward pass before it agrees on both sides.
-    """
+    """Return what differs behind a forward pass that agrees and has no known cause; of each kind the first."""
     found: dict[str, Parted] = {}
     for cause in result.causes:
         if one := _parted(cause, result.first_divergence, unequal):
@@ -124,10 +121,7 @@ def _layer(module: str, inner: str, matching: Matching) -> str:
 
 
 def as_later(cause: Cause, kind: str, words: str) -> Cause:
-    """Return a cause that an experiment has found, named for what comes after the forward pass.
-
-    `words`: how the tensor differs.
-    """
+    """Return a found cause, named for what comes after the forward pass; `words`: how the tensor differs."""
     if not cause.changes:
         return cause
     change = cause.changes[0]
@@ -166,10 +160,7 @@ def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
 
 
 def alike(asked: Parted, unequal: Sequence[Unequal], kinds: Mapping[str, str]) -> list[Parted]:
-    """Return the other differences of the same step and kind at modules of the same class, one for each module.
-
-    `kinds` are the classes by module.
-    """
+    """Return the other differences of the same step and kind at modules of one class (`kinds`), one for each module."""
     own = around(asked.name, kinds)
     found = {own: asked}
     for tensor in unequal:
@@ -182,10 +173,7 @@ def alike(asked: Parted, unequal: Sequence[Unequal], kinds: Mapping[str, str]) -
 def with_named(
     causes: Sequence[Cause], asked: Parted, named: Sequence[Cause], followers: Collection[str]
 ) -> list[Cause]:
-    """Return the report's causes with those that were found for what differs.
-
-    They take the place of its own cause, and of those of other gradients or updates that follow from it.
-    """
+    """Return the causes with those found in place of a difference's own cause, and of those that follow from it."""
     is_own = asked.name in followers
     replaced = [
         cause.id in (UNKNOWN, *COARSE) and (cause.where in followers or (is_own and cause.where == asked.where))

@@ -86,10 +86,7 @@ class Live(ABC):
 
     @abstractmethod
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
-        """Return the settings of operations in graphs: the code that made them runs no more when the module is called.
-
-        `read`: the names that the code which is run refers to. `theirs`: the masks that the other side's is given.
-        """
+        """Return settings of operations in graphs; `read`: names in the run code, `theirs`: the other side's masks."""
 
     @abstractmethod
     def _owner(self, path: str) -> Owner:
@@ -215,10 +212,7 @@ class Live(ABC):
             return False
 
     def _taken(self) -> tuple[Callable[[], Any], int] | None:
-        """Return the call of the module with its arguments, and the tensor's number within that call.
-
-        None if the tensor is made outside of a call of the module, as by a part of it that other code calls.
-        """
+        """Return the module's call with its arguments, and the tensor's number in it; None if made outside of one."""
         self._made.clear()
         self._calls.clear()
         try:

@@ -107,10 +107,7 @@ def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:
 
 
 def _forms(like: Array) -> list[Callable[[Array], Array]]:
-    """Return the forms that a mask like another one may have, which are made of what counts.
-
-    They are booleans or zeros and ones, or what is added to scores. Zeros and ones with a point may be either.
-    """
+    """Return the forms of a mask like another one: booleans or zeros and ones, what is added to scores, or either."""
     lowest = min(like.min(), -1e30) if like.dtype.kind == "f" else 0
     numbers = [lambda mask: mask.astype(like.dtype)] if like.min() >= 0 else []
     added = [lambda mask: np.where(mask, 0.0, lowest)] if like.dtype.kind == "f" else []
@@ -134,13 +131,9 @@ def exchanged(
 ) -> list[Any] | None:
     """Return the arguments of a call with the other side's tensors in place of its own.
 
-    None if a tensor of floats is none of those known, or if all are the same on both sides.
-
-    Args:
-        leaves: the arguments, taken apart.
-        known: pairs of a tensor of this side and the other side's, in torch's axes.
-        floats: returns the numbers of a tensor of floats; None of anything else.
-        like: returns a tensor of an array's numbers, of the type of another tensor.
+    None if a tensor of floats is none of those known, or if all are the same on both sides. `leaves`: the arguments,
+    taken apart. `known`: pairs of a tensor of this side and the other side's, in torch's axes. `floats`: returns the
+    numbers of a tensor of floats, None of anything else. `like`: returns a tensor of an array, like another tensor.
     """
     changed, is_changed = list(leaves), False
     for number, leaf in enumerate(leaves):

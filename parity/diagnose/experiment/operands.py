@@ -36,10 +36,7 @@ ROOTS: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, 
 
 
 def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
-    """Return what the first ops that part do otherwise; None if they do not tell.
-
-    `weights`: torch's; a part of one is no constant.
-    """
+    """Return what the first ops that part do otherwise, or None; no part of torch's `weights` is a constant."""
     torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
         return _pooled(difference) or taken.ordered(*difference.graphs, own)
@@ -150,10 +147,7 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
 
 
 def _reduction(op: Parting, graph: Graph) -> _Reduction | None:
-    """Return how an op reduces what it takes.
-
-    What squares or multiplies does so by the op that takes its result; a length is a sum of squares.
-    """
+    """Return how an op reduces what it takes; what squares or multiplies does by its taker, a length sums squares."""
     array = max(op.shared, key=lambda value: value.size).array.astype(np.float64)
     if "norm" in op.name.lower():
         return _over_axes(array * array, op.output.array**2, np.sum)
@@ -219,10 +213,7 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
 
 
 def _scaled(difference: Difference) -> Named | None:
-    """Return the term of a sum that one side has times another factor: the sums are apart by a multiple of it.
-
-    What is a multiple of one tensor on both sides is no sum.
-    """
+    """Return the term of a sum, not of a multiple of one tensor, that one side has times another factor."""
     torch, keras = difference.graphs
     for number, another in itertools.product(torch.apart()[:MOST_SUMS], keras.apart()[:MOST_SUMS]):
         mine, theirs = torch.values[number].array, keras.values[another].array

@@ -107,10 +107,7 @@ class Axis(NamedTuple):
 
 
 def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Margins]:
-    """Return other paddings of an op, the likely ones first, by the text that tells them.
-
-    `is_transposed`: whether the op is a transposed convolution, of which only where it is cropped can be another.
-    """
+    """Return other paddings of an op, likely ones first, by text; a transposed convolution's can only be cropped."""
     present, widths = padding(axes), range(max(axis.window for axis in axes))
     totals = [sum(pair) for pair in present]
     if is_transposed:
@@ -187,10 +184,7 @@ def orders(before: Sequence[int], after: Sequence[int]) -> list[Order]:
 
 
 def arrangements(count: int) -> dict[str, tuple[int, ...]]:
-    """Return the other orders in which so many parts may stand, by the text that tells them: two are exchanged first.
-
-    At last all are in reverse, or three in turn.
-    """
+    """Return other orders of so many parts, by text: two exchanged first, at last all in reverse or three in turn."""
     pairs = itertools.combinations(range(count), 2)
     found = {f"parts {first} and {second} exchanged": tuple(exchanged(count, first, second)) for first, second in pairs}
     plain = tuple(range(count))

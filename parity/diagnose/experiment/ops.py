@@ -168,12 +168,10 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class Recorder:
-    """Collects ops as they are executed.
+    """Collects ops as they are executed, with arrays of at most `room` bytes.
 
-    Args:
-        identity: tells tensors apart; it changes when a tensor is written to.
-        content: returns a copy of a tensor as an array, in float64 if it has fractions; None if it holds no numbers.
-        room: how many bytes of arrays to keep.
+    `identity`: tells tensors apart; it changes when one is written to. `content`: returns a copy of a tensor as an
+    array, in float64 if it has fractions; None if it holds no numbers.
     """
 
     def __init__(
@@ -239,10 +237,7 @@ class Recorder:
 
 
 def write(recording: Recording, folder: Path, arguments: Sequence[Array] = ()) -> None:
-    """Write a recording to the files ops.json and ops.safetensors of a folder.
-
-    `arguments` are the tensors that the module is called with.
-    """
+    """Write a recording to ops.json and ops.safetensors; `arguments` are the tensors that the module is called with."""
     made = {number for op in recording.calls.ops for number in op.outputs}
     given = {number: Value(array) for number, array in recording.arrays.items() if number not in made}
     values = list(map(Value, arguments))

@@ -95,10 +95,7 @@ def evidences(question: Question) -> Iterator[Evidence]:
 
 
 def evidence(question: Question, directions: bool = False, part: str = "") -> Evidence:
-    """Return what a question's side has recorded of its tensor, and what the other side has.
-
-    Of a loss also the gradients, or those of a part of the model, or of its VECTORS.
-    """
+    """Return what both sides recorded of a tensor; of a loss also gradients, or those of a part, or of VECTORS."""
     own, other = _traces(question)
     tensor, stem = question.tensor, keys.step_file(question.tensor.step)
     if tensor.kind == "update":
@@ -204,10 +201,7 @@ def _updates(trace: Trace, names: list[str]) -> Iterator[tuple[str, Seen]]:
 
 
 def trained(own: Trace, other: Trace) -> list[str]:
-    """Return the parameters of which both sides have recorded gradients in the first step that are not zero.
-
-    The sides record zeros for a parameter that backward does not reach, and an optimizer passes over it.
-    """
+    """Return the parameters whose first gradients both sides have, and not of zeros, which optimizers pass over."""
     gradients = [trace.of_kind("gradient", 0) for trace in (own, other)]
     parameters = [trace.of_kind("parameter", step) for trace in (own, other) for step in (None, 0)]
     moved = (name for name in gradients[0] if all(np.any(side.get(name, 0.0)) for side in gradients))

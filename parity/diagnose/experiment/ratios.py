@@ -23,10 +23,7 @@ SMALL: Final = 1e-3  # the weight of a part that tells nothing
 
 
 def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
-    """Return the cause of a loss that is divided by another number: it and all gradients differ by one factor.
-
-    Of a loss of several numbers their sum is differentiated.
-    """
+    """Return the cause of a loss (of several, their sum) and gradients that all differ by one factor."""
     torch, keras = (trace.of_kind("gradient", asked.step) for trace in traces)
     pairs = [(torch[name], keras[name]) for name in torch if name in keras and not name.endswith(keys.EVIDENCE)]
     largest = max((np.abs(mine).max(initial=0.0) for mine, _ in pairs), default=0.0)

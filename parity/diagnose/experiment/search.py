@@ -33,15 +33,11 @@ FEWER: Final = 80  # calls in each further part, and around the module
 
 
 class Search:
-    """A search on one module.
+    """A search on one module, which `call` calls for what is to reproduce the other side's value, the `target`.
 
-    Args:
-        call: calls the module and returns what it is to reproduce the other side's value with.
-        target: the other side's value, and its noise.
-        values: gives the values to try for a setting.
-        seconds: how much time the calls of each part of the search may take.
-        attempts: where what is tried is noted.
-        may_solve: whether any number may be searched for; some number always meets a target that is a single one.
+    `values` gives the values to try for a setting. The calls of each part of the search may take so many `seconds`;
+    what is tried is noted in `attempts`. `may_solve`: whether any number may be searched for; some number always meets
+    a single one.
     """
 
     def __init__(
@@ -110,10 +106,7 @@ class Search:
     def _singles(
         self, settings: Sequence[Knob], base: tuple[Trial, ...], effective: list[tuple[float, Trial]]
     ) -> Iterator[tuple[Trial, ...]]:
-        """Yield, for each setting, the first value with which the other side is reproduced under the base's changes.
-
-        What comes nearer without reaching it is added to `effective`.
-        """
+        """Yield, for each setting, the first value that reproduces the other side; nearer ones go to `effective`."""
         tries = [Tries(knob, self._values(knob)) for knob in settings]
         start = self._calls.under(base)
         for each in self._in_turn(tries):
@@ -225,10 +218,7 @@ class Search:
         return None
 
     def _shortest(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float:
-        """Return the number rounded to the fewest digits with which the other side is reproduced as well.
-
-        An integer stays one.
-        """
+        """Return the number with the fewest digits that reproduces the other side as well; an integer stays one."""
         if isinstance(knob.value, int) and self._does(knob, round(number), base, SPARE):
             return round(number)
         for digits in range(DIGITS):

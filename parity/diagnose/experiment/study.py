@@ -109,10 +109,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
 
 
 def _beside(live: Live) -> Callable[[], Array]:
-    """Return the call of a module for a single number; what was returned before it must stay as it is.
-
-    Both sides agree on that, and the number alone is little evidence.
-    """
+    """Return the call for a single number, little evidence alone: what is returned before it must stay as it is."""
     live.replay()
     first = live.earlier()
 

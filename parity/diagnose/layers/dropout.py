@@ -59,10 +59,7 @@ def _predict(call: Call, **settings: Any) -> dict[str, Array]:
 
 
 def _own(call: Call) -> str:
-    """Return a name for the recorded mask, made of its digest.
-
-    Neither side's mask may come from the shared generator; that must not make two different masks count as the same.
-    """
+    """Return a name for the recorded mask, made of its digest: two masks of no shared generator must not seem one."""
     return f"a mask of its own ({hashlib.blake2b((call.output != 0).tobytes(), digest_size=4).hexdigest()})"
 
 
@@ -81,10 +78,7 @@ def _numbered(call: Call, settings: Settings) -> Iterator[str]:
 
 
 def _shapes(call: Call) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes that the recorded mask may have: that of the tensor, or with 1 for axes that it is equal along.
-
-    Spatial dropout draws one number for a whole channel.
-    """
+    """Yield the shapes that the mask may have: with 1 for axes that it is equal along, as in spatial dropout."""
     shape, axes = call.output.shape, range(call.output.ndim)
     kept, dropped = call.output != 0, (call.inputs[0] != 0) & (call.output == 0)
     yield shape

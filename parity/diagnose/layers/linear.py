@@ -120,11 +120,8 @@ def paddings(
 ) -> Iterator[tuple[int, ...]]:
     """Yield the paddings that fit, PyTorch's symmetric ones first: before and after, for each axis in turn.
 
-    Args:
-        size: the pixels along each axis of the input.
-        count: the windows along each axis, which is the size of the output.
-        window: the size of the window, gaps of dilation included.
-        stride: the distance of two windows, the same along all axes.
+    `size`: the pixels along each axis of the input. `count`: the windows along each axis, which is the size of the
+    output. `window`: its size, gaps of dilation included. `stride`: the distance of two windows along all axes.
     """
     missing = [max((n - 1) * stride + w - s, 0) for s, n, w in zip(size, count, window, strict=True)]
     symmetric = itertools.product(*([(ends, ends) for ends in range(w)] for w in window))

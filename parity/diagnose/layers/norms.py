@@ -111,10 +111,7 @@ def _features(call: Call, settings: Settings) -> Parts:
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
-    """Yield axes to normalise over.
-
-    First the last ones, as many as the weight has; then each single axis; then all but one.
-    """
+    """Yield axes to normalise over: the last, as many as the weight has; then each single one; then all but one."""
     all_axes = tuple(range(call.inputs[0].ndim))
     count = call.parameters["weight"].ndim if "weight" in call.parameters else 1
     others = [(axis,) for axis in all_axes] + [tuple(axis for axis in all_axes if axis != kept) for kept in all_axes]

@@ -30,10 +30,7 @@ Rounding = Callable[[Array], Array]
 
 
 def low_runs(sides: Sides) -> Iterator[tuple[Side, str, Formula[Call], Call, Call]]:
-    """Yield the first few modules whose low runs are noisier than they should be.
-
-    Each comes with its side and its formula, and as the high and as the low run have called it.
-    """
+    """Yield the first modules whose low runs are too noisy: side, path, formula, and the calls of both runs."""
     for side in sides.both:
         names = (key.partition("/")[2] for key in sides.noisier.get(side.name, ()))
         with_formula = [name for name in names if side.modules.get(name) in LAYERS]
@@ -45,10 +42,7 @@ def low_runs(sides: Sides) -> Iterator[tuple[Side, str, Formula[Call], Call, Cal
 
 
 def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | None:
-    """Return what the float32 run of a module does and its float64 run does not, or None.
-
-    `high` and `low`: the module's first call in either run.
-    """
+    """Return what the float32 run of a module's first call (`low`) does and its float64 run does not, or None."""
     explanation = explain.explain(formula, high)
     if explanation is None or low.case.precision != RUN or low.output.size < solve.ENOUGH:
         return None

@@ -61,11 +61,7 @@ class Consequences:
         return self.is_replayed(tensor) or any(self._moves(earlier, tensor) for earlier in self._examined.unequal)
 
     def may_follow(self, tensor: Unequal) -> bool:
-        """Return whether a tensor may be a consequence at all.
-
-        What is given to the models is none, nor what a formula shows to be computed otherwise, nor a difference that no
-        number measures.
-        """
+        """Return whether a tensor may be a consequence: not given, known to be computed otherwise, or unmeasured."""
         is_given = tensor.kind == "sample" or (tensor.kind == "input" and plain(tensor.name) in keys.MODEL_INPUTS)
         is_failed = diagnosis_key(tensor) in self._examined.failed
         return not is_given and not is_failed and self._evidence.size(tensor) is not None
@@ -75,17 +71,11 @@ class Consequences:
         return diagnosis_key(tensor) in self._examined.same or self._evidence.matched_before(tensor)
 
     def is_sum_of_outputs(self, tensor: Unequal) -> bool:
-        """Return whether a tensor is the loss of a pair that does not train.
-
-        That loss is a weighted sum that this project makes of the outputs, and the outputs are judged themselves.
-        """
+        """Return whether a tensor is the sum of outputs that is made the loss of a pair without training."""
         return tensor.kind == "loss" and not self._evidence.trains
 
     def is_at_cause(self, tensor: Unequal) -> bool:
-        """Return whether an accepted cause is one of this very tensor.
-
-        The kinds are compared too: a cause of an update is not one of the gradient of the same name.
-        """
+        """Return whether an accepted cause is one of this very tensor, and not of another kind of the same name."""
         kind = keys.split(diagnosis_key(tensor))[0].replace("input", "activation")
         return any(
             kind in self._kinds(where) or not self._kinds(where)
@@ -93,10 +83,7 @@ class Consequences:
         )
 
     def is_replayed(self, tensor: Unequal) -> bool:
-        """Return whether the optimizer's formula, with the accepted settings, reproduces a parameter's updates.
-
-        Each side's updates are recomputed from its own gradients.
-        """
+        """Return whether the optimizer's formula, as accepted, makes each side's updates of its own gradients."""
         replayed = self._examined.replayed
         if replayed is None or tensor.kind not in STORED or tensor.step is None:
             return False
@@ -109,11 +96,7 @@ class Consequences:
         return self._replayed[name, tensor.replica]
 
     def judged_weakly(self, tensors: list[Unequal]) -> Iterator[str]:
-        """Yield a sentence for the tensors behind an accepted cause that could only be judged in a weaker way.
-
-        Args:
-            tensors: the unequal tensors that are within no accepted size.
-        """
+        """Yield a sentence for those tensors, within no accepted size, that could only be judged in a weaker way."""
         if not self.places:
             return
         behind = f"behind the accepted difference at {', '.join(sorted(self.places))}"
@@ -145,10 +128,7 @@ class Consequences:
         return then <= now and earlier.kind == "gradient"
 
     def _of_optimizer(self) -> Iterator[tuple[str, Expect]]:
-        """Yield place and expectation of each accepted cause in the optimizer.
-
-        Such a cause is named at one parameter, and may hold for others.
-        """
+        """Yield place and expectation of each accepted cause in the optimizer, which may hold for other parameters."""
         for cause, expected in self._causes:
             if expected and keys.key(keys.UPDATE, where := cause.where) in self._examined.places:
                 yield where, expected
@@ -177,10 +157,7 @@ def diagnosis_key(tensor: Unequal) -> str:
 
 
 class Proportion:
-    """How far apart gradients and updates may be.
-
-    `unequal` are all tensors that are not a match; the parameters `clipped` have an accepted cause in their clipping.
-    """
+    """How far apart gradients and updates may be; what clipping does to the parameters `clipped` is accepted."""
 
     def __init__(self, unequal: list[Unequal], evidence: Evidence, clipped: Collection[str] = ()) -> None:
         self._unequal, self._evidence, self._clipped = unequal, evidence, clipped
@@ -196,10 +173,7 @@ class Proportion:
         return size.relative <= (limit if self._evidence.moved_alike_before(tensor) else min(limit, MOST))
 
     def holds_forward(self, tensor: Unequal) -> bool:
-        """Return whether a tensor of the forward pass is no further apart than it may be, and than float32 can see.
-
-        It may also have been so in an earlier step of the training, since it is computed in the same way in each.
-        """
+        """Return whether a forward tensor is, or was in an earlier step, no further apart than it may be and slight."""
         same = [other for other in self._unequal if other._replace(step=tensor.step) == tensor]
         return any(self._is_slight(other) for other in same if _step(other) <= _step(tensor))
 
@@ -259,10 +233,7 @@ class Proportion:
         return self._largest(gradient for gradient in gradients if _step(gradient) <= step)
 
     def _in_forward(self, gradient: Unequal) -> Iterable[Unequal]:
-        """Yield what differs in the forward pass before a gradient, and the parameters that differed before it.
-
-        The forward pass is that of the last step up to this one that recorded it.
-        """
+        """Yield what differs in the last forward pass recorded before a gradient, and in the parameters before it."""
         step = _step(gradient)
         modules = [
             tensor for tensor in self._unequal if tensor.kind in OF_MODULES and tensor.name not in keys.MODEL_INPUTS

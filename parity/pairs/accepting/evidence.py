@@ -34,10 +34,7 @@ class Size(NamedTuple):
 
 
 class Evidence:
-    """Answers about the tensors of two traces, read when they are asked for.
-
-    `unequal` are all tensors that are not a match.
-    """
+    """Answers about the tensors of two traces, read when asked for; `unequal` are all that are not a match."""
 
     def __init__(self, reference: Trace, candidate: Trace, unequal: list[Unequal]) -> None:
         self._traces = reference, candidate

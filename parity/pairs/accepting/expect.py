@@ -259,10 +259,7 @@ def _left(tensor: Unequal, evidence: Evidence) -> Divergence:
 
 
 def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:
-    """Name the first tensor that neither follows from an accepted cause nor is within an accepted size.
-
-    Its cause is unknown: those that were found are all accepted.
-    """
+    """Name the first tensor that follows from no accepted cause and is within no accepted size; no cause is known."""
     verdict = worst([tensor.verdict for tensor in unaccepted])
     first = next(tensor for tensor in unaccepted if tensor.verdict == verdict)
     further = len(unaccepted) - 1

@@ -140,12 +140,7 @@ def _globs(paths: Iterable[str], modules: Collection[str]) -> Iterator[str]:
 
 
 def accept(path: Path, suggested: list[Suggestion]) -> str:
-    """Append the suggested sections that the file does not have yet, and return what was added.
-
-    Nothing that stands in the file is changed.
-
-    Raises UsageError if the file cannot be written, or if a section cannot be appended to it.
-    """
+    """Append the suggested sections that the file does not have yet, and return what was added. Raises UsageError."""
     target = path.resolve()
     try:
         text = target.read_bytes().decode("utf-8")

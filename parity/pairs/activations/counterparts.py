@@ -50,20 +50,14 @@ class ModuleOutput(NamedTuple):
 
 
 def masks_may_agree(torch: ModuleOutput, keras: ModuleOutput, otherwise: bool = True) -> bool:
-    """Return whether as many masks may have been drawn before both tensors.
-
-    `otherwise` is the answer where this is not known of both sides.
-    """
+    """Return whether as many masks may have been drawn before both tensors, or `otherwise` where that is not known."""
     if torch.masks_before is None or keras.masks_before is None:
         return otherwise
     return torch.masks_before == keras.masks_before
 
 
 def drops(module: Module) -> bool:
-    """Return whether a module is a dropout or the like, with a rate above 0.
-
-    It does nothing in inference, and something at random in training.
-    """
+    """Return whether a module does something at random in training alone, as a dropout with a rate above 0."""
     return is_random(module.kind) and bool(module.facts.get("rate", 1.0))
 
 
@@ -89,10 +83,7 @@ class Correspondence(NamedTuple):
 
 @dataclass
 class Counterparts:
-    """What corresponds so far; `torch` and `keras` are all tensors but those of the whole models.
-
-    `given` are orders of axes that the pair's file gives to the models' inputs, from Keras's axes to torch's.
-    """
+    """What corresponds of the models' inner tensors; `given`: orders of inputs' axes, from Keras's to torch's."""
 
     torch: Sequence[ModuleOutput]
     keras: Sequence[ModuleOutput]

@@ -21,10 +21,7 @@ from parity.trace.mapping import Match, Matching
 
 
 def in_training(matching: Matching, torch: Survey, keras: Survey) -> Matching:
-    """Return the matching without such containers, and without modules whose calls come in another order in training.
-
-    All that is within the containers is compared by itself.
-    """
+    """Return the matching without containers that drop something, or whose calls training orders otherwise."""
     dropping = _containers(torch) | reordered(matching, torch, keras), _containers(keras)
 
     unmatched = [match for match in matching.matches if not _is_outside(match, dropping)]

@@ -33,10 +33,7 @@ class Family(NamedTuple):
 
 
 def match_equal(state: Counterparts) -> None:
-    """Match the tensors of the same values.
-
-    A tensor of one number everywhere is no evidence, and is left to the next stages.
-    """
+    """Match the tensors of the same values; one number everywhere is no evidence, and is left to the next stages."""
     edges = _nearest(_edges(state))
     families = sorted(_families(state, edges), key=lambda family: len(family.torch) * len(family.keras))
     for simple, group in itertools.groupby(families, key=lambda family: len(family.torch) * len(family.keras) == 1):

@@ -38,10 +38,7 @@ KINDS = ("conv", "max_pool", "average_pool", "depthwise", "separable")  # how ki
 def output_layouts(
     torch: Survey, torch_values: Mapping[str, Array], keras: Survey, keras_values: Mapping[str, Array], keys: list[str]
 ) -> dict[str, str]:
-    """Return the outputs that are channels-first in torch and channels-last in Keras.
-
-    Each comes with the einops pattern from torch's axes to Keras's.
-    """
+    """Return the outputs that are channels-first in torch and channels-last in Keras, with their einops patterns."""
     layouts = {}
     for key in keys:
         shapes = torch_values[key].shape, keras_values[key].shape
@@ -73,10 +70,7 @@ def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels
 
 
 def _candidates(tensors: list[Array]) -> Iterator[Array]:
-    """Yield the tensors, and the sums that a residual connection may make of two of them.
-
-    A ReLU that is no module of its own may stand before the sum.
-    """
+    """Yield the tensors, and the sums of two of them, or of their ReLUs, that a residual connection may make."""
     yield from tensors
     for left, right in combinations(tensors, 2):
         for first, second in product((left, np.maximum(left, 0)), (right, np.maximum(right, 0))):
@@ -108,11 +102,6 @@ def order_by_channels(torch: Channels, keras: Channels, shapes: tuple[Shape, Sha
     """Return the order in which Keras's axes are torch's, if both layers tell where their channels are.
 
     Where both tell no more than that the last axis holds features, it is known if only one order leaves it there.
-
-    Args:
-        torch: where torch's tensor has its channels.
-        keras: where Keras's has.
-        shapes: of both tensors, torch's first.
     """
     rank = len(shapes[1])
     if len(shapes[0]) != rank or rank < 2:
@@ -140,10 +129,7 @@ def given_orders(pair: Pair) -> list[Order]:
 
 
 def _is_made_of(output: Array, tensor: Array) -> bool:
-    """Return whether an output is an elementwise function of a tensor.
-
-    Sorted by the tensor's elements, the values of a smooth function hardly go up and down.
-    """
+    """Return whether an output is a smooth function of a tensor: sorted by its elements, it hardly goes up and down."""
     if len(output) < FEWEST or not (np.isfinite(output).all() and np.isfinite(tensor).all()):
         return False
     values = output[np.argsort(tensor, kind="stable")]
@@ -176,10 +162,7 @@ def unlike_axes(pair: Pair, torch: Survey, keras: Survey | None = None) -> Itera
 
 
 def _taking(survey: Survey, shape: tuple[int, ...]) -> str:
-    """Return the first layer with channels that takes a tensor of this shape; "" if there is none.
-
-    For Keras only a layer that takes channels last counts.
-    """
+    """Return the first layer with channels that takes a tensor of this shape, in Keras with channels last; or ""."""
     by_path = {module.path: module for module in survey.modules}
     for path, arguments in survey.arguments.items():
         module = by_path.get(path)

@@ -51,9 +51,8 @@ def match(
 ) -> Matching:
     """Match all tensors; the outputs of the whole models are matched by their names.
 
-    `given` are orders of axes that the pair's file gives to the models' inputs.
-
-    Raises UsageError if an output is missing on one side.
+    `given` are orders of axes that the pair's file gives to the models' inputs. Raises UsageError if one side lacks an
+    output.
     """
     output_keys = _outputs(torch, keras)
     layouts = output_layouts(torch, torch_values, keras, keras_values, output_keys)
@@ -87,10 +86,7 @@ def match(
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:
-    """Return what the report says of a matching.
-
-    `alone` holds, by side, matched tensors that were recorded on this side only.
-    """
+    """Return what the report says of a matching; `alone` are matched tensors, by the only side that recorded them."""
     inner = [match for match in matching.matches if not is_output(match.torch)]
     counts = Counter(match.by for match in inner)
     by = {reason: counts[reason] for reason in ("weights", "value", "order") if counts[reason]}
@@ -121,10 +117,7 @@ def _apart(first: Array, second: Array) -> float:
 
 
 def _outputs(torch: Survey, keras: Survey) -> list[str]:
-    """Return the keys of what both models return.
-
-    Raises UsageError if one model does not return what the other does.
-    """
+    """Return the keys of what both models return. Raises UsageError if one does not return what the other does."""
     torch_keys, keras_keys = outputs(torch), outputs(keras)
     for expected, returned, side in ((torch_keys, keras_keys, "Keras"), (keras_keys, torch_keys, "torch")):
         if missing := [key for key in expected if key not in returned]:
@@ -137,30 +130,21 @@ def _outputs(torch: Survey, keras: Survey) -> list[str]:
 
 
 def _output_matches(keys: list[str], torch: Survey, keras_values: dict[str, Array]) -> list[Match]:
-    """Match the outputs of the whole models, whose axes are canonical already.
-
-    An output of another shape is left out here: the comparison reports it.
-    """
+    """Match the models' outputs, whose axes are canonical; one of another shape is left to the comparison to report."""
     shapes = {seen.key: seen.shape for seen in torch.outputs}
     same_shape = [key for key in keys if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
     return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
 
 
 def _reordered(mapping: Mapping) -> set[str]:
-    """Return torch's modules whose Keras layer takes its features in another order.
-
-    Such a layer stands, for example, after a flattening of axes in another order.
-    """
+    """Return torch's modules whose Keras layer takes its features in another order, as behind another flattening."""
     entries = [entry for entry in mapping.entries if entry.rearrange and "..." not in entry.rearrange]
     reordering = [entry for entry in entries if any(map(reorders, entry.rearrange.split(";")))]
     return {name.rpartition(".")[0] for entry in reordering for name in entry.torch}
 
 
 def _matches(state: Counterparts, torch: Survey, keras: Survey, reordered: set[str]) -> list[Match]:
-    """Return the matches in the form in which both sides get them.
-
-    `reordered` are modules whose inputs are not compared.
-    """
+    """Return the matches in the form in which both sides get them; inputs of `reordered` modules are not compared."""
     pairs = [state.matched[number] for number in sorted(state.matched)]
     orders: dict[tuple[Shape, Shape], Order] = {}
     inputs: dict[str, list[int] | None] = {}

@@ -233,11 +233,8 @@ def _unique(
 def fed(state: Counterparts, torch: Arguments, keras: Arguments, told: Collection[str]) -> Iterator[Fed]:
     """Yield the modules and layers of which only one has its activation built in, and whose inputs are compared.
 
-    Args:
-        state: what both sides return.
-        torch: the shapes of what torch's modules are given.
-        keras: the same of Keras's layers.
-        told: torch's modules whose inputs are compared already, or must not be.
+    `torch`, `keras`: the shapes of what modules and layers are given. `told`: torch's modules whose inputs are compared
+    already, or must not be.
     """
     layers = {output.owns: output for output in _called_once(state.keras)}
     for module in _called_once(state.torch):

@@ -164,14 +164,9 @@ def fit(torch: Tensor, keras: Tensor, known: Order | None = None, preferred: Seq
     """Return the order of Keras's axes in which its tensor is torch's, or None if no order of axes fits.
 
     Values tell the order where some order makes the tensors the same. Where none does, a fault has changed the
-    values, and the order is `known`, or else the first that is likely: the nearest order counts only if its tensors are
-    close, and much closer than that, or if in this order alone most elements are the same.
-
-    Args:
-        torch: torch's tensor.
-        keras: Keras's tensor.
-        known: the order that the layers themselves tell, such as by Keras's `data_format`.
-        preferred: orders that are likely, the likeliest first. Of several equally near orders they count before others.
+    values, and the order is `known` (the layers tell it, as by Keras's `data_format`), or else the first of those that
+    are `preferred`, the likeliest first: the nearest order counts only if its tensors are close, and much closer than
+    that, or if in this order alone most elements are the same. Of equally near orders, preferred ones count first.
     """
     if (torch.size, torch.family) != (keras.size, keras.family):
         return None
@@ -202,10 +197,7 @@ def _equal(torch: Tensor, keras: Tensor, order: Order) -> float:
 
 
 def sampled_distances(torch: Tensor, others: Sequence[Tensor]) -> list[float]:
-    """Return how far apart torch's tensor and each of Keras's are, estimated by the sample alone.
-
-    This is cheap even for hundreds of tensors.
-    """
+    """Return how far apart torch's tensor and each of Keras's are by the sample alone: cheap even for hundreds."""
     apart = [math.inf] * len(others)
     alike = [number for number, keras in enumerate(others) if keras.family == torch.family]
     shapes = grouped(alike, lambda number: others[number].shape)
@@ -274,10 +266,7 @@ def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
 
 
 def _merges(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Return whether axes of one shape can be split or merged into the other's.
-
-    Between two cuts that both shapes share, one of them must have a single axis.
-    """
+    """Return whether axes of one shape split or merge into the other's: between shared cuts, either has one alone."""
     if 0 in first or 0 in second:
         return sorted(first) == sorted(second) or len(first) != len(second)
     cuts = [list(accumulate(shape, operator.mul)) for shape in (first, second)]  # elements that the first axes span

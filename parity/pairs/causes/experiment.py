@@ -73,10 +73,7 @@ class Experiment(NamedTuple):
             examined.result.not_compared.append(reason)
 
     def behind(self, examined: Examined, later: tuple[Question, Question]) -> list[Cause]:
-        """Return the causes of the first difference of the forward pass, if what the questions are about follows.
-
-        It may be one that float32 cannot see, which a gradient that nearly vanishes makes visible.
-        """
+        """Return the causes of the forward pass's first difference, seen or not, if what is asked about follows."""
         first = earliest(examined.unequal, examined.places)
         if first is None or self.context.matching is None:
             return []
@@ -197,10 +194,7 @@ class Experiment(NamedTuple):
         return around(plain(where), self.traces[0].manifest.modules) or MODEL
 
     def _named(self, questions: Questions) -> dict[str, list[Cause]]:
-        """Return the causes that are found, by the place for which they are asked.
-
-        There are none of a place whose two modules do the same when they are given the same.
-        """
+        """Return the causes found by place; none of a place whose two modules do the same when given the same."""
         kinds = self.traces[0].manifest.modules
         named, innocent = {}, set()
         for where, outcomes in self.outcomes(questions).items():
@@ -245,10 +239,7 @@ class Experiment(NamedTuple):
         return dict(zip(questions, told, strict=True))
 
     def _ask(self, questions: Sequence[Sequence[Question]]) -> None:
-        """Let the sides answer their questions; a side without any is not asked. Raises BackendError if one fails.
-
-        A process that ends by what it tries is followed by one that does not try it.
-        """
+        """Let the sides answer, again without what has ended their process. Raises BackendError if one fails."""
         contexts = replace(self.context, mapping=None, matching=None), self.context
         jobs = {
             backend: ExperimentJob(

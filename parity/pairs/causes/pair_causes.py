@@ -55,10 +55,7 @@ def name_layout(result: CaseResult, key: str, layout: str) -> None:
 
 
 def question_unfilled(result: CaseResult, mapping: Mapping) -> None:
-    """Make a match inconclusive that rests on values which Keras's builder leaves at 0 or 1.
-
-    They may be meant to be loaded, or be wrong: nobody says which.
-    """
+    """Make a match inconclusive that rests on 0 or 1 from Keras's builder: to be loaded, or wrong, nobody says."""
     if mapping.unfilled and result.verdict in ("match", "subprecision"):
         unlike = next(iter(mapping.unfilled.values()))
         result.verdict = "inconclusive"
@@ -219,10 +216,7 @@ def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
-    """Name the layers that the port has exchanged according to their names.
-
-    Unknown causes are dropped, since they follow from the exchange.
-    """
+    """Name the layers that the port has exchanged by their names, in place of unknown causes, which follow from it."""
     if not mapping.exchanged or result.verdict != "diverged":
         return
     result.causes = [cause for cause in result.causes if cause.id != UNKNOWN]

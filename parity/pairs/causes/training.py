@@ -132,10 +132,7 @@ def counting(states: Sequence[State]) -> list[str]:
 
 
 def is_counter(values: Sequence[Array], passes: Sequence[int]) -> bool:
-    """Return whether whole numbers grow by the same amount with every pass, whatever the data.
-
-    `passes` says how many passes there were between each two successive values.
-    """
+    """Return whether whole numbers grow alike with every pass; `passes`: how many between each two values."""
     if any(value.dtype.kind not in "iu" for value in values):
         return False
     steps = zip(values[1:], values, passes, strict=False)
@@ -144,10 +141,7 @@ def is_counter(values: Sequence[Array], passes: Sequence[int]) -> bool:
 
 
 def with_changing_buffers(mapping: Mapping, reference: Trace) -> Mapping:
-    """Return the mapping with those constants moved to `changing` that torch's trace shows to change.
-
-    Buffers that only count the passes stay constants.
-    """
+    """Return the mapping with constants that torch's trace shows to change, but not to count passes, as `changing`."""
     changed = [name for name, values in _buffers(reference, set(mapping.constants)).items() if _has_changed(values)]
     if not changed:
         return mapping
@@ -222,10 +216,7 @@ def _as_mode(cause: Cause, side: str) -> Cause:
 
 
 def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
-    """Name masks for tensors of other sizes where training alone parts, and the cause is not known.
-
-    `ours` and `theirs` are what both models returned in inference.
-    """
+    """Name masks for other sizes where training alone parts for no known cause; `ours`, `theirs`: of inference."""
     rehearsals = [side.rehearsal for side in (torch, keras)]
     drawn = [Counter(each.masks) for each in rehearsals if each.drawn]  # none of a model that could not be rehearsed
     unknown = [cause for cause in result.causes if cause.id == UNKNOWN]

@@ -55,10 +55,7 @@ class Built(NamedTuple):
         return self.is_flat(entry) and all(array.flat[0] in (0, 1) for array in self._keras(entry) if array.size)
 
     def unlike(self, entry: Entry, random: Sequence[Array] = ()) -> Unlike | None:
-        """Return how the builders' values differ; None where it is no more than the run precision rounds.
-
-        `random`: for each of Keras's variables, which elements are left out.
-        """
+        """Return how the builders' values differ by more than rounding, but for the `random` elements; else None."""
         torch, rounded, keras = self._values(entry, random)
         if not _differing(torch, rounded, keras).any():
             return None
@@ -91,10 +88,7 @@ class Built(NamedTuple):
 
 
 def read(torch: Path, keras: Path) -> Built:
-    """Return the values that the builders of two surveyed models gave, from the folders of the surveys.
-
-    Raises TraceError.
-    """
+    """Return the values that two models' builders gave, from the folders of their surveys. Raises TraceError."""
     return Built(survey.built(torch, survey.EXACT), survey.built(torch), survey.built(keras))
 
 

@@ -62,18 +62,12 @@ class _Level(NamedTuple):
 
 
 def builds(table: int, model: int) -> int:
-    """Return how often both sides are built, from the numbers of the smallest table and of all tensors of the model.
-
-    A few numbers tell little of a distribution; and a large model takes long to build.
-    """
+    """Return how often both sides are built: more for a small table, which tells little, but not of a large model."""
     return MORE if table <= SMALL and model < LARGE else DRAWS
 
 
 def contrast(torch: Iterable[Floats], keras: Iterable[Floats], tables: int) -> Contrast | None:
-    """Return a number in which the arrays of torch's builds differ from as many of Keras's; None if there is none.
-
-    `tables`: how many tables of the pair are compared.
-    """
+    """Return a number in which torch's builds differ from Keras's, or None; `tables`: how many are compared in all."""
     ours, theirs = ([list(_levels(np.atleast_1d(table))) for table in side] for side in (torch, keras))
     levels = list(zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True))
     contrasts = (_clearest(*level, FALSE_ALARM / tables / len(levels)) for level in levels)

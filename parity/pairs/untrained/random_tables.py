@@ -46,10 +46,7 @@ def changed(builds: Sequence[Values]) -> dict[str, Mask]:
 
 
 class RandomTable:
-    """The tensors of an entry of the mapping, some elements of which are random.
-
-    `masks` say of each of Keras's variables which elements are random, on either side.
-    """
+    """An entry's tensors, random in the elements of Keras's variables that `masks` hold, on either side."""
 
     def __init__(self, entry: Entry, draws: Draws) -> None:
         self.entry, self.draws = entry, draws

@@ -241,10 +241,7 @@ def _finite(tensors: Tensors) -> int:
 def _branches(
     file: PairFile, folder: Path, context: PairContext, comparisons: _Comparisons, judged: list[VariationResult]
 ) -> Iterator[tuple[str, list[Seen]]]:
-    """Yield what was reached, with the name of the inputs that reached it.
-
-    Variations count as far as their outputs were compared.
-    """
+    """Yield what was reached, with the name of the inputs; of variations only if their outputs were compared."""
     trains = file.pair.train is not None
     surveys = [survey.read(folder / side / "survey") for side in SIDES]
     compared = {comparison.name for comparison in judged if comparison.verdict in (*PASSED, "diverged")}

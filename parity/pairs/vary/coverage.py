@@ -86,10 +86,7 @@ class Observer:
 
 
 def covered(branches: Iterable[tuple[str, Iterable[Seen]]]) -> Coverage:
-    """Combine what was seen into a coverage: which branches were reached, and by which inputs first.
-
-    `branches` pairs the name of each run's inputs with what was seen in it, in order.
-    """
+    """Combine what was seen, paired with the names of the inputs, into a coverage: which branches, reached by which."""
     branches_by_key: dict[Key, Branch] = {}
     for by, seen in branches:
         for sighting in seen:

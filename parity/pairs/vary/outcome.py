@@ -39,10 +39,7 @@ OF_THE_GIVEN = {
 
 
 def conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationResult | None:
-    """Change the verdict of the pair if a variation diverged, or if one side alone draws random numbers.
-
-    The pair is then diverged or inconclusive. Returns the variation that decides.
-    """
+    """Make the pair diverged or inconclusive by the first variation that is, or is `unshared`, and return that."""
     judged = [*result.variations, *unshared]
     decisive = next((each for each in judged if each.verdict == "diverged" or each in unshared), None)
     if decisive is None:

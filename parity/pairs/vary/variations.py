@@ -196,10 +196,7 @@ def _filled(array: Array, value: int, at_first: int) -> Array:
 
 
 def padded(array: Array) -> Array:
-    """Return the array with 0 at the end of its last axis.
-
-    That is a quarter, so that a position that looks back only a few places still finds one that counts.
-    """
+    """Return the array with 0 in the last quarter of its last axis: who looks back a few places still finds some."""
     padded = array.copy()
     if array.ndim and array.shape[-1] > 1:
         padded[..., -max(1, array.shape[-1] // 4) :] = 0

@@ -54,10 +54,7 @@ def align(torch: Sequence[Unit], keras: Sequence[Unit]) -> list[Link]:
 
 
 def align_single_weights(torch: Sequence[Unit], keras: Sequence[Unit], links: Sequence[Link]) -> list[Link]:
-    """Align the weights that are left one by one.
-
-    Weights left over in two units that both have counterparts are not linked to each other: they belong to neither.
-    """
+    """Align the weights that are left one by one, but not those of two units that both have counterparts."""
     whole = {id(unit) for link in links for unit in (*link.torch, *link.keras)}
     torch_left = _unused(torch, {name for link in links for entry in link.entries for name in entry.torch})
     keras_left = _unused(keras, {name for link in links for entry in link.entries for name in entry.keras})
@@ -212,20 +209,14 @@ class _Links:
 
 
 def _size(unit: Unit) -> int:
-    """Return the number of elements of a unit's main weights; biases may be missing on one side.
-
-    Of a norm any weight may be missing, so that its width counts.
-    """
+    """Return the elements of a unit's main weights, as biases may be missing; of a norm, its width."""
     if unit.family == "norm":
         return max(math.prod(weight.shape) for weight in unit.weights.values())
     return sum(math.prod(weight.shape) for role, weight in unit.weights.items() if role in MAIN)
 
 
 def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[tuple[Positions, Positions]]:
-    """Return which units the best alignment links, by their positions.
-
-    `torch_left` and `keras_left` are the positions of the units that have no counterpart yet.
-    """
+    """Return the positions of the units that the best alignment links, of those without a counterpart yet."""
     sizes = [links.sizes[0][position] for position in torch_left], [links.sizes[1][position] for position in keras_left]
     ends = {count: _ends(sizes[1], count) for _, count in SIZES}
 

@@ -80,10 +80,7 @@ def unresolved(ambiguities: Sequence[Ambiguity]) -> list[str]:
 
 
 def _assumed(resolved: Resolved, trials: Trials, is_equal: bool) -> Mapping:
-    """Return the mapping with its assumptions, and those among them that the order of creation contradicts.
-
-    `is_equal` says that both models return the same with it; only then can an exchange be harmless.
-    """
+    """Return the mapping with its assumptions, those contradicted too; if outputs are equal, an exchange is tried."""
     sentences, contradicted = list(resolved.mapping.assumptions), []
     for group in _together(zip(resolved.ambiguities, resolved.chosen, strict=True)):
         if any((ambiguity.place or MODEL) in resolved.undecided for ambiguity in group.ambiguities):

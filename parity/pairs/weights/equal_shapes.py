@@ -124,10 +124,7 @@ def _uncrossed(links: list[Link]) -> list[Link]:
 
 
 def _in_order_of_creation(links: list[Link]) -> Iterator[Link]:
-    """Yield new links of siblings that only Keras's counting tells apart: in the order of creation.
-
-    A functional model may call its layers in any order.
-    """
+    """Yield links of siblings that only Keras's counting tells apart, in order of creation: calls may have any."""
     for group in _adjacent(links):
         order = sorted(range(len(group)), key=lambda number: names.numbers(group[number].keras[0].label))
         if _is_counted(group) and order != list(range(len(group))):
@@ -135,10 +132,7 @@ def _in_order_of_creation(links: list[Link]) -> Iterator[Link]:
 
 
 def _crossing(links: list[Link]) -> Iterator[Group]:
-    """Yield units that the two sides call in different orders, with the nearest others of their kind and shape.
-
-    Those that names tell apart from a unit, such as the layers of another tower, are left out.
-    """
+    """Yield units called in different orders with the nearest of their kind and shape that names do not tell apart."""
     for link in links:
         if not link.round or not link.is_single:
             continue
@@ -155,10 +149,7 @@ def _crossing(links: list[Link]) -> Iterator[Group]:
 
 
 def _adjacent(links: list[Link]) -> Iterator[Group]:
-    """Yield groups of siblings of one kind and shape with nothing between them on torch's side.
-
-    Such siblings may be parallel branches, whose order of calls is arbitrary.
-    """
+    """Yield siblings of one kind and shape with nothing between them in torch: perhaps parallel, in any order."""
 
     def kind(number: int) -> object:
         link = links[number]

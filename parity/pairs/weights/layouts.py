@@ -66,10 +66,7 @@ def made_vector(main: Entry) -> Move | None:
 
 
 def axes(keras: Unit) -> tuple[str, str, str] | None:
-    """Return all axes of a Keras matrix, those that come in and those that go out, as names in an einops pattern.
-
-    Return None for an EinsumDense whose equation is not known, or not that of a matrix.
-    """
+    """Return all axes of a Keras matrix, those coming in and going out, as einops names; None if unknown."""
     if keras.family == "linear":
         return "i o", "i", "o"
     equation = keras.facts.get("equation")
@@ -91,10 +88,7 @@ def separable(torch: Unit) -> tuple[str, str]:
 
 
 def recurrent(torch: Unit, keras: Unit) -> dict[str, Move]:
-    """Return how Keras's weights of a recurrent layer are made of torch's, by role.
-
-    Keras's bias is the sum of torch's two.
-    """
+    """Return how Keras's recurrent weights are made of torch's, by role; its bias is the sum of torch's two."""
     gates = GATES[torch.family]
     if torch.family != "gru":
         matrix: Move = {"rearrange": "o i -> i o"}

@@ -133,10 +133,7 @@ def _single(torch: Unit, keras: Unit) -> Choices:
 
 
 def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:
-    """Return the patterns to try for the unit's main weight, the likeliest first.
-
-    If both kinds are certain, only the known layouts are tried; otherwise all that the shapes allow.
-    """
+    """Return the main weight's patterns, likeliest first: known ones of certain kinds, else all that shapes allow."""
     known = layouts.known_patterns(torch, keras) if torch.family and keras.family else []
     is_certain = torch.certain and keras.certain
     if known and is_certain:
@@ -223,10 +220,7 @@ def _cut(torch: Unit, keras: Sequence[Unit]) -> Choices:
 
 
 def _cut_vector(torch: Unit, keras: Sequence[Unit]) -> Choices:
-    """Return choices for biases alone, whose matrices a rule of the user's covers.
-
-    There are some only if the layers' names tell the order in which they are packed.
-    """
+    """Return choices for biases alone, beside a rule for their matrices, if names tell the order of packing."""
     orders = _packing_orders(keras)
     if len(orders) > 1 or any(unit.family for unit in keras):
         return []
@@ -237,10 +231,7 @@ def _cut_vector(torch: Unit, keras: Sequence[Unit]) -> Choices:
 
 
 def _cut_array(torch: Unit, keras: Sequence[Unit]) -> Choices:
-    """Return choices for arrays that modules of unknown kinds hold, such as the matrices of several experts.
-
-    There are some only if the names tell what is packed.
-    """
+    """Return choices for arrays of unknown modules, as of several experts, if names tell what is packed."""
     parts = distinctive_parts([unit.label for unit in keras])
     if not _named_packing(parts) or len({unit.signature for unit in keras}) > 1 or keras[0].family:
         return []
@@ -259,10 +250,7 @@ def _joined(torch: Sequence[Unit], keras: Unit) -> Choices:
 
 
 def _packings(torch: list[Order], keras: list[Order], ways: list[Packed]) -> Choices:
-    """Return the entries of every way of packing in the likeliest order, and of the likeliest way in the other orders.
-
-    All combinations would be too many to try by running.
-    """
+    """Return the entries of all ways of packing in the likeliest order, and of the likeliest way in the others."""
     first, *others = itertools.product(torch, keras)
     packings = [*((first, way) for way in ways), *((order, way) for order in others for way in ways[:1])]
     return [choice for order, way in packings if (choice := _packed_entries(*order, way))]

@@ -142,10 +142,7 @@ def distinctive_words(path: str) -> frozenset[str]:
 
 
 def distinctive_parts(labels: list[str]) -> list[str]:
-    """Return the part (query, gate, ...) that each label names, "" if it names none.
-
-    Words that all labels share are ignored, so that only what tells the labels apart counts.
-    """
+    """Return the part (query, gate, ...) that each label names, or "", by words that not all labels share."""
     words_of_labels = [words(label) for label in labels]
     shared = set(words_of_labels[0]).intersection(*words_of_labels[1:])
     parts = set(PARTS.values()) - shared

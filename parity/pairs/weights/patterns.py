@@ -26,10 +26,7 @@ class Equation(NamedTuple):
 
 
 def split_sides(pattern: str) -> tuple[list[Group], list[Group]]:
-    """Split a pattern into the axes of its left and its right side.
-
-    Raises ValueError if it is no pattern, or its sides do not have the same axes.
-    """
+    """Split a pattern into the axes of its two sides. Raises ValueError unless both have the same."""
     left, arrow, right = pattern.partition("->")
     if not arrow or "->" in right:
         raise ValueError(f"received the pattern {pattern!r}, expected 'axes -> axes'")
@@ -43,10 +40,7 @@ def split_sides(pattern: str) -> tuple[list[Group], list[Group]]:
 
 
 def reorders(pattern: str) -> bool:
-    """Return whether a pattern does more than move whole axes.
-
-    It does so if the numbers along one axis on the left stand in another order on the right.
-    """
+    """Return whether a pattern does more than move whole axes: the numbers along one of them change their order."""
     left, right = split_sides(pattern)
     position = {name: number for number, name in enumerate(name for group in right for name in group)}
     orders = ([position[name] for name in group] for group in left)
@@ -74,20 +68,14 @@ def expanded(pattern: str, rank: int) -> str:
 
 
 def equations(groups: list[Group], shape: Shape) -> list[Equation]:
-    """Return what an array's shape says of the sizes of the named axes.
-
-    Raises ValueError if the numbers of axes differ.
-    """
+    """Return what an array's shape says of the named axes. Raises ValueError if their numbers differ."""
     if len(groups) != len(shape):
         raise ValueError(f"the pattern names {count(len(groups), 'axis')}, but the array has the shape {shape}")
     return [Equation(group, size) for group, size in zip(groups, shape, strict=True)]
 
 
 def solve(known: dict[str, int], given: Iterable[Equation]) -> dict[str, int]:
-    """Return the sizes of all axes.
-
-    `known` are the sizes given by the user. Raises ValueError if the sizes contradict each other or do not follow.
-    """
+    """Return the sizes of all axes by the `known` ones. Raises ValueError if they contradict or do not follow."""
     sizes, unsolved = dict(known), list(given)
     while unsolved:
         rest = [equation for equation in unsolved if not _solved(equation, sizes)]
@@ -114,10 +102,7 @@ def _groups(side: str) -> list[Group]:
 
 
 def _solved(equation: Equation, sizes: dict[str, int]) -> bool:
-    """Return whether all axes of an equation are known; if a single one is not, solve for it and add it to `sizes`.
-
-    Raises ValueError if the equation does not hold.
-    """
+    """Return whether an equation's axes are known, once a single unknown one is solved for. Raises ValueError."""
     unknown = [name for name in equation.left + equation.right if name not in sizes]
     if len(unknown) > 1:
         return False

@@ -39,10 +39,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several ways to read two models: the orders in which their units are aligned, and what is exchanged then.
-
-    `exchange` is given the links, and returns them with the ends of some exchanged.
-    """
+    """A way to read two models: the orders in which units are aligned; `exchange` returns links with ends exchanged."""
 
     torch: Order = "calls"
     keras: Order = "calls"
@@ -53,10 +50,7 @@ FIRST = Reading()
 
 
 def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, reading: Reading = FIRST) -> Proposal:
-    """Place as many weights as possible in one reading; `built` holds the values that the builders gave.
-
-    Raises UsageError for rules that do not fit.
-    """
+    """Place as many weights as possible, given what builders gave. Raises UsageError for rules that do not fit."""
     skipped = [rules.ignored(torch, pair.ignore.torch), rules.ignored(keras, pair.ignore.keras)]
     by_rule = [_moves(rule, torch, keras) for rule in rules.ruled(torch, keras, pair.weights)]
     taken = [{*skipped[0], *(name for moves in by_rule for name in moves[0].torch)}]
@@ -112,10 +106,7 @@ def _grouped(
 
 
 def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
-    """Return the rule's entry, once for each way in which the axes may move if the rule gives none.
-
-    Raises UsageError if the shapes do not fit.
-    """
+    """Return the rule's entry, once for each way to move axes if it gives none. Raises UsageError for other shapes."""
     sides = _weights(torch, rule.entry.torch), _weights(keras, rule.entry.keras)
     moves = (_automatic(rule.entry, (torch, keras), sides) if rule.is_open else []) or [rule.entry]
     check(moves[0], *([weight.shape for weight in weights] for weights in sides))
@@ -128,10 +119,7 @@ def _weights(survey: Survey, wanted: Iterable[str]) -> list[Weight]:
 
 
 def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[Weight], list[Weight]]) -> list[Entry]:
-    """Return how these weights would be mapped if their modules were known to be counterparts.
-
-    There are no entries if the shapes forbid it.
-    """
+    """Return how these weights would map if their modules were counterparts; no entries if shapes forbid it."""
     torch_units, keras_units = (_holders(survey, weights) for survey, weights in zip(surveys, sides, strict=True))
     link = make_link(torch_units, keras_units) if torch_units and keras_units else None
     # The choices hold only what is ambiguous; a bias is not, once its kernel is known, and stands in the entries.

@@ -40,10 +40,7 @@ def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -
 
 
 class _Resolution:
-    """The state of deciding ambiguity after ambiguity.
-
-    `chosen` holds the choice for each ambiguity, in the order of execution, `ran` the choices of the last run.
-    """
+    """Decides ambiguities in the order of execution; `chosen`: the choice for each, `ran`: those of the last run."""
 
     def __init__(self, proposal: Proposal, trials: Trials) -> None:
         self.mapping, self.trials = proposal.mapping, trials
@@ -90,10 +87,7 @@ class _Resolution:
         return mapping
 
     def _decide(self, number: int) -> None:
-        """Try the choices of an ambiguity, first alone, then together with the next ones.
-
-        A single tensor may depend on several ambiguities, so that only a combination of choices reproduces it.
-        """
+        """Try an ambiguity's choices alone, then with the next ones: a tensor may depend on several of them."""
         chosen_before, likeliest = self.chosen, self.chosen
         for end in range(number + 1, len(self.ambiguities) + 1):
             group = range(number, end)

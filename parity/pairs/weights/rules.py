@@ -81,10 +81,7 @@ def ignored(survey: Survey, globs: Iterable[str]) -> list[str]:
 
 
 def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Ruled]:
-    """Return the rules with exact names, each once for everything that its placeholders can stand for.
-
-    Raises UsageError if a name does not exist or comes twice.
-    """
+    """Return the rules with exact names for all placeholders. Raises UsageError for unknown or double ones."""
     sides = _Weights(torch), _Weights(keras)
     entries = [
         Ruled(_entry(rule, torch_names, keras_names), _is_open(rule))
@@ -101,10 +98,7 @@ def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Rul
 
 
 def prefixed(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Within]:
-    """Return the modules of the rules whose names end in **, each once for everything that placeholders stand for.
-
-    Raises UsageError if a side has no weight within such a module.
-    """
+    """Return the modules of rules that end in **, for all that placeholders mean. Raises UsageError for empty ones."""
     holders = list(dict.fromkeys(path for weight in torch.weights for path in ("", *around(weight.module))))
     found = []
     for rule in rules:

@@ -105,10 +105,7 @@ class Trials:
 
 
 def nearest(distances: dict[Chosen, list[float]], positions: range, limit: float) -> list[Chosen]:
-    """Return the choices with most tensors reproduced at these positions; or, to a larger limit, the clearly nearest.
-
-    All choices are returned if they are equally good.
-    """
+    """Return the choices with most tensors reproduced here, or the clearly nearest to a larger limit; or all."""
     choices = list(distances)
     if limit == SAME:
         counts = {chosen: sum(distances[chosen][each] <= SAME for each in positions) for chosen in choices}

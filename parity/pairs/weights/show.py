@@ -55,20 +55,13 @@ def complaint(mapping: Mapping) -> str:
 
 
 def as_toml(mapping: Mapping, torch: Survey | None = None) -> str:
-    """Return [[weights]] sections that give the same mapping.
-
-    Layers that differ only in a number share one rule with {i}. Without torch's survey no weight is known to be a
-    vector.
-    """
+    """Return [[weights]] sections of the mapping, with {i} for numbers; torch's survey tells which are vectors."""
     vectors = {weight.name for weight in torch.weights if len(weight.shape) < 2} if torch else set()
     return "\n".join(_section(entry, vectors.issuperset(first.torch)) for entry, first in _compressed(mapping))
 
 
 class _Group(NamedTuple):
-    """Entries that differ only in a number, and how they are shown: as one, with {i} in its place.
-
-    `values` are what {i} stands for; empty if it is a single entry, shown as it is.
-    """
+    """Entries that differ only in a number, shown as one with {i} for `values`; a single one as it is, without any."""
 
     shown: Entry
     entries: list[Entry]

@@ -40,10 +40,7 @@ def fits(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> bool:
 
 
 def to_keras(entry: Entry, arrays: list[Array], shapes: Sequence[Shape]) -> list[Array]:
-    """Return Keras's values, in the order of `entry.keras`; `shapes` are those of the Keras variables.
-
-    Raises UsageError if the shapes do not fit.
-    """
+    """Return Keras's values, in the order and `shapes` of its variables. Raises UsageError if the shapes do not fit."""
     plans = planned(entry, [array.shape for array in arrays], shapes)
     whole = _combined(entry, arrays)
     whole = whole[slices_of(entry.slice)] if entry.slice else whole

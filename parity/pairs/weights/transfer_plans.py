@@ -87,12 +87,7 @@ def _sliced(entry: Entry, whole: Shape) -> Shape:
 
 
 def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan:
-    """Solve for the sizes of all named axes of one pattern.
-
-    `text` is the pattern, `whole` the shape of torch's joined array, `keras` the shapes of the parts.
-
-    Raises ValueError.
-    """
+    """Solve for the axes of a pattern `text`, from torch's joined shape to Keras's parts. Raises ValueError."""
     first = patterns.expanded(text, len(whole)) if text else _identity(len(whole))
     left, right = patterns.split_sides(first)
     # An ellipsis of `each` takes all axes that there are.

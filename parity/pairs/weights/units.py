@@ -93,10 +93,7 @@ class Unit:
 
 
 def units(survey: Survey, taken: Iterable[str] = (), order: Order = "calls") -> list[Unit]:
-    """Group all weights but those in `taken` into units, in the order of first calls or of creation.
-
-    Buffers that are no statistics are left out.
-    """
+    """Group all weights but those in `taken` and buffers other than statistics, in order of calls or of creation."""
     excluded = set(taken)
     left = [weight for weight in survey.weights if weight.name not in excluded and not weight.constant]
     left += _aliases(survey, {weight.name: weight for weight in left})
@@ -161,10 +158,7 @@ def _aliases(survey: Survey, weights: dict[str, Weight]) -> list[Weight]:
 
 
 def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, int]]:
-    """Return by path where each module stands in the order of first calls or of creation, then of definition.
-
-    For a module that is never called itself, the nearest module around it counts.
-    """
+    """Return by path where modules, or the nearest called ones around them, stand in the order of calls or creation."""
     paths = survey.called if order == "calls" else survey.created or [module.path for module in survey.modules]
     first = {path: number for number, path in enumerate(paths)}
     found = {}
@@ -245,10 +239,7 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
 
 
 def _unit(module: Module, weights: dict[str, Weight], end: str = "", **known: Any) -> Unit:
-    """Return a unit of a module's weights, by role.
-
-    `end` tells it from other units of the module, `known` are fields that do not follow from the module.
-    """
+    """Return a unit of weights by role; `end` tells it from others of the module, `known` are fields set otherwise."""
     label, chosen = (module.path if given is None else given for given in (module.label, module.chosen))
     unit = Unit(
         label=label + end,
@@ -283,10 +274,7 @@ def one_bias(survey: Survey, path: str) -> bool:
 
 
 def _layers(module: Module, weights: list[Weight]) -> list[Unit]:
-    """Split the weights of a recurrent module into layers and directions.
-
-    torch numbers these in the names of the weights; Keras has a layer for each.
-    """
+    """Split a recurrent module's weights into layers and directions, which torch numbers in their names."""
     parts: dict[str, dict[str, Weight]] = {}
     for weight in weights:
         match = TORCH_LAYER.match(weight.role)
