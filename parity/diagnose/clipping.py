@@ -75,7 +75,8 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
     mine, theirs = (
         _applied(tensors, {name: side[name] for name in names}) for tensors, side in zip(recorded, both, strict=True)
     )
-    changed = [name for name in names if not _is_kept(mine.gradients[name], theirs.gradients[name])]
+    factors = {name: multiple(mine.gradients[name], theirs.gradients[name]) for name in names}
+    changed = [name for name, factor in factors.items() if factor is None or abs(factor - 1) > ROUNDED]
     groups = [names, *([changed] if len(changed) > 1 else [])]  # of one optimizer of several, or of one module
     for group in groups:
         parts = _part(mine, group), _part(theirs, group)
@@ -117,11 +118,6 @@ def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
 def _part(applied: Applied, names: Collection[str]) -> Applied:
     gradients = {name: applied.gradients[name] for name in names}
     return applied._replace(gradients=gradients, norm=applied.norm * _norm(gradients) / _norm(applied.gradients))
-
-
-def _is_kept(mine: Array, theirs: Array) -> bool:
-    factor = multiple(mine, theirs)
-    return factor is not None and abs(factor - 1) <= ROUNDED
 
 
 def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:

@@ -5,7 +5,7 @@ are explained, by the formula of SGD or Adam, and several parameters must follow
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -212,15 +212,8 @@ def formula(case: schema.Case) -> Formula[Updates]:
     return FORMULAS[type(case.optimizer).__name__.lower()]
 
 
-class ExplainedUpdates(NamedTuple):
-    """Causes of different updates, and the parameters whose updates follow from them."""
-
-    causes: list[Cause]
-    parameters: frozenset[str]
-
-
-def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) -> ExplainedUpdates:
-    """Return in what the updates of the named parameters differ; no causes if no formula explains both sides."""
+def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) -> tuple[list[Cause], frozenset[str]]:
+    """Return in what updates of the named parameters differ, if a formula explains both sides, and whose follow."""
     sides = Side("torch", reference), Side("keras", candidate)
     for name in names[:TRIED]:
         for optimizer in _optimizers_to_try(sides, name):
@@ -231,8 +224,8 @@ def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) 
                 follow = [each for each, other in asked.items() if other and explains(other, answer.settings)]
                 if len(follow) >= min(NEEDED, len(names)):
                     found = [entries.cause(ask, change, ("torch", "keras")) for change in _telling(answer.changes)]
-                    return ExplainedUpdates(found, frozenset([*follow, RATE]))
-    return ExplainedUpdates([], frozenset())
+                    return found, frozenset([*follow, RATE])
+    return [], frozenset()
 
 
 def _telling(changes: Sequence[Change]) -> list[Change]:

@@ -10,7 +10,6 @@ Where the rate is the same in all steps, both are the same computation: Keras's 
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,16 +29,11 @@ SIGNS = {"rate inside": 1, "rate inside, negative": -1}
 SLOT = "momentum_buffer"
 
 
-class AsDecayed(NamedTuple):
-    """Both traces, with as much weight decay in Keras's gradients as in torch's, and a sentence for the report."""
+def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str] | None:
+    """Return both traces with as much weight decay in Keras's gradients as in torch's, and a sentence for the report.
 
-    reference: Trace
-    candidate: Trace
-    note: str
-
-
-def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> AsDecayed | None:
-    """Return the traces so; None where no decayed parameter's gradients first differ by a multiple of it."""
+    None where no decayed parameter's gradients first differ by a multiple of it.
+    """
     settings = [_decays(trace) for trace in (reference, candidate)]
     is_decayed = any(decay for side in settings for decay in side.values())
     if reference.manifest.summarised or not is_decayed or all(each.kind != "gradient" for each in unequal):
@@ -77,7 +71,7 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> As
     groups = [made for group in candidate.manifest.training.groups for made in _groups(group, multiples)]
     change = partial(_take_decay, multiples, candidate, reference)
     note = f"the gradient of {first} holds on one side the weight decay that the other's optimizer adds"
-    return AsDecayed(Hiding(reference, late), Hiding(_Changed(candidate, groups, change), late), note)
+    return Hiding(reference, late), Hiding(_Changed(candidate, groups, change), late), note
 
 
 def _take_decay(

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Sequence
 from concurrent.futures import wait
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -64,18 +64,14 @@ def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepar
         structure = _survey_keras(file, backends["keras"], folder, None)
     except BackendError as error:
         wait([reference])  # the next pair must find torch's process idle; a signal interrupts this wait
-        raise BackendError("\n".join([str(error), *_hints(file, folder)])) from None
+        torch = Path(place(folder, "torch"))  # which may explain that Keras's model cannot be called
+        hints = unlike_axes(file.pair, survey.read(torch)) if (torch / survey.FILE).exists() else ()
+        raise BackendError("\n".join([str(error), *hints])) from None
     except UsageError:
         wait([reference])
         raise
     ended(reference)
     return prepare_keras(file, backends["keras"], folder, structure, backends["torch"])
-
-
-def _hints(file: PairFile, folder: Path) -> list[str]:
-    """Return what may explain that Keras's model cannot be called, if torch's could be surveyed."""
-    torch = Path(place(folder, "torch"))
-    return list(unlike_axes(file.pair, survey.read(torch))) if (torch / survey.FILE).exists() else []
 
 
 def place(folder: Path, side: str) -> str:
@@ -89,7 +85,7 @@ def survey_torch(file: PairFile, backend: Worker, folder: Path, redraws: bool = 
     With `redraws`, large initial values are ones that can be drawn again. Raises UsageError and BackendError.
     """
     own = place(folder, "torch")
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search), redraws=redraws))
+    _do(file, backend, own, PairContext(search=file.search), redraws=redraws)
     return PairContext(search=file.search, survey=own)
 
 
@@ -99,7 +95,7 @@ def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
     Each weight and each tensor is its own counterpart. Raises UsageError and BackendError.
     """
     own = place(folder, "keras")
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=PairContext(search=file.search)))
+    _do(file, backend, own, PairContext(search=file.search))
     surveyed, values = survey.read(Path(own)), survey.activations(Path(own))
     floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
     trained = next((each for each in floats if not each.module or each.module == MODEL), None)
@@ -257,8 +253,7 @@ def _draw(file: PairFile, backend: Worker | None, folder: Path, further: int, na
         return
     seeds = [file.case.seed + number for number in range(1, further + 1)]
     context = PairContext(search=file.search, survey=place(folder, "torch"))
-    own = str(_drawn(folder, backend.name, names))
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=context, seeds=seeds, tables=list(names)))
+    _do(file, backend, str(_drawn(folder, backend.name, names)), context, seeds=seeds, tables=list(names))
 
 
 def _drawn(folder: Path, side: str, names: Sequence[str]) -> Path:
@@ -271,7 +266,7 @@ def _needless(file: PairFile, backend: Worker, folder: Path, mapping: Mapping) -
     own = place(folder, "keras_unused")
     context = PairContext(search=file.search, survey=place(folder, "torch"))
     alone = [weight.name for weight in mapping.unplaced if weight.side == "keras"]
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=context, needless=alone))
+    _do(file, backend, own, context, needless=alone)
     return survey.read(Path(own))
 
 
@@ -279,15 +274,15 @@ def _survey_keras(file: PairFile, backend: Worker, folder: Path, mapping: Mappin
     """Survey Keras's model; with a mapping, after a forward pass with torch's weights."""
     context = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
     own = place(folder, "keras")
-    _do(backend, SurveyJob(case=file.case, folder=own, pair=context))
+    _do(file, backend, own, context)
     return survey.read(Path(own)), survey.activations(Path(own))
 
 
-def _do(backend: Worker, job: SurveyJob) -> None:
-    """Run a survey, and turn a failure into an exception."""
-    Path(job.folder).mkdir(parents=True, exist_ok=True)
-    answer = backend.do(job)
+def _do(file: PairFile, backend: Worker, own: str, context: PairContext, **fields: Any) -> None:
+    """Run a survey into a folder, with further fields of its job. Raises UsageError and BackendError."""
+    Path(own).mkdir(parents=True, exist_ok=True)
+    answer = backend.do(SurveyJob(case=file.case, folder=own, pair=context, **fields))
     if answer.status == "usage":
-        raise UsageError(f"{job.case.name}: {answer.message}")
+        raise UsageError(f"{file.case.name}: {answer.message}")
     if answer.status == "error":
         raise BackendError(f"{backend.name}: {answer.message}")

@@ -90,7 +90,9 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     left = [name for name in batch if name not in taken.values()]
     if len(left) < len(targets):
         return None
-    renamed = {own: _joined(OF_BATCH, own) for own in taken.values()} | dict(zip(left, targets, strict=False))
+    renamed = {own: f"{OF_BATCH}.{own}" if own else OF_BATCH for own in taken.values()} | dict(
+        zip(left, targets, strict=False)
+    )
     inputs = {own: _as(f"{GIVEN}{key}", of_step[key], given[own]) for key, own in called.items()}
     if len(fetched.modules) > 1:
         inputs = {own: msgspec.structs.replace(each, torch=own) for own, each in inputs.items()}
@@ -191,10 +193,6 @@ def initial_states(torch: Batches, names: Sequence[str], keras: Sequence[str]) -
 
 def _of(arrays: Batches, prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _joined(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if name else prefix
 
 
 def alike(torch: Batches, keras: Batches) -> dict[str, str] | None:

@@ -225,15 +225,11 @@ def matched(torch: Recording, keras: Recording, grain: float = FLOAT32) -> "tupl
     table = Table(other.values)
     for number, value in one.values.items():
         for partner in table.equals(value, grain):
-            if _tells(number in one.makers, partner in other.makers, value):
+            # A computed constant is no counterpart of a literal.
+            if (number in one.makers) == (partner in other.makers) or not value.is_plain:
                 one.matched.setdefault(number, set()).add(partner)
                 other.matched.setdefault(partner, set()).add(number)
     return one, other
-
-
-def _tells(made: bool, made_there: bool, value: Value) -> bool:
-    """Return whether two equal tensors are counterparts: a computed constant is none of a literal."""
-    return made == made_there or not value.is_plain
 
 
 def _nearest(here: list[Parting], there: list[Parting], one: Graph) -> tuple[Parting | None, Parting | None]:

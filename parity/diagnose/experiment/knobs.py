@@ -5,7 +5,6 @@ of an argument, a global constant, or the name of a function that the code calls
 process, never in a file, and is put back after the call.
 """
 
-import contextlib
 import enum
 import inspect
 import itertools
@@ -19,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from parity.core.groups import grouped
-from parity.core.patches import applied
+from parity.core.patches import applied, setting
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 QUOTED = re.compile(r"""["'`]([A-Za-z_]\w{0,23})["'`]""")  # in a docstring
@@ -241,14 +240,9 @@ def attribute(
 ) -> Changed:
     """Return the change of an attribute; `replaced` makes what it is then of what it was and of the value to try."""
 
-    @contextlib.contextmanager
-    def changed(value: Any) -> Iterator[None]:
+    def changed(value: Any) -> AbstractContextManager[None]:
         before = read(of, name)
-        write(of, name, replaced(before, value))
-        try:
-            yield
-        finally:
-            write(of, name, before)
+        return setting(lambda: before, partial(write, of, name), replaced(before, value))
 
     return changed
 

@@ -123,17 +123,13 @@ class Accepted:
         An expectation that names the cause decides. Without one, the cause is accepted if all tensors at its place
         are within expected sizes.
         """
-        tensors = self._at(cause)
+        tensors = [each for each in self.examined.unequal if cause.where in cause_places(self.examined, each)]
         named = [expected for expected in self.expected if _names(expected, cause)]
         small = (each for each in named if not each.has_size or all(self._fits(each, tensor) for tensor in tensors))
         if named:
             return next(small, None)
         covered = bool(tensors) and all(map(self._is_within, tensors))
         return next((expected for expected in self.expected if covered and _covers(expected, tensors[0])), None)
-
-    def _at(self, cause: Cause) -> list[Unequal]:
-        """Return the unequal tensors at the place of a cause."""
-        return [tensor for tensor in self.examined.unequal if cause.where in cause_places(self.examined, tensor)]
 
     def _is_within(self, tensor: Unequal) -> bool:
         """Return whether a tensor is within a size that an expectation without a cause accepts at its name."""

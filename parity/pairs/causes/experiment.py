@@ -225,14 +225,14 @@ class Experiment(NamedTuple):
         if not questions:
             return {}
         folders = [[str(self._folder(side) / str(number)) for number in range(len(questions))] for side in (0, 1)]
-        torch = [
-            replace(asked[0], description=mine) for asked, mine in zip(questions.values(), folders[0], strict=True)
+        asked = [
+            [
+                replace(both_sides[side], description=folder, takes_theirs=side == 1)
+                for both_sides, folder in zip(questions.values(), folders[side], strict=True)
+            ]
+            for side in (0, 1)
         ]
-        keras = [
-            replace(asked[1], description=theirs, takes_theirs=True)
-            for asked, theirs in zip(questions.values(), folders[1], strict=True)
-        ]
-        self._ask([torch, keras])
+        self._ask(asked)
         initial = self.traces[0].open("high", keys.INITIAL)
         weights = [array for key, array in initial.items() if key.startswith("parameter/")]
         told = (description(Path(mine), Path(theirs), weights) for mine, theirs in zip(*folders, strict=True))

@@ -24,8 +24,9 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
     """Replace the unknown causes of what comes after a forward pass, or describe the difference in words."""
     result = examined.result
     for asked in later.parted(result, examined.unequal):
-        if asked.kind == keys.UPDATE and _is_replayed(examined, asked.name):
-            continue
+        replayed = examined.replayed
+        if asked.kind == keys.UPDATE and replayed and replayed.reproduces(asked.name, 0, frozen=False):
+            continue  # an optimizer's formula explains the updates: nothing else is behind them
         with np.errstate(all="ignore"):  # the tensors may hold any numbers
             words = difference(asked.kind, asked.name, *later.both(asked, experiment.traces))
             is_own = asked.kind == keys.UPDATE and has_own_optimizer(experiment.file.pair)
@@ -53,11 +54,6 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
         if words:
             result.causes = [_described(cause, asked, words) for cause in result.causes]
     result.causes = each_once(result.causes)
-
-
-def _is_replayed(examined: Examined, name: str) -> bool:
-    """Return whether an optimizer's formula explains the updates of a parameter: then nothing else is behind them."""
-    return examined.replayed is not None and examined.replayed.reproduces(name, 0, frozen=False)
 
 
 def _found(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:
