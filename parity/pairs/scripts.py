@@ -51,10 +51,7 @@ def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
-    """Return a pair of two scripts with the inputs that PyTorch's trains on; any other pair as it is.
-
-    Raises UsageError if they train in ways that cannot be compared, and BackendError if one of them fails.
-    """
+    """Return a pair of scripts with PyTorch's inputs, any other as it is. Raises UsageError and BackendError."""
     pair = file.pair
     if not file.has_scripts or pair.inputs:
         return file

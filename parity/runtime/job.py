@@ -37,10 +37,7 @@ class _CaseJob(msgspec.Struct, frozen=True, kw_only=True):
         return Group(self.case.distribution.processes(backend), self.case.devices if backend == "keras" else 0)
 
     def progress(self) -> int:
-        """Return a number that grows while the job advances: the bytes of all files in the folder, plus their number.
-
-        It grows steadily, as tensors are written when computed. An empty file counts too.
-        """
+        """Return a number that grows steadily while the job advances: the bytes and number of the folder's files."""
         total = 0
         for parent, _, names in os.walk(self.folder):
             for name in names:

@@ -84,11 +84,7 @@ def returned(value: Any, is_tensor: Callable[[Any], bool]) -> Returned:
 
 
 def in_order(keys: Sequence[Path], outputs: list[Leaf]) -> list[Leaf]:
-    """Return the leaves of Keras's model in the order of torch's, whose paths are `keys` (empty if none is named).
-
-    If each model returns a single leaf, the two are paired whatever their names.
-    Raises UsageError if one side has keys that the other lacks.
-    """
+    """Return Keras's leaves in the order of torch's `keys`; a single one is paired by any name. Raises UsageError."""
     if not keys or not any(leaf.named for leaf in outputs) or len(keys) == len(outputs) == 1:
         return outputs
     own = [leaf.path for leaf in outputs]

@@ -80,10 +80,7 @@ class Side:
         self._turns, self._most = turns, most
 
     def do(self, job: Work) -> Answer:
-        """Run a job when its turn has come, and return the answer.
-
-        Raises MissingError for a package that the interpreter does not have: all other jobs would fail alike.
-        """
+        """Run a job when its turn has come, and return the answer. Raises MissingError: all others would fail alike."""
         try:
             with self._turns.turn(self, job) as backend:
                 return backend.do(job)

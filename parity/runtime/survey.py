@@ -118,10 +118,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Law(msgspec.Struct, frozen=True, kw_only=True):
-    """The law by which the numbers of a large weight are drawn anew, so that nobody has to keep them.
-
-    They are normal, with mean and deviation of those that they replace, and stay within the smallest and largest.
-    """
+    """The normal law by which a large weight's numbers are drawn anew, within the smallest and largest of its own."""
 
     mean: float
     deviation: float

@@ -195,10 +195,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 
 def discard(folder: Path, rank: int = 0) -> None:
-    """Delete what an earlier recording left in the folder: rank 0 the manifest, another rank its part of it.
-
-    Call it before this rank writes its files, so that an unfinished recording is not taken for a finished one.
-    """
+    """Delete the manifest, or this rank's part, of an earlier recording, lest an unfinished one seem finished."""
     (folder / keys.MANIFEST if rank == 0 else _part(folder, rank)).unlink(missing_ok=True)
 
 

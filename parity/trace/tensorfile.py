@@ -181,10 +181,7 @@ class TensorFile(Mapping[str, Array]):
 
 
 def _header(path: Path, content: mmap.mmap) -> tuple[int, dict[str, Entry]]:
-    """Return where the tensors begin, and the header's entries. Raises TraceError.
-
-    That is if a dtype is not known, or if the tensors do not fill the file without gaps.
-    """
+    """Return where the tensors begin, and the entries. Raises TraceError for gaps, or what cannot be read."""
     length = int.from_bytes(content[:8], "little")
     start = 8 + length
     if length > LARGEST_HEADER or start > len(content):

@@ -52,10 +52,7 @@ def stay(folder: Path, name: str) -> Path:
 
 
 def decoded(content: bytes, kind: type[Kind]) -> Kind:
-    """Decode JSON to a struct of the given type, and refuse duplicate keys.
-
-    Raises ValueError (which includes the errors of msgspec and json), and RecursionError for very deep nesting.
-    """
+    """Decode JSON without duplicate keys to a struct. Raises ValueError, and RecursionError for very deep nesting."""
     value = msgspec.json.decode(content, type=kind)
     json.loads(content, object_pairs_hook=_unique)
     return value

@@ -135,10 +135,7 @@ class Consequences:
 
 
 def cause_places(examined: Examined, tensor: Unequal) -> set[str]:
-    """Return the names at which the diagnosis may report a cause of this tensor.
-
-    What goes into a module is made by the one around it: a cause of the module itself is none of its input.
-    """
+    """Return where the diagnosis may report a tensor's cause; an input's is at the module around the one given it."""
     diagnosed = examined.places.get(diagnosis_key(tensor))
     if tensor.kind == "input" and diagnosed:
         return {diagnosed}

@@ -140,10 +140,7 @@ def could_be_same(first: Tensor, second: Tensor) -> bool:
 
 
 def distance(first: Array, second: Array) -> float:
-    """Return the relative L2 distance of two flat float64 arrays.
-
-    It is infinite if they are not NaN or infinite at the same elements.
-    """
+    """Return the relative L2 distance of two flat float64 arrays, infinite if other elements are not finite."""
     with np.errstate(all="ignore"):
         apart, scale = _norm(first - second), max(_norm(first), _norm(second))
     if TINY < scale < math.inf and math.isfinite(apart):

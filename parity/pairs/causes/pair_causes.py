@@ -163,10 +163,7 @@ def _is_ahead(cause: Cause, side: str) -> bool:
 
 
 def _name_tied(result: CaseResult, mapping: Mapping) -> None:
-    """Name the cause at a torch weight that Keras holds as several, such as a head's that is not tied to its embedding.
-
-    They start alike; each then moves by the gradient of its own use, where torch's moves by their sum.
-    """
+    """Name the cause at a torch weight that Keras holds as several, each moved by the gradient of its own use."""
     copies = {entry.torch[0]: entry for entry in mapping.entries if entry.combine == "copy"}
     for number, cause in enumerate(result.causes):
         if (entry := copies.get(cause.where)) and cause.id == UNKNOWN:
@@ -247,10 +244,7 @@ def _name_unfilled(result: CaseResult, mapping: Mapping) -> None:
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
-    """Name what the optimizers do to weights whose gradient is zero on both sides.
-
-    Weight decay moves a weight whose gradient is a tensor of zeros; an optimizer skips one whose gradient is None.
-    """
+    """Name what the optimizers do to weights of zero gradient: decay moves those, but not where it is None."""
     candidates = [number for number, cause in enumerate(result.causes) if cause.id in ("update.frozen", *DECAYED)]
     if not candidates:
         return
@@ -273,10 +267,7 @@ def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:
 
 
 def _moves_alike(sides: list[tuple[Tensors, Tensors]]) -> bool:
-    """Return whether the first step moves all weights that have a gradient alike on both sides.
-
-    Then both sides use the same weight decay, and a difference elsewhere is not one of its value.
-    """
+    """Return whether the first step moves all weights with a gradient alike, so that the weight decay is the same."""
     (before, after), (other_before, other_after) = sides
     alike = []
     for key in after:

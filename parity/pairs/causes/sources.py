@@ -38,10 +38,7 @@ def makers_of(cause: Cause, keras: Survey, context: PairContext) -> Iterator[tup
 
 
 def made_at(path: str, keras: Survey) -> list[tuple[Made, list[Made]]]:
-    """Return how the layer at a path was made, with the layers around it; [] if that is not known.
-
-    Of a layer that a layer of the framework has made, such as the cell of a GRU, it is how that layer was made.
-    """
+    """Return how a layer, or the framework's layer that made it, was made, with those around it; [] if unknown."""
     parents = [path.rsplit("/", number)[0] for number in range(1, path.count("/") + 1)]
     made = [each for each in map(keras.made, (path, *parents)) if each]
     model = keras.made("")

@@ -130,10 +130,7 @@ def _saved(arrays: dict[str, Array], folder: Path) -> str:
 
 
 def take_causes(result: CaseResult, again: CaseResult, variation: Variation) -> None:
-    """Give the result of a pair that diverges on other inputs the place and causes that the comparison on them found.
-
-    Nothing is taken of a comparison that could not be made, or in which both sides agree.
-    """
+    """Give a result that diverges on other inputs the place and causes that a comparison on them found, if it did."""
     if again.verdict != "diverged" or not again.first_divergence or not result.first_divergence:
         return
     step = result.first_divergence.step

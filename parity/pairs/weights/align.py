@@ -88,10 +88,7 @@ def align_buffers(
 
 
 def _of_equal_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built) -> Iterator[Link]:
-    """Yield links of units to which both builders gave equal values; of several, that with the most similar name.
-
-    Those come first that are equal everywhere, then those that are in most elements: others may be random.
-    """
+    """Yield links of units with equal values, everywhere first, then mostly; of several, to the most similar name."""
     given, wanted = dict(enumerate(torch)), dict(enumerate(keras))
     for part, ours in itertools.product((1.0, MOSTLY), range(len(torch))):
         likely = sorted(wanted, key=lambda number: -names.similarity(torch[ours].label, wanted[number].label))

@@ -120,10 +120,7 @@ def gated(torch: Unit, keras: Unit) -> Iterator[dict[str, list[Move]]]:
 
 
 class Packed(NamedTuple):
-    """The patterns of a matrix and its bias that one side packs from several of the other's, and sizes of axes.
-
-    `each_weight`, `each_bias`: those of the parts, where these are of several sizes.
-    """
+    """Patterns of a packed matrix and bias, and sizes of axes; `each_...`: for parts of several sizes."""
 
     weight: str
     bias: str
@@ -155,10 +152,7 @@ def cut(torch: Unit, keras: Unit) -> Iterator[Packed]:
 
 
 def _cut(torch: Unit, n: str, inner: str, packed: str, kernel: str, bias: str, sizes: dict[str, int]) -> Packed:
-    """Return the patterns where torch's outputs are `packed`, and each part's kernel and bias have these axes.
-
-    `n` is the name of the axis of the parts.
-    """
+    """Return the patterns where torch's outputs are `packed` along axis `n`, and each part has these axes."""
     left = f"({inner}) ({packed})" if torch.family == "linear_io" else f"({packed}) ({inner})"
     return Packed(f"{left} -> {n} {kernel}", f"({packed}) -> {n} {bias}", sizes)
 

@@ -19,10 +19,7 @@ HINT = "say in [[weights]] which belong together, or in [ignore] what the other 
 
 
 def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = None) -> str:
-    """List each entry: torch's weights, how their axes move and how the entry was found, and Keras's weights below.
-
-    Entries that differ only in a number are one, with {i} in its place. Shapes are added where a survey is given.
-    """
+    """List each entry with its moves, and Keras's weights below; with {i} for numbers, and shapes from the surveys."""
     shapes = {weight.name: weight.shape for survey in (torch, keras) if survey for weight in survey.weights}
     shapes |= {weight.name: weight.shape for weight in mapping.unplaced}
     lines = [line for group in _alike(mapping.entries, shapes) for line in _entry(group, shapes)]
