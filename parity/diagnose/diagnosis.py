@@ -113,7 +113,7 @@ def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: T
     # ten times as long as one thread.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
         result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-        answers = without_moved([(question, _answer(question)) for question in _questions(sides)])
+        answers = without_moved([(ask, ask.answer or _compared(ask)) for ask in _questions(sides)])
         # What float32 cannot see comes after what it can.
         visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
         result.first_divergence = _behind_update(result.first_divergence, compared.update, visible, sides)
@@ -150,10 +150,7 @@ def _questions(sides: Sides) -> Iterator[Question]:
                 yield question
 
 
-def _answer(question: Question) -> Explained:
-    """Return what explains a question."""
-    if question.answer:
-        return question.answer
+def _compared(question: Question) -> Explained:
     return explain.guarded(lambda: explain.compare(question.formula, *question.both))
 
 

@@ -114,7 +114,8 @@ def _without_what_has_no_counterpart(
         notes.append(note)
         traces = hidden.without_one_sided(reference, candidate, pair)
         examination = examined(traces.reference, traces.candidate)
-    slots = _slots_in_another_form(examination, pair)
+    own = pair.train if hidden.has_own_optimizer(pair) else None
+    slots = hidden.slots_in_another_form(examination, own.steps) if own else set()
     apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
     apart |= hidden.equal_by_chance(examination)
     if slots or apart:
@@ -195,9 +196,3 @@ def _is_loss_scaled(examination: Examined, *traces: Trace) -> bool:
     before = {tensor.kind for tensor in apart}
     counts = {len(trace.of_kind("loss", 0)) for trace in traces}
     return before.isdisjoint(("input", "activation", "gradient")) or len(counts) > 1
-
-
-def _slots_in_another_form(examination: Examined, pair: Pair) -> set[str]:
-    """Return the slots of the user's own optimizers that hold other numbers, and yet give the same updates."""
-    own = hidden.has_own_optimizer(pair)
-    return hidden.slots_in_another_form(examination, pair.train.steps) if own and pair.train else set()

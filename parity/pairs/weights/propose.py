@@ -17,7 +17,7 @@ from parity.pairs.weights.align import align, align_buffers, align_single_weight
 from parity.pairs.weights.left_over import alone, link_tables
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.patterns import IDENTITY
-from parity.pairs.weights.transfer import check
+from parity.pairs.weights.transfer_plans import planned
 from parity.pairs.weights.units import Order, Unit, positions, units
 from parity.runtime.survey import Survey, Weight
 from parity.trace.mapping import Entry, Mapping, counts, keeps
@@ -109,7 +109,7 @@ def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
     """Return the rule's entry, once for each way to move axes if it gives none. Raises UsageError for other shapes."""
     sides = _weights(torch, rule.entry.torch), _weights(keras, rule.entry.keras)
     moves = (_automatic(rule.entry, (torch, keras), sides) if rule.is_open else []) or [rule.entry]
-    check(moves[0], *([weight.shape for weight in weights] for weights in sides))
+    planned(moves[0], *([weight.shape for weight in weights] for weights in sides))  # raises UsageError
     return moves
 
 

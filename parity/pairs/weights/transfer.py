@@ -25,15 +25,10 @@ from parity.pairs.weights.transfer_plans import Plan, joined, planned, slices_of
 from parity.trace.mapping import Entry
 
 
-def check(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> None:
-    """Raise UsageError if an entry does not turn torch's shapes into Keras's."""
-    planned(entry, torch, keras)
-
-
 def fits(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> bool:
     """Return whether an entry turns torch's shapes into Keras's."""
     try:
-        check(entry, torch, keras)
+        planned(entry, torch, keras)
     except UsageError:
         return False
     return True
