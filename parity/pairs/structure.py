@@ -121,7 +121,7 @@ def _passed_on(called: ast.expr, place: int, function: Callable[..., Any], known
     """
     if isinstance(called, ast.Name):
         return True if called.id in OF_SEQUENCES else None
-    *owners, name = _path(called)
+    *owners, name = ast.unparse(called).split(".")
     if owners and isinstance(getattr(function, "__globals__", {}).get(owners[0]), ModuleType):
         return True
     method = getattr(getattr(function, "__self__", None), name, None)
@@ -129,10 +129,3 @@ def _passed_on(called: ast.expr, place: int, function: Callable[..., Any], known
         return None
     parameters = list(inspect.signature(method).parameters)
     return _is_sequence(method, parameters[place], known) if place < len(parameters) else None
-
-
-def _path(called: ast.expr) -> list[str]:
-    """Return the parts of a dotted name such as `ops.nn.relu`; [""] of anything else."""
-    if isinstance(called, ast.Attribute):
-        return [*_path(called.value), called.attr]
-    return [called.id] if isinstance(called, ast.Name) else [""]
