@@ -42,10 +42,9 @@ class Training:
     """
 
     def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
-        self._case, self._pair, self._search = job.case, job.case.model, job.pair.search
-        self._built, self._model, self._weights, self._stack = built, built.model, built.weights, stack
+        self._case, self._pair, self._halves = job.case, job.case.model, job.pair
+        self._model, self._weights, self._stack = built.model, built.weights, stack
         self._data = PairData(job.case, job.pair.search)
-        self._layouts = job.pair.matching.layouts if job.pair.matching else {}
         self._training: training.Training | None = None
         self._returned: list[Any] = []  # of the calls of the model in this pass
         self._masks = built.masks
@@ -92,14 +91,12 @@ class Training:
         return {}
 
     def _canonical(self, outputs: Any) -> list[tf.Tensor]:
-        in_order = ordered(outputs, self._built.torch.keys(self._pair.train is not None))
-        return [output.canonical for output in laid_out(self._pair, in_order, self._layouts)]
+        in_order = ordered(outputs, self._weights.torch.keys(self._pair.train is not None))
+        return [output.canonical for output in laid_out(self._pair, in_order, self._halves.layouts)]
 
     def _new_training(self) -> training.Training:
-        return training.Training(
-            self._case, self._model, self._data, self._search, self._built.torch, self._layouts,
-            on_return=self._returned.append,
-        )  # fmt: skip
+        known = self._halves, self._weights.torch
+        return training.Training(self._case, self._model, self._data, *known, on_return=self._returned.append)
 
     def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
         """Return how the optimizer moves a few parameters or all of them, by its own and the other side's gradients.
@@ -143,7 +140,7 @@ class Training:
         self._restore()
         wanted = {id(held.variable): held.variable for each in placed for held in each.held}
         trained = [variable for variable in self._trained() if id(variable) in wanted]
-        optimizer, moved, initial = made(self._case, trained, self._search), {}, self._parameters(placed)
+        optimizer, moved, initial = made(self._case, trained, self._halves.search), {}, self._parameters(placed)
         for step, pairs in enumerate(given):
             optimizer.apply(*map(list, zip(*(pair for pair in pairs if id(pair[1]) in wanted), strict=True)))
             after = self._parameters(placed) if step in recorded.recorded else {}

@@ -171,6 +171,16 @@ class PairContext(msgspec.Struct, frozen=True, kw_only=True):
     side: Side | None = None
     evaluates: bool = False  # the model is called in inference before each training step, as a validation does
 
+    @property
+    def matches(self) -> list[Match]:
+        """Return the tensors that correspond, as far as they are known."""
+        return self.matching.matches if self.matching else []
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """Return the axis orders of the outputs of Keras's model, by key."""
+        return self.matching.layouts if self.matching else {}
+
 
 def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[str], bool]:
     """Return whether a key of torch's trace has a counterpart; without mapping and matching each has."""

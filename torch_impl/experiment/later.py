@@ -53,7 +53,7 @@ class Later(Training):
         train = self._pair.train
         if train is None or not train.torch_loss:
             return []
-        function: Any = find("train.torch_loss", train.torch_loss, self._search)
+        function: Any = find("train.torch_loss", train.torch_loss, self._halves.search)
         names = getattr(getattr(function, "__code__", None), "co_names", ())
         found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
         return [Owner("", tree.kind(each), each) for each in found if isinstance(each, nn.Module)]

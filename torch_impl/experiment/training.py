@@ -37,11 +37,11 @@ class Training:
     """
 
     def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
-        self._case, self._pair, self._search = job.case, job.case.model, job.pair.search
+        self._case, self._pair, self._halves = job.case, job.case.model, job.pair
         self._model, self._device, self._stack = built.model, built.device, stack
         self._data = PairData(job.case, job.pair.search)
         self._masks = Masks(job.case.seed, 0, ordered=True).holding(self._pair)
-        self._survey, self._at = job.pair.survey, built.at
+        self._at = built.at
         self._training: training.Training | None = None
         self._returned: list[Any] = []  # of the calls of the model in this pass
         self._step = 0
@@ -56,9 +56,8 @@ class Training:
             if not self._training:
                 self._stack.enter_context(self._masks.drawn(self._model))
             self._training = training.Training(
-                self._case, self._model, self._data, self._search, self._survey, self._at,
-                lambda _: calls.observed({MODEL: self._model}, lambda _: None, self._on_return),
-            )  # fmt: skip
+                self._case, self._model, self._data, self._halves, self._at, lambda _: self._observed()
+            )
             for number in range(step):
                 self._training.step(self._training.batch(number))
                 self._masks.on_step()
@@ -103,8 +102,8 @@ class Training:
         self._pass(0)
         return {}
 
-    def _on_return(self, _: calls.Call, outputs: Any) -> None:
-        self._returned.append(outputs)
+    def _observed(self) -> ExitStack:
+        return calls.observed({MODEL: self._model}, lambda _: None, lambda _, outputs: self._returned.append(outputs))
 
     def _updates(self, name: str, given: Steps, evidence: Evidence, names: list[str]) -> Again:
         """Return how the optimizer moves these parameters, by their gradients."""
@@ -114,7 +113,7 @@ class Training:
         def again() -> list[tuple[str, Array]]:
             self._restore()
             parameters, moved = {each: self._model.get_parameter(each) for each in names}, {}
-            optimizer = made(self._case, list(parameters.values()), self._search)
+            optimizer = made(self._case, list(parameters.values()), self._halves.search)
             for step, gradients in enumerate(given.gradients):
                 for each, parameter in parameters.items():
                     parameter.grad = torch.from_numpy(np.array(gradients[each])).to(parameter)

@@ -8,7 +8,6 @@ loop, which is run on its own batches, in float32.
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -34,7 +33,6 @@ from parity.core import program, random
 from parity.core.errors import BackendError, UsageError
 from parity.core.python_state import generators
 from parity.core.script import is_script
-from parity.runtime import survey
 from parity.runtime.drive import Run
 from parity.trace.keys import MODEL
 from parity.trace.training import Fitted
@@ -140,18 +138,15 @@ def _trained(run: Run, traced: _Loop | None, in_graph: bool = False, is_nudged: 
     `is_nudged`: it begins with float variables that are one ulp away.
     """
     halves = run.pair
-    assert halves and halves.mapping
+    assert halves
     with mock.patch.object(Script, "free", traced and traced.begin._replace(in_graphs=in_graph)):
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))
-    torch = survey.read(Path(halves.survey))
-    weights = Weights(model, halves.mapping, torch, run.weights)
-    weights.load()
+    weights = Weights.loaded(model, halves, run.weights)
     named = {held.description.name: held.variable for held in weights.variables}
     for name, variable in named.items():
         if is_nudged and (before := array(variable)).dtype.kind == "f":
             variable.assign(_one_ulp_away(before, run.case.seed, name))
-    layouts = halves.matching.layouts if halves.matching else {}
-    training = Training(run.case, model, run.dataset, halves.search, torch, layouts)
+    training = Training(run.case, model, run.dataset, halves, weights.torch)
     batches = [training.batch(number) for number in range(run.case.steps)]
     with _Expected(run.case.seed, lambda shape: None).drawn(tree.named(model).items()):
         if traced and (script := loop(training)):

@@ -161,13 +161,12 @@ class Counterparts:
         self.torch, self.wants = torch, run.recorders[0].wants
         self._shapes = {seen.key: seen.shape for seen in torch.outputs}
         self._owners = {seen.key: seen.module for seen in torch.outputs}
-        matches = run.pair.matching.matches if run.pair and run.pair.matching else []
-        self._matches = {match.keras: match for match in matches}
-        self._fed = {each.keras: each for each in run.pair.matching.fed} if run.pair and run.pair.matching else {}
+        self._matches = {match.keras: match for match in run.pair.matches}
+        self._fed = {each.keras: each for each in run.pair.matching.fed} if run.pair.matching else {}
         self._kinds = {path: tree.computed(layer) for path, layer in tree.called(model).items()}
         self._passing = _Pass()
         self._axes: dict[tuple[int, ...], list[int]] = {}
-        self._usual = usual(run.case.model, matches)
+        self._usual = usual(run.case.model, run.pair.matches)
 
     def begin(self) -> None:
         """Begin a forward pass."""

@@ -45,21 +45,18 @@ from parity.trace.parts import Parts
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
     halves, setup = run.pair, Setup(run.case, run.pair.side if run.pair else None)
-    assert halves and halves.mapping
+    assert halves
     run = run._replace(case=setup.case(run.case), recorders={0: setup.recorder(run.recorders[0])})
     keras.utils.clear_session()
     with precision.policy(run.at), promoted(run.at) as promotions, setup.scope():
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))
-        torch = survey.read(Path(halves.survey))
-        weights = Weights(model, halves.mapping, torch, run.weights)
-        weights.check()
-        weights.load()
+        weights = Weights.loaded(model, halves, run.weights)
         replica = Replica(run.recorders[0], model, None, weights)
-        probe = Probe({0: replica}, run.case, LayoutRecorder(1), Counterparts(run, model, torch))
+        probe = Probe({0: replica}, run.case, LayoutRecorder(1), Counterparts(run, model, weights.torch))
         setup.wrap(model)
         if not setup.side.is_compiled:
             probe.attach()
-        course = _Course(run, model, weights, probe, torch, setup)
+        course = _Course(run, model, weights, probe, setup)
         course.run()
         training = setup.told(course.training)
     if course.traced and run.at == HIGH and halves.side is None:
@@ -75,18 +72,16 @@ def run(run: Run) -> Account:
 class _Course:
     """The sequence of passes and updates that one run consists of."""
 
-    def __init__(self, run: Run, model: Any, weights: Weights, probe: Probe, torch: survey.Survey, setup: Setup):
+    def __init__(self, run: Run, model: Any, weights: Weights, probe: Probe, setup: Setup):
         self.model, self.weights, self.probe = model, weights, probe
         self.case, self.pair, self.data = run.case, run.case.model, run.dataset
-        self.search, self.recorder = run.pair.search, run.recorders[0]
-        self.torch = torch
+        self.halves, self.recorder = run.pair, run.recorders[0]
         self.evaluates, self.training = run.pair.evaluates, manifest.Training()
         self.setup, self.masks = setup, setup.draw(probe.counterparts.axes).holding(self.pair)
         self.is_clipped = False
         self._stepped: set[Optimizer] = set()
         self.changed: list[str] = []  # what the training has changed in Python
         self.traced: Training | None = None  # the training, if `fit` would trace Python code of the user's in it
-        self.layouts = run.pair.matching.layouts if run.pair.matching else {}
 
     def run(self) -> None:
         """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
@@ -111,9 +106,8 @@ class _Course:
             self._record_outputs(outputs, training=True)
 
         training = Training(
-            case, self.model, self.data, self.search, self.torch, self.layouts, self._begin_forward, on_return,
-            self.setup,
-        )  # fmt: skip
+            case, self.model, self.data, self.halves, self.weights.torch, self._begin_forward, on_return, self.setup
+        )
         self._update_by({unwrapped(training.optimizer)}, is_own=bool(self.pair.train.keras_optimizer))
         rates = [rate(self.updating.first)]
         states = [fitted.state(training)]
@@ -205,8 +199,8 @@ class _Course:
             return build.call(self.model, self.pair, inputs)
 
     def _record_outputs(self, outputs: Any, training: bool, is_recorded: bool = True) -> list[tf.Tensor]:
-        in_order = ordered(outputs, self.torch.keys(training))
-        canonical = [(each.key, each.canonical) for each in laid_out(self.pair, in_order, self.layouts)]
+        in_order = ordered(outputs, self.weights.torch.keys(training))
+        canonical = [(each.key, each.canonical) for each in laid_out(self.pair, in_order, self.halves.layouts)]
         if is_recorded:
             self.probe.outputs(canonical)
         return [tensor for _, tensor in canonical]
@@ -282,14 +276,10 @@ def program(case: Case, halves: PairContext) -> Program:
 
     Raises UsageError and BackendError.
     """
-    assert halves.mapping
-    pair, data, torch = case.model, PairData(case, halves.search), survey.read(Path(halves.survey))
+    pair, data = case.model, PairData(case, halves.search)
     model = ready(case, case.precision, halves.search, data.step(0))
     inputs = build.tensors(pair, data.step(0))
-    weights = Weights(model, halves.mapping, torch, survey.Initial(Path(halves.survey)))
-    weights.check()
-    weights.load()
-    layouts = halves.matching.layouts if halves.matching else {}
+    weights = Weights.loaded(model, halves, survey.Initial(Path(halves.survey)))
 
     def infer(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
         called = tf.function(lambda batch: build.call(model, pair, batch), autograph=False)
@@ -298,7 +288,7 @@ def program(case: Case, halves: PairContext) -> Program:
             on_step()
 
     def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
-        training = Training(case, model, data, halves.search, torch, layouts)
+        training = Training(case, model, data, halves, weights.torch)
         first, train_step = training.batch(0), tf.function(training.run, autograph=False)
         for batch in batches:
             train_step(first._replace(inputs=batch))

@@ -7,7 +7,7 @@ training loop from scratch". `keras_step` runs a step of the user's own.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
+from parity.trace.mapping import PairContext
 
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -80,18 +81,10 @@ class _Left(BaseException):
 
 
 class Training:
-    """The training of a model by an optimizer of its own.
+    """The training of a built model by an optimizer of its own.
 
-    Args:
-        case: the pair's case.
-        model: the built model.
-        data: the data of all steps.
-        search: the folders in which the user's functions are searched for.
-        torch: the survey of the model's counterpart.
-        layouts: the axis orders of the model's outputs, by key.
-        on_call: is called before each call of the whole model.
-        on_return: is called with what the whole model returns.
-        setup: how the model is called, and each batch is cut.
+    `torch`: the survey of the model's counterpart. `on_call` is called before each call of the whole model, and
+    `on_return` with what that returns. `setup`: how the model is called, and each batch is cut.
     """
 
     def __init__(
@@ -99,23 +92,22 @@ class Training:
         case: Case,
         model: Any,
         data: PairData,
-        search: list[str],
+        halves: PairContext,
         torch: Survey,
-        layouts: Mapping[str, str],
         on_call: Callable[[], None] = lambda: None,
         on_return: Callable[[Any], None] = lambda _: None,
         setup: Setup | None = None,
     ) -> None:
-        self.case, self.pair, self.model, self._data, self.search = case, case.model, model, data, search
-        self._torch, self._layouts = torch, layouts
+        self.case, self.pair, self.model, self._data, self.search = case, case.model, model, data, halves.search
+        self._torch, self._layouts = torch, halves.layouts
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
         self._fit = fits.get(model)
         self.callbacks = Callbacks(self._fit, model) if self._fit else None
         if self.pair.train.torch_loss and not (self.pair.train.keras_loss or self.is_own):
             raise UsageError("train.torch_loss is given without keras_loss; give both, or a model with a train_step")
-        self.optimizer = made(case, model.trainable_variables, search, self._setup.accumulate)
-        self._loss = losses.made(self.pair, search, torch.keys(training=True), layouts, data)
+        self.optimizer = made(case, model.trainable_variables, self.search, self._setup.accumulate)
+        self._loss = losses.made(self.pair, self.search, torch.keys(training=True), self._layouts, data)
         self._steps = self._setup.compile(self._traced)
         if self._fit and self.pair.train.keras_step:
             return
@@ -238,9 +230,8 @@ class Training:
         def leave(loss: tf.Tensor) -> None:
             raise _Left(loss)
 
-        seen = StepObserver(self.pair, self.model.variables, self.is_own, leave)
         try:
-            with seen.watched():
+            with StepObserver(self.pair, self.model.variables, self.is_own, leave).watched():
                 self.run(batch)
         except _Left as left:
             return left.loss

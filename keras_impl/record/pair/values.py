@@ -5,7 +5,8 @@ its program keep in Python beside the weights is seen, and given back.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -25,7 +26,7 @@ from parity.core.errors import BackendError
 from parity.core.precision import dtype
 from parity.core.python_state import Framework, PythonState
 from parity.pairs.weights import transfer
-from parity.runtime.survey import Survey
+from parity.runtime import survey
 from parity.trace import mapping
 from parity.trace.mapping import Entry
 
@@ -46,8 +47,8 @@ class Weights:
     `torch` is the survey of the model's counterpart, and `initial` holds that model's initial values.
     """
 
-    def __init__(self, model: Any, pairing: mapping.Mapping, torch: Survey, initial: Mapping[str, Floats]):
-        self.variables, self.initial = layers.variables(model), initial
+    def __init__(self, model: Any, pairing: mapping.Mapping, torch: survey.Survey, initial: Mapping[str, Floats]):
+        self.variables, self.torch, self.initial = layers.variables(model), torch, initial
         self.optimizer: Joint | None = None
         self.torch_weights = {weight.name: weight for weight in torch.weights}
         by_name = {held.description.name: held for held in self.variables}
@@ -59,8 +60,19 @@ class Weights:
         self._left_out = pairing.left_out.union(pairing.constants)
         self._copies = self._copied(getattr(model, "layers", [])) if fits.get(model) else []
 
-    def check(self) -> None:
-        """Raise BackendError if a weight would keep its random initial values."""
+    @classmethod
+    def loaded(cls, model: Any, halves: mapping.PairContext, initial: Mapping[str, Floats]) -> Self:
+        """Return the weights of a model, after they are set from torch's values.
+
+        Raises BackendError if one would keep its random initial values.
+        """
+        assert halves.mapping
+        own = cls(model, halves.mapping, survey.read(Path(halves.survey)), initial)
+        own._check()
+        own.load()
+        return own
+
+    def _check(self) -> None:
         covered = {held.description.name for placed in self.placed for held in placed.held} | self._left_out
         uncovered = [held.description.name for held in self.variables if held.description.name not in covered]
         if uncovered:

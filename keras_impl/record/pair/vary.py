@@ -8,7 +8,6 @@ a user's layers may call directly as well: so these are wrapped.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -33,7 +32,6 @@ from parity.core.arrays import Floats
 from parity.core.patches import applied, wrapping
 from parity.data.masks import Drawing
 from parity.pairs.vary.coverage import Draw, Observer
-from parity.runtime import survey
 from parity.runtime.job import VaryJob
 from parity.trace.keys import MODEL
 
@@ -55,11 +53,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
     keras.utils.clear_session()
     with precision.policy(at), promoted(at):
         model = ready(job.case, at, halves.search, given, watched)
-        torch = survey.read(Path(halves.survey))
-        held = values.Weights(model, halves.mapping, torch, weights)
-        held.check()
-        held.load()
-        yield Instance(job, model, held, torch, attempts[-1])
+        yield Instance(job, model, values.Weights.loaded(model, halves, weights), attempts[-1])
 
 
 class Instance:
@@ -68,15 +62,11 @@ class Instance:
     `masks`: those of a training. `lines`: "file:line" of the user's code that made each layer and operation, by id().
     """
 
-    def __init__(
-        self, job: VaryJob, model: Any, weights: values.Weights, torch: survey.Survey, lines: dict[int, str]
-    ) -> None:
-        self.lines = lines
-        self.torch, self.case, self.pair, self.model = torch, job.case, job.case.model, model
-        self.weights = weights
-        matches = job.pair.matching.matches if job.pair.matching else []
-        self._layouts = job.pair.matching.layouts if job.pair.matching else {}
-        self._axes, self._usual = {match.keras: match.axes for match in matches}, usual(self.pair, matches)
+    def __init__(self, job: VaryJob, model: Any, weights: values.Weights, lines: dict[int, str]) -> None:
+        self.case, self.pair, self.model, self.weights, self.lines = job.case, job.case.model, model, weights, lines
+        self._layouts = job.pair.layouts
+        self._axes = {match.keras: match.axes for match in job.pair.matches}
+        self._usual = usual(self.pair, job.pair.matches)
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
         self._state = python_state(model)
@@ -99,7 +89,7 @@ class Instance:
         with self._drawn(masks, bool(training)), observed(observer), calls.entered(MODEL):
             outputs = build.call(self.model, self.pair, build.tensors(self.pair, inputs), training)
         observer.states |= masks.repeats.states
-        laid = laid_out(self.pair, ordered(outputs, self.torch.keys(bool(training))), self._layouts)
+        laid = laid_out(self.pair, ordered(outputs, self.weights.torch.keys(bool(training))), self._layouts)
         return [(output.key, array(output.canonical)) for output in laid]
 
     def _drawn(self, masks: OrderedMasks, training: bool) -> AbstractContextManager[None]:
@@ -118,10 +108,7 @@ class Instance:
             variable.assign(value)
 
     def _axes_here(self, shape: tuple[int, ...]) -> list[int] | None:
-        """Return the axes in torch's order of a tensor of this shape in the layer that is being called.
-
-        None if nothing is known.
-        """
+        """Return the axes in torch's order of a tensor in the layer that is being called; None if nothing is known."""
         axes = self._axes.get(calls.innermost() or MODEL)
         return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 

@@ -78,7 +78,7 @@ class _Course:
     def __init__(self, run: Run, model: nn.Module, probe: Probe, device: torch.device, setup: Setup) -> None:
         self.model, self.probe, self.device, self.setup = model, probe, device, setup
         self.case, self.pair, self.data, self.at = run.case, run.case.model, run.dataset, run.at
-        self.search, self.survey, self.recorder = run.pair.search, run.pair.survey, run.recorders[0]
+        self.halves, self.recorder = run.pair, run.recorders[0]
         self.evaluates, self.training = run.pair.evaluates, manifest.Training()
         self.rates: list[float | None] = []  # of each step, and of the next one
         self._stepped: set[Optimizer] = set()
@@ -106,9 +106,8 @@ class _Course:
         if self.pair.train.torch_step:
             self.setup.on_outputs = self._record_outputs
         training = Training(
-            self.case, self.model, self.data, self.search, self.survey, self.at, self._observed, self._record_outputs,
-            self.setup,
-        )  # fmt: skip
+            self.case, self.model, self.data, self.halves, self.at, self._observed, self._record_outputs, self.setup
+        )
         self._update_by({training.optimizer}, is_own=bool(self.pair.train.torch_optimizer))
         self.rates = [rate(training.optimizer)]
         # The masks around all steps, because they look through every loaded file.
@@ -232,7 +231,7 @@ def program(case: Case, halves: PairContext) -> Program:
 
     def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
         model.train()
-        training = Training(case, model, data, halves.search, halves.survey, case.precision)
+        training = Training(case, model, data, halves, case.precision)
         for batch in batches:
             training.step(Batch(0, batch))
             on_step()

@@ -17,6 +17,7 @@ from parity.config.schema import Case
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime import survey
+from parity.trace.mapping import PairContext
 from torch_impl.record import precision
 from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
@@ -54,18 +55,10 @@ class _Left(BaseException):
 
 
 class Training:
-    """The training of a model by an optimizer of its own.
+    """The training of a built model, at a precision, by an optimizer of its own.
 
-    Args:
-        case: the pair's case.
-        model: the built model, on its device.
-        data: the data of all steps.
-        search: the folders in which the user's functions are searched for.
-        folder: the folder of the model's survey.
-        at: the precision.
-        observed: returns a context for what calls the model, given the inputs.
-        on_return: is called with what the whole model returns in a plain step.
-        setup: how the model is called, and each batch is cut.
+    `observed` returns a context for what calls the model, given the inputs. `on_return` is called with what the whole
+    model returns in a plain step. `setup`: how the model is called, and each batch is cut.
     """
 
     def __init__(
@@ -73,20 +66,19 @@ class Training:
         case: Case,
         model: nn.Module,
         data: PairData,
-        search: list[str],
-        folder: str,
+        halves: PairContext,
         at: str,
         observed: Callable[[list[torch.Tensor]], AbstractContextManager[Any]] = lambda _: nullcontext(),
         on_return: Callable[[Any], None] = lambda _: None,
         setup: Setup | None = None,
     ) -> None:
-        self.case, self.pair, self.model, self._data, self._search = case, case.model, model, data, search
-        self._folder, self._observed, self._on_return = folder, observed, on_return
+        self.case, self.pair, self.model, self._data, self._halves = case, case.model, model, data, halves
+        self._observed, self._on_return = observed, on_return
         self._setup = setup or Setup(case)
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.device = next((each.device for each in model.parameters()), torch.device("cpu"))
         self._mixed = precision.autocast(at, self.device.type)
-        self.optimizer = made(case, self.trained, search)
+        self.optimizer = made(case, self.trained, halves.search)
 
     def batch(self, number: int) -> Batch:
         """Return the data of a step: of one that cuts its batch, the first part."""
@@ -161,7 +153,7 @@ class Training:
             with self._observed(self.pair.shared(copies)):
                 outputs = call(self._setup.called or self.model, self.pair, copies)
             self._on_return(outputs)
-            return losses.training(self.pair, outputs, data, batch.number, self._search)
+            return losses.training(self.pair, outputs, data, batch.number, self._halves.search)
 
     def _own_step(self, batch: Batch) -> Step:
         seen = StepObserver(self.trained, buffers=dict(self.model.named_buffers()))
@@ -184,16 +176,13 @@ class Training:
         named |= tensors(data.further_targets(batch.number), self.device)
         if (weight := data.sample_weight(batch.number)) is not None:
             named[SAMPLE_WEIGHT] = tensor(weight, self.device)
-        step = load("train.torch_step", text, "model", "optimizer", "batch", search=self._search)
+        step = load("train.torch_step", text, "model", "optimizer", "batch", search=self._halves.search)
         with user_errors(f"train.torch_step={text} fails"), self._mixed:
             return step(self._setup.called or self.model, self.optimizer, named)
 
     def _target(self, batch: Batch, part: bool = False) -> torch.Tensor:
-        """Return a step's target, or this rank's part of it.
-
-        One that is not given is drawn for the output that the survey saw.
-        """
-        seen = survey.read(Path(self._folder)).rehearsal.trained
+        """Return a step's target, or this rank's part of it; one that is not given is drawn for the surveyed output."""
+        seen = survey.read(Path(self._halves.survey)).rehearsal.trained
         shape, data, is_ids = seen.shape if seen else (), self._data, self.pair.train.loss == "cross_entropy"
         if part and self._setup.rank.of > 1:
             data = self._setup.parts(data)[0]
