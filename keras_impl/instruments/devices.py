@@ -23,6 +23,14 @@ def rank() -> Rank:
     return Rank(config.get("task", {}).get("index", 0), len(workers))
 
 
+def replica(alone: int = 0) -> int:
+    """Return the number of the replica whose code is running or being traced; `alone` without tf.distribute."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return alone
+    return int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
 def names(count: int) -> list[str]:
     """Return TensorFlow's names of the first `count` logical devices."""
     return [f"{DEVICES.kind.upper()}:{number}" for number in range(count)]

@@ -117,13 +117,15 @@ def arguments_of(layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 class Begin(NamedTuple):
     """Where a script begins to train: before which call of a tf.function or of `train_on_batch`, by number.
 
-    `layer` is the number of the model among the layers that the script makes, `fit` what it is trained on.
+    `layer` is the number of the model among the layers that the script makes, `fit` what it is trained on; `updates`
+    are those that it has made, after which a run that begins there is over.
     """
 
     call: int
     layer: int
     fit: Fit
     in_graphs: bool = False
+    updates: int = 0
 
 
 def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit:

@@ -11,7 +11,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from tensorflow.python.eager import context  # op callbacks have no public API to suspend them
 
-from keras_impl.instruments import names, source
+from keras_impl.instruments import devices, names, source
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.gradients import Cuts, Finite, is_finite
 from keras_impl.instruments.origins import Known, Origins, copies, tensors
@@ -72,7 +72,7 @@ class Training:
         self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
-        is_root = not given and self.calls.phase != "backward" and _is_first_replica()
+        is_root = not given and self.calls.phase != "backward" and devices.replica() == 0  # all make the same
         if is_root:
             self._begin(tensors(target))
         with self.calls.within("backward", "backward" if self.calls.phase == "backward" else "other"):
@@ -197,9 +197,3 @@ def _read(variable: Any) -> tf.Tensor:
 def sizes(model: Any) -> list[float]:
     """Return the root mean square of each trainable parameter."""
     return [root_mean_square([variable]) for variable in getattr(model, "trainable_variables", ())]
-
-
-def _is_first_replica() -> bool:
-    """Return whether this is the first replica; all make the same passes, and one records them."""
-    replica = tf.distribute.get_replica_context()
-    return replica is None or tf.get_static_value(replica.replica_id_in_sync_group) == 0

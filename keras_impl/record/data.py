@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_impl.instruments import devices
 from keras_impl.record.canonical import own
+from keras_impl.record.pair.build import tensor
 from keras_impl.strategies import all_reduce, single
 from keras_impl.strategies.single import MicroBatch
-from parity.core.arrays import Floats
 from parity.data.batches import Batch
 from parity.runtime.drive import Run
 
@@ -48,8 +47,8 @@ def input_shape(run: Run) -> tuple:
 def tensors(run: Run, batch: Batch, replica: int = 0) -> tuple[Inputs, tf.Tensor]:
     """Return a batch's inputs and target as tensors, in the model's axis order, on the replica's device."""
     with tf.device(_place(run, replica)):
-        inputs = tuple(_tensor(own(array, run.case.model)) for array in batch.inputs)
-        return inputs, _tensor(own(batch.target, run.case.model))
+        inputs = tuple(tensor(own(array, run.case.model)) for array in batch.inputs)
+        return inputs, tensor(own(batch.target, run.case.model))
 
 
 class Samples:
@@ -72,7 +71,7 @@ def _sampled(run: Run) -> Iterator[list[list[MicroBatch]]]:
     samples = [Samples(run, replica) for replica in range(case.replicas)]
     for parts in all_reduce.batches(samples, case.data.batch, case.steps, case.seed):
         mean = case.loss.reduction == "mean"
-        yield [[(inputs, target, share if mean else _tensor(np.float64(1)))] for [(inputs, target, share)] in parts]
+        yield [[(inputs, target, share if mean else tensor(np.float64(1)))] for [(inputs, target, share)] in parts]
 
 
 def _micro_batches(run: Run) -> Iterator[list]:
@@ -96,7 +95,7 @@ def _whole(run: Run) -> Iterator[list[MicroBatch]]:
 
 def _micro_batch(run: Run, batch: Batch, replica: int) -> MicroBatch:
     with tf.device(_place(run, replica)):
-        share = _tensor(np.float64(batch.share))
+        share = tensor(np.float64(batch.share))
     return (*tensors(run, batch, replica), share)
 
 
@@ -115,9 +114,3 @@ def _drew(run: Run, parts: list[list[Batch]]) -> None:
 
 def _listed(run: Run, of_replicas: list) -> Any:
     return of_replicas if run.case.distribution.is_replicated else of_replicas[0]
-
-
-def _tensor(array: Floats) -> tf.Tensor:
-    """Convert to a tensor; floats get the run's dtype."""
-    floating = np.issubdtype(array.dtype, np.floating)
-    return tf.constant(array, keras.config.floatx() if floating else array.dtype)

@@ -19,7 +19,7 @@ from keras.src import backend
 from keras.src.random.seed_generator import draw_seed
 
 from keras_impl.dropout import Key, dropout, number, words
-from keras_impl.instruments import noise
+from keras_impl.instruments import devices, noise
 from keras_impl.models.transformer import MultiheadAttention
 from keras_impl.record import calls, tree
 from keras_impl.record.canonical import module_path
@@ -112,7 +112,7 @@ class Masks:
         def call(inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
             if not (training and dropping.layer.rate):
                 return inputs
-            return self.dropped(inputs, dropping, _here(replica))
+            return self.dropped(inputs, dropping, devices.replica(replica))
 
         return call
 
@@ -198,10 +198,7 @@ class OrderedMasks(Draws):
         return self._dropped(x, tf.ones(sizes, x.dtype), rate, state)
 
     def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float, state: Hashable) -> tf.Tensor:
-        """Return x after dropout, or x times `ones` after dropout.
-
-        `ones` has the noise shape, if there is one.
-        """
+        """Return x after dropout, or x times `ones` after dropout, which have the noise shape, if there is one."""
         masked = x if ones is None else ones
         of, key = self._ordered(random.UNIFORM, masked, state, tuple(x.shape))
         kept = dropout(masked, of, rate, key)
@@ -237,14 +234,6 @@ class OrderedMasks(Draws):
 def _state(seed: Any) -> Hashable:
     """Return the numbers that a generator gives to a draw; None in a graph, which does not know them."""
     return tuple(seed.numpy().tolist()) if hasattr(seed, "numpy") else None
-
-
-def _here(replica: int) -> int:
-    """Return the number of the replica whose code is being traced; `replica` without tf.distribute."""
-    context = tf.distribute.get_replica_context()
-    if context is not None and context.num_replicas_in_sync > 1:
-        return int(tf.get_static_value(context.replica_id_in_sync_group))
-    return replica
 
 
 def _dropping(model: keras.Model) -> Iterator[Dropping]:

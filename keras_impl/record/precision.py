@@ -29,6 +29,7 @@ from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numb
 from keras_impl.record import calls
 from parity.core.ownership import stack
 from parity.core.patches import applied, around, setting, wrapping
+from parity.core.precision import HIGH
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
 tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -57,7 +58,6 @@ def eagerly(on: bool = True) -> AbstractContextManager[None]:
     return applied([setting(is_eager, tf.config.run_functions_eagerly, on or is_eager()), around(nn, "conv", compiled)])
 
 
-HIGH = "float64"
 ROUNDED = 2.0**-20  # so far from 1 a sum may be that is 1 in float32
 BUILD = "build"
 # Functions that make a tensor of a requested dtype, or by default of float32.
@@ -86,12 +86,9 @@ def promoted(at: str) -> Iterator[list[str]]:
         yield promotions
     # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
     # it was noted under a layer as well.
-    named = {promotion.partition(": ")[2] for promotion in promotions if not promotion.startswith(f"{BUILD}: ")}
-    promotions[:] = [
-        promotion
-        for promotion in promotions
-        if not (promotion.startswith(f"{BUILD}: ") and promotion[len(BUILD) + 2 :] in named)
-    ]
+    noted = [promotion.split(": ", 1) for promotion in promotions]
+    in_layers = {what for place, what in noted if place != BUILD}
+    promotions[:] = [f"{place}: {what}" for place, what in noted if place != BUILD or what not in in_layers]
 
 
 def _noting(promotions: list[str]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.instruments import partitions
+from keras_impl.instruments import devices, partitions
 from keras_impl.record import calls, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.canonical import Replica, Seen, module_path
@@ -213,10 +213,7 @@ class Probe:
 
     def _here(self) -> int:
         """Return the number of the replica whose code is running or being traced; a user's model has one recorder."""
-        context = tf.distribute.get_replica_context()
-        if not self.counterparts and context is not None and context.num_replicas_in_sync > 1:
-            return int(tf.get_static_value(context.replica_id_in_sync_group))
-        return self._owner
+        return self._owner if self.counterparts else devices.replica(self._owner)
 
     def _flush(self) -> None:
         number = self._here()

@@ -72,7 +72,8 @@ def run(run: Run) -> Account:
         if run.watch:
             layout_recorder.start()
         train = strategy.fit if case.distribution.fit else strategy.train
-        with _own_reduction(strategy, probe):
+        has_own_reduction = hasattr(strategy, "all_reduce")  # else the reduction is inside the optimizer
+        with around(strategy, "all_reduce", probe.reduction) if has_own_reduction else nullcontext():
             train(model, optimizer, loss, data.steps(run), on_step)
         strategy.evaluate(model, data.evaluation(run))
         probe.on_step()
@@ -114,16 +115,6 @@ def _replicas(run: Run, model: Any, optimizer: Any) -> dict[int, Replica]:
 
 def _replica(recorder: Recorder, model: keras.Model, optimizer: keras.optimizers.Optimizer, copy_index: int) -> Replica:
     return Replica(recorder, model, optimizer, weights.Weights(model, optimizer, copy_index))
-
-
-def _own_reduction(strategy: Any, probe: Probe) -> Any:
-    """Return a context in which the gradients that enter the strategy's own all_reduce are recorded.
-
-    Does nothing for a strategy without one, whose reduction is inside the optimizer.
-    """
-    if not hasattr(strategy, "all_reduce"):
-        return nullcontext()
-    return around(strategy, "all_reduce", probe.reduction)
 
 
 def program(run: Run, names: list[str]) -> Program:

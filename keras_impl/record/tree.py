@@ -120,10 +120,7 @@ COUNTED = re.compile(r"variable(_\d+)?")
 
 
 def attributes(layer: Any) -> dict[int, str]:
-    """Return the attribute that holds each layer or variable, by its id().
-
-    In a list or dict it is "blocks/0".
-    """
+    """Return the attribute that holds each layer or variable, by its id(); in a list or dict it is "blocks/0"."""
     paths: dict[int, str] = {}
     for name, value in vars(layer).items():
         if name not in LISTS and not name.startswith("_self_"):
@@ -134,18 +131,14 @@ def attributes(layer: Any) -> dict[int, str]:
 
 def _chosen(layer: Any, name: str, held: dict[int, str]) -> str:
     """Return the name that the user chose for a layer: its own, else its attribute's; "" if Keras numbered it."""
-    if isinstance(layer, keras.Layer) and _is_counted(layer):
-        return held.get(id(layer), "")
-    return name
+    counted = rf"{re.escape(to_snake_case(type(layer).__name__))}(_\d+)?"
+    is_counted = isinstance(layer, keras.Layer) and re.fullmatch(counted, layer.name)
+    return held.get(id(layer), "") if is_counted else name
 
 
 def role_of(variable: Any, name: str, held: dict[int, str]) -> str:
     """Return a variable's role in its layer: its own name, or its attribute's if Keras numbered it."""
     return held.get(id(variable), name) if COUNTED.fullmatch(name) else name
-
-
-def _is_counted(layer: keras.Layer) -> bool:
-    return bool(re.fullmatch(rf"{re.escape(to_snake_case(type(layer).__name__))}(_\d+)?", layer.name))
 
 
 def _within(path: str, value: Any) -> Iterator[tuple[str, Any]]:

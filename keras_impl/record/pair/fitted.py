@@ -8,7 +8,7 @@ loop, which is run on its own batches, in float32.
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import keras
@@ -85,7 +85,9 @@ def compare(run: Run, training: Training, changed: list[str]) -> Fitted | None:
     """
     if not training.is_own:
         run = run._replace(case=replace(run.case, optimizer=SGD(learning_rate=run.case.optimizer.learning_rate)))
-    trained = functools.partial(_trained, run, _Loop.of(loop(training)))
+    script = loop(training)
+    begin = script.begin._replace(updates=script.updates) if script and script.begin else None
+    trained = functools.partial(_trained, run, begin)
     try:
         by_step, by_fit = trained(), trained(in_graph=True)
         apart = {name: each for name, each in _apart(by_step, by_fit).items() if each > ROUNDING}
@@ -97,7 +99,7 @@ def compare(run: Run, training: Training, changed: list[str]) -> Fitted | None:
     name = max(apart, key=lambda key: apart[key], default="")
     if not name:
         return None
-    overridden = [method for method in ("fit", "make_train_function") if training.overrides(method)]
+    overridden = [method for method in ("fit", "make_train_function") if build.is_overridden(training.model, method)]
     return Fitted(state=changed, weight=name, apart=apart[name], overridden=", ".join(overridden))
 
 
@@ -121,25 +123,14 @@ def _fit(training: Training, batches: Sequence[Batch]) -> None:
         training.model.fit(x, verbose=0, callbacks=training.callbacks, **further)
 
 
-class _Loop(NamedTuple):
-    """A script's loop in graphs: where it begins to train, and the updates that it has made."""
-
-    begin: Begin
-    updates: int
-
-    @classmethod
-    def of(cls, script: Script | None) -> "_Loop | None":
-        return cls(script.begin, script.updates) if script and script.begin else None
-
-
-def _trained(run: Run, traced: _Loop | None, in_graph: bool = False, is_nudged: bool = False) -> Arrays:
+def _trained(run: Run, begin: Begin | None, in_graph: bool = False, is_nudged: bool = False) -> Arrays:
     """Return the variables of a new instance after its training, and under MODEL what it returns in inference then.
 
-    `is_nudged`: it begins with float variables that are one ulp away.
+    `begin`: where a script's loop begins to train. `is_nudged`: it begins with float variables that are one ulp away.
     """
     halves = run.pair
     assert halves
-    with mock.patch.object(Script, "free", traced and traced.begin._replace(in_graphs=in_graph)):
+    with mock.patch.object(Script, "free", begin and begin._replace(in_graphs=in_graph)):
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))
     weights = Weights.loaded(model, halves, run.weights)
     named = {held.description.name: held.variable for held in weights.variables}
@@ -149,8 +140,8 @@ def _trained(run: Run, traced: _Loop | None, in_graph: bool = False, is_nudged: 
     training = Training(run.case, model, run.dataset, halves, weights.torch)
     batches = [training.batch(number) for number in range(run.case.steps)]
     with _Expected(run.case.seed, lambda shape: None).drawn(tree.named(model).items()):
-        if traced and (script := loop(training)):
-            script.run_freely(traced.updates)
+        if begin and (script := loop(training)):
+            script.run_freely(begin.updates)
         elif in_graph:
             _fit(training, batches)
         else:

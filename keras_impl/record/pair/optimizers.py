@@ -11,18 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras.optimizers import (
-    SGD,
-    Adadelta,
-    Adagrad,
-    Adam,
-    Adamax,
-    AdamW,
-    LossScaleOptimizer,
-    Nadam,
-    Optimizer,
-    RMSprop,
-)
+from keras.optimizers import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, LossScaleOptimizer, Nadam, Optimizer, RMSprop
 from keras.optimizers.schedules import LearningRateSchedule
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -211,7 +200,9 @@ class StepObserver:
         self.pair, self.is_own, self.on_loss = pair, is_own or pair.train.has_own_step, on_loss
         self.losses: list[tf.Tensor] = []
         self.gradients: Gradients = {}
-        self._known = {id(of): id(variable) for variable in variables for of in (variable, _plain(variable))}
+        # TensorFlow's variable behind one of Keras's is differentiated by just as well.
+        both = ((variable, getattr(variable, "value", variable)) for variable in variables)
+        self._known = {id(each): id(own) for own, plain in both for each in (own, plain)}
         self._is_applied = self._is_backward = False
         self.updates = not pair.train.has_own_step
         self.applied: Gradients = {}
@@ -301,11 +292,6 @@ class StepObserver:
     def _by_id(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Gradients:
         pairs = zip(variables, gradients, strict=True)
         return {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
-
-
-def _plain(variable: Any) -> Any:
-    """Return the TensorFlow variable behind a variable of Keras's, which is differentiated by just as well."""
-    return getattr(variable, "value", variable)
 
 
 def _divided(gradient: Any, scale: Any) -> Any:

@@ -146,7 +146,7 @@ class _Course:
     def _begin_forward(self) -> None:
         self.probe.begin_forward()
         if isinstance(self.recorder, Parts):
-            self.recorder.begin(self.setup.replica)
+            self.recorder.begin(devices.replica())
 
     def _record_step(self, batch: Batch, step: Step) -> None:
         if isinstance(self.recorder, Parts):

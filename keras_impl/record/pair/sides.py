@@ -71,20 +71,17 @@ class Setup:
         """Return the context in which a model and its optimizer are made: their variables are on all devices."""
         return nullcontext() if self.side.devices == 1 else self._strategy.scope()
 
-    @property
-    def replica(self) -> int:
-        """Return the number of the replica whose thread this is."""
-        context = tf.distribute.get_replica_context()
-        return int(tf.get_static_value(context.replica_id_in_sync_group)) if context else 0
-
     def on_replicas(self, run: Callable[[Any], object], given: Sequence[Any]) -> None:
         """Call `run` once on each device, with what is given for its replica."""
         if self.side.devices == 1:
             run(given[0])
             return
 
+        def copied(tensor: tf.Tensor | None) -> tf.Tensor | None:
+            return None if tensor is None else tf.identity(tensor)  # on the device of the replica that runs
+
         def replica() -> None:
-            run(tf.nest.map_structure(_copied, given[self.replica]))
+            run(tf.nest.map_structure(copied, given[devices.replica()]))
 
         self._strategy.run(replica)
 
@@ -167,8 +164,3 @@ class Setup:
                 return call(*tensors, **kwargs)
 
         return keras.remat(run)(*args)
-
-
-def _copied(tensor: tf.Tensor | None) -> tf.Tensor | None:
-    """Return a copy of a tensor on the device of the replica that runs."""
-    return None if tensor is None else tf.identity(tensor)

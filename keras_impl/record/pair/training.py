@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from keras_impl.instruments import devices
 from keras_impl.instruments.script_data import Callbacks, fits, taken_of
 from keras_impl.instruments.script_run import ByHand
 from keras_impl.record import calls, precision
@@ -145,16 +146,12 @@ class Training:
     @property
     def is_own(self) -> bool:
         """Return whether the user's code runs the steps."""
-        return bool(self.pair.train.keras_step) or self.overrides("train_step")
+        return bool(self.pair.train.keras_step) or build.is_overridden(self.model, "train_step")
 
     @property
     def may_call_again(self) -> bool:
         """Return whether the user's code may call the model otherwise than a loop that calls it once in a step."""
-        return self.is_own or self.overrides("compute_loss")
-
-    def overrides(self, method: str) -> bool:
-        """Return whether the model's class has a method of its own in place of keras.Model's."""
-        return build.is_overridden(self.model, method)
+        return self.is_own or build.is_overridden(self.model, "compute_loss")
 
     def batch(self, number: int, part: PairData | None = None) -> Batch:
         """Return the data of a step, or a part of it."""
@@ -208,10 +205,10 @@ class Training:
         seen = [StepObserver(self.pair, self.model.variables, self.is_own, local=setup.local) for _ in batches]
 
         def run(batch: Batch) -> None:
-            setup.begin_part(setup.replica * setup.side.accumulate + part)
-            returned[setup.replica] = self.run_as_is(batch)
+            setup.begin_part(devices.replica() * setup.side.accumulate + part)
+            returned[devices.replica()] = self.run_as_is(batch)
 
-        with seen[0].watched(lambda: seen[setup.replica]), self._running():
+        with seen[0].watched(lambda: seen[devices.replica()]), self._running():
             setup.on_replicas(run, batches)
         return [self._seen(*each) for each in zip(seen, returned, strict=True)]
 
