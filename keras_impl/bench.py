@@ -1,7 +1,6 @@
 """A training in bursts of steps, to be timed: a built-in case or a user's pair, as a program that is not recorded."""
 
 import functools
-import resource
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -9,16 +8,15 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from keras_impl.doctor import observer
+from keras_impl.doctor.observer import timed, timed_communication
 from keras_impl.instruments import devices
 from keras_impl.record import precision
 from keras_impl.record import run as built_in
 from keras_impl.record.pair import run as pair
 from keras_impl.strategies import single
 from parity.bench.bursts import BATCHES, Bursts, endless
-from parity.core.clock import Clock
 from parity.core.errors import UsageError
-from parity.core.patches import applied, around
+from parity.core.patches import around
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob, Mode
 from parity.runtime.serve import Following
@@ -38,8 +36,10 @@ def bench(job: BenchJob, following: Following) -> None:
     rank = devices.rank()
     # With several workers some devices are remote, for which sync_devices does not work.
     wait = tf.test.experimental.sync_devices if rank.of == 1 else lambda: None
-    bursts = Bursts(job, rank, following, wait, functools.partial(_peak, job.case.devices), _timed)
-    with precision.policy(job.case.precision), _carried_out(job.mode), _repeated():
+    peak = functools.partial(_peak, job.case.devices)
+    bursts = Bursts(job, rank, following, wait, peak, timed, timed_communication)
+    endlessly = around(single, "dataset", lambda dataset, steps: dataset(steps).repeat())
+    with precision.policy(job.case.precision), _carried_out(job.mode), endlessly:
         program = _program(job)
         strategy = job.case.distribution
         takes_all = strategy.fit or strategy.distribute_dataset  # before its first step, and TensorFlow repeats them
@@ -62,16 +62,7 @@ def _carried_out(mode: Mode) -> AbstractContextManager[Any]:
     return precision.eagerly(mode == "eager")
 
 
-def _timed(clock: Clock, model: keras.Model) -> AbstractContextManager[None]:
-    return applied([observer.timed_communication(clock), observer.timed(clock, model)])
-
-
-def _repeated() -> AbstractContextManager[Any]:
-    """Return a context in which datasets are endless."""
-    return around(single, "dataset", lambda dataset, steps: dataset(steps).repeat())
-
-
 def _peak(count: int) -> int:
     if devices.DEVICES.kind == "gpu":
         return max(tf.config.experimental.get_memory_info(name)["peak"] for name in devices.names(count))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
+    return 0

@@ -1,21 +1,17 @@
 """A training in bursts of steps, to be timed: a built-in case or a user's pair, as a program that is not recorded."""
 
 import functools
-import resource
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
 
 from parity.bench.bursts import BATCHES, Bursts, endless
-from parity.core.clock import Clock
 from parity.core.errors import UsageError
-from parity.core.patches import applied
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following
-from torch_impl.doctor import observer
+from torch_impl.doctor.observer import timed, timed_communication
 from torch_impl.instruments import devices
 from torch_impl.instruments.devices import Machine
 from torch_impl.record import precision
@@ -31,7 +27,8 @@ def bench(job: BenchJob, following: Following) -> None:
     Raises UsageError where the training cannot be carried out in the job's mode, and what the training raises.
     """
     rank, machine = devices.rank(), _machine(job)
-    bursts = Bursts(job, rank, following, functools.partial(_wait, machine), functools.partial(_peak, machine), _timed)
+    wait, peak = functools.partial(_wait, machine), functools.partial(_peak, machine)
+    bursts = Bursts(job, rank, following, wait, peak, timed, timed_communication)
     torch.manual_seed(job.case.seed)
     with precision.policy(job.case.precision), machine.available():
         program = _program(job, machine)
@@ -76,10 +73,6 @@ def _checked(job: BenchJob, on_step: Callable[[], None]) -> Callable[[], None]:
     return checked
 
 
-def _timed(clock: Clock, model: nn.Module) -> AbstractContextManager[None]:
-    return applied([observer.timed_communication(clock), observer.timed(clock, model)])
-
-
 def _wait(machine: Machine) -> None:
     for device in set(machine.logical):
         if device.type == "cuda":
@@ -88,6 +81,4 @@ def _wait(machine: Machine) -> None:
 
 def _peak(machine: Machine) -> int:
     gpus = {device for device in machine.logical if device.type == "cuda"}
-    if gpus:
-        return max(torch.cuda.max_memory_allocated(device) for device in gpus)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
+    return max((torch.cuda.max_memory_allocated(device) for device in gpus), default=0)

@@ -9,7 +9,7 @@ that layers add (`add_loss`, line by line, and regularizers, kind by kind) are k
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -57,25 +57,21 @@ class Later(Training):
         names = getattr(getattr(function, "__code__", None), "co_names", ())
         found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
         found += [each.loss for each in self._compiled()]
-        return [
-            Owner("", tree.kind(each), each) for each in found if isinstance(each, (keras.losses.Loss, keras.Layer))
-        ]
+        losses = [each for each in found if isinstance(each, (keras.losses.Loss, keras.Layer))]
+        return [Owner("", tree.kind(each), each) for each in losses]
 
     def settings(self) -> list[Knob]:
         """Return what else decides the question's tensor: losses that layers add, arguments of loss objects, slices."""
         if self._kind == "update":
             return [self._slices()] if self._has_slices else []
         knobs = list(_added(self._model, self._again)) if self._kind == "loss" else []
-        knobs += [
-            _weight(self._compiled(), number) for number, each in enumerate(self._compiled()) if each.loss_weights
-        ]
+        compiled = self._compiled()
+        knobs += [_weight(compiled, number) for number, each in enumerate(compiled) if each.loss_weights]
         for owner in self.owners():
             given, kind = getattr(owner.module, "_fn_kwargs", {}), type(owner.module).__name__
-            settings = ((name, value) for name, value in given.items() if is_setting(value))
-            knobs += [
-                Knob(name, kind, "", value, "attribute", assignment(given, name), (), owner.kind)
-                for name, value in settings
-            ]
+            for name, value in given.items():
+                if is_setting(value):
+                    knobs.append(Knob(name, kind, "", value, "attribute", assignment(given, name), (), owner.kind))
         return knobs
 
     def _compiled(self) -> list[Any]:
@@ -243,25 +239,16 @@ def _without_line(line: str) -> AbstractContextManager[None]:
     return _adding(lambda _, caller: caller != line)
 
 
-@contextmanager
-def _regularizing(model: Any, kind: str, name: str, value: float) -> Iterator[None]:
-    """Let an attribute of the regularizers of a kind have another value within the block."""
-    own = list({id(each): each for _, each in _regularized(model) if kind == repr(each.get_config())}.values())
-    with applied(mock.patch.object(each, name, value) for each in own):
-        yield
+def _regularizing(model: Any, kind: str, name: str, value: float) -> AbstractContextManager[None]:
+    """Return a context in which an attribute of the regularizers of a kind has another value."""
+    own = {id(each): each for _, each in _regularized(model) if kind == repr(each.get_config())}
+    return applied(mock.patch.object(each, name, value) for each in own.values())
 
 
-@contextmanager
-def _without_regularizers(model: Any, kind: str = "") -> Iterator[None]:
-    """Take the regularizers of a kind, or all, from the weights within the block."""
-    regularized = [(each, own) for each, own in _regularized(model) if kind in ("", repr(own.get_config()))]
-    for variable, _ in regularized:
-        variable.regularizer = None
-    try:
-        yield
-    finally:
-        for variable, regularizer in regularized:
-            variable.regularizer = regularizer
+def _without_regularizers(model: Any, kind: str = "") -> AbstractContextManager[None]:
+    """Return a context in which the weights have no regularizers, or none of a kind."""
+    regularized = [each for each, own in _regularized(model) if kind in ("", repr(own.get_config()))]
+    return applied(mock.patch.object(variable, "regularizer", None) for variable in regularized)
 
 
 def _regularized(model: Any) -> list[tuple[Any, Any]]:

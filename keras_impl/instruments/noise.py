@@ -98,10 +98,5 @@ def _high(value: Any) -> tf.Tensor:
 
 
 CAST = tf.cast  # the original
-FUNCTIONS = {
-    "normal": (NORMAL, _normal),
-    "stateless_normal": (NORMAL, _normal),
-    "uniform": (UNIFORM, _uniform),
-    "stateless_uniform": (UNIFORM, _uniform),
-}
 METHODS = {"normal": (NORMAL, _normal), "uniform": (UNIFORM, _uniform)}
+FUNCTIONS = METHODS | {f"stateless_{name}": values for name, values in METHODS.items()}

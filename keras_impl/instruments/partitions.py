@@ -21,20 +21,9 @@ RECORDING = "recording"
 MODULE = "module."
 BACKWARD = "gradient_tape/"
 OWNER = re.compile(rf"({BACKWARD})?{re.escape(MODULE)}([^/]+)/")
+SENDS, RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
 # Nodes that compute nothing; reading a variable, for example, happens where the variable lives.
-PASSIVE = {
-    "ReadVariableOp",
-    "Const",
-    "NoOp",
-    "Identity",
-    "IdentityN",
-    "_Arg",
-    "_Retval",
-    "_Send",
-    "_Recv",
-    "_HostSend",
-    "_HostRecv",
-}
+PASSIVE = {"ReadVariableOp", "Const", "NoOp", "Identity", "IdentityN", "_Arg", "_Retval", *SENDS, *RECEIVES}
 REDUCTIONS = ("CollectiveReduce", "NcclAllReduce", "CollectiveGather")
 
 
@@ -70,7 +59,7 @@ class Partitions:
         # If another function calls the step (as in fit), both run as one graph, and the step's names have a prefix.
         self.prefix = recorded(graphs)[0].partition(RECORDING)[0]
         self.nodes = {node.name: node for graph in graphs for node in graph.node}
-        self.sends = {_way(node): node for node in self.nodes.values() if node.op in ("_Send", "_HostSend")}
+        self.sends = {_way(node): node for node in self.nodes.values() if node.op in SENDS}
         self.users = defaultdict(list)
         for node in self.nodes.values():
             for name in self.inputs(node):
@@ -79,7 +68,7 @@ class Partitions:
 
     def inputs(self, node: tf.compat.v1.NodeDef) -> Iterator[str]:
         """Yield the names of the nodes whose outputs a node takes, across devices as well."""
-        if node.op in ("_Recv", "_HostRecv"):
+        if node.op in RECEIVES:
             yield self.sends[_way(node)].name
         else:
             yield from (_name(tensor) for tensor in node.input if not tensor.startswith("^"))
@@ -110,7 +99,7 @@ class Partitions:
         """
         for node in self.nodes.values():
             used = any(not any(scope in name for scope in self.apart) for name in self.users[node.name])
-            if node.op not in ("_Recv", "_HostRecv") or not used:
+            if node.op not in RECEIVES or not used:
                 continue
             tensor = self.sends[_way(node)].input[0]
             source, target = (devices.number(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))

@@ -1,6 +1,7 @@
 """The child's side of a benchmark: a training that makes a burst of steps, writes how long it took, and waits."""
 
 import itertools
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -10,12 +11,13 @@ from typing import Any
 import msgspec
 
 from parity.core.clock import Clock, Time
+from parity.core.patches import applied
 from parity.runtime.drive import Rank
 from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following
 
 BATCHES = 4  # that a training takes in turn; they are made before the clock starts
-Timed = Callable[[Clock, Any], AbstractContextManager[None]]
+Context = AbstractContextManager[None]
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +32,8 @@ class Bursts:
     """Count the steps of a training; where a burst ends, write its time and wait until the next one is to begin.
 
     `job`: the first burst. `following`: returns the next one, when it is to begin. `wait`: returns when the devices
-    have finished their work. `peak`: returns the most bytes of memory ever held. `timed`: times the parts of a step
-    within its block. `model`: the one whose parts are timed, set once it is built.
+    have finished their work. `peak`: returns the most bytes that a GPU ever held, or 0 without one. `timed`, and for
+    what is sent `communication`, time a step within their blocks. `model`: the one that is timed, set once it is built.
     """
 
     def __init__(
@@ -41,9 +43,11 @@ class Bursts:
         following: Following,
         wait: Callable[[], None],
         peak: Callable[[], int],
-        timed: Timed,
+        timed: Callable[[Clock, Any], Context],
+        communication: Callable[[Clock], Context],
     ) -> None:
-        self._rank, self._following, self._wait, self._peak, self._timed = rank, following, wait, peak, timed
+        self._rank, self._following, self._wait, self._peak = rank, following, wait, peak
+        self._timed, self._communication = timed, communication
         self.model: Any = None
         self._begin(job)
 
@@ -66,14 +70,16 @@ class Bursts:
 
     def _end(self) -> None:
         self._wait()
-        burst = Burst(seconds=time.perf_counter() - self._start, peak=self._peak(), parts=self._clock.result(""))
+        seconds = time.perf_counter() - self._start
+        peak = self._peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
+        burst = Burst(seconds=seconds, peak=peak, parts=self._clock.result(""))
         path = place(self._job, self._rank.number)
         path.with_suffix(".new").write_bytes(msgspec.json.encode(burst))
         path.with_suffix(".new").rename(path)
         self._begin(self._following())
 
     def _enter(self) -> None:
-        self._inside = self._timed(self._clock, self.model)
+        self._inside = applied([self._communication(self._clock), self._timed(self._clock, self.model)])
         self._inside.__enter__()
 
 

@@ -101,7 +101,7 @@ def test_a_training_stops_where_a_burst_ends(tmp_path):
         return burst
 
     steps = []
-    bursts = Bursts(job, Rank(0, 1), following, lambda: None, lambda: 7, None)
+    bursts = Bursts(job, Rank(0, 1), following, lambda: None, lambda: 7, None, None)
     with pytest.raises(KeyboardInterrupt):
         for step in endless(iter("ab")):
             steps.append(step)

@@ -98,16 +98,8 @@ def _gammas(source: Source, drawn: torch.Tensor, x: torch.Tensor, generator: Any
         return drawn.copy_(gamma(x.double(), normal, uniform))
 
 
-def _plain(of: torch.Tensor, *_: Any) -> torch.Tensor:
-    return of
-
-
 def _normal(of: torch.Tensor, mean: Any = 0.0, std: Any = 1.0, *_: Any) -> torch.Tensor:
     return of * std + mean
-
-
-def _filled_normal(of: torch.Tensor, _: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    return _normal(of, *args, **kwargs)
 
 
 def _filled_uniform(of: torch.Tensor, _: torch.Tensor, *limits: float, **named: float) -> torch.Tensor:
@@ -115,17 +107,9 @@ def _filled_uniform(of: torch.Tensor, _: torch.Tensor, *limits: float, **named: 
     return of * (upper - lower) + lower
 
 
-def _filled_exponential(of: torch.Tensor, _: torch.Tensor, lambd: float = 1.0) -> torch.Tensor:
-    return of.log() / -lambd
-
-
 def _bernoulli(of: torch.Tensor, x: torch.Tensor, p: Any = None) -> torch.Tensor:
     """Return ones with a probability, by the formula that stochastic depth uses, which keeps what dropout keeps."""
     return torch.floor(of + (x if p is None else p))
-
-
-def _filled_bernoulli(of: torch.Tensor, x: torch.Tensor, p: Any = 0.5) -> torch.Tensor:
-    return _bernoulli(of, x, p)
 
 
 def _whole(of: torch.Tensor, *args: Any, low: int = 0, high: int | None = None) -> torch.Tensor:
@@ -134,29 +118,25 @@ def _whole(of: torch.Tensor, *args: Any, low: int = 0, high: int | None = None) 
     return torch.floor(of * (upper - lower)) + lower
 
 
-def _order(of: torch.Tensor, *_: Any) -> torch.Tensor:
-    return of.argsort(stable=True)
-
-
 RANDINT = torch.randint
 PARAMETERS = ("mean", "std", "from", "to", "lambd", "p", "low", "high")  # what gives values; others are of the tensor
 FUNCTIONS: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
-    "rand": (UNIFORM, _plain),
-    "rand_like": (UNIFORM, _plain),
-    "randn": (NORMAL, _plain),
-    "randn_like": (NORMAL, _plain),
+    "rand": (UNIFORM, lambda of, *_: of),
+    "rand_like": (UNIFORM, lambda of, *_: of),
+    "randn": (NORMAL, lambda of, *_: of),
+    "randn_like": (NORMAL, lambda of, *_: of),
     "normal": (NORMAL, _normal),
     "bernoulli": (UNIFORM, _bernoulli),
     "randint": (UNIFORM, _whole),
     "randint_like": (UNIFORM, _whole),
-    "randperm": (UNIFORM, _order),
+    "randperm": (UNIFORM, lambda of, *_: of.argsort(stable=True)),
 }
 GAMMAS = {"_standard_gamma": _on_gamma, "_sample_dirichlet": _on_dirichlet}
 METHODS = {
-    "normal_": (NORMAL, _filled_normal),
+    "normal_": (NORMAL, lambda of, _, *args, **kwargs: _normal(of, *args, **kwargs)),
     "uniform_": (UNIFORM, _filled_uniform),
-    "exponential_": (UNIFORM, _filled_exponential),
-    "bernoulli_": (UNIFORM, _filled_bernoulli),
+    "exponential_": (UNIFORM, lambda of, _, lambd=1.0: of.log() / -lambd),
+    "bernoulli_": (UNIFORM, lambda of, x, p=0.5: _bernoulli(of, x, p)),
     "bernoulli": (UNIFORM, _bernoulli),
 }
 

@@ -5,6 +5,7 @@ says which branches of the model the inputs have reached. Keras's activations ar
 a user's layers may call directly as well: so these are wrapped.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -113,8 +114,11 @@ class Instance:
         return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 
     def _see(self, call: Call, outputs: Any) -> None:
-        if self._observer is not None:
-            embeddings(call, self._observer)
+        """Report the ids that an embedding was given."""
+        layer, observer = call.module, self._observer
+        if observer and isinstance(layer, keras.layers.Embedding) and call.tensors and tf.executing_eagerly():
+            padding = 0 if layer.mask_zero else None
+            observer.ids(call.path, array(call.tensors[0]), layer.input_dim, padding)
 
 
 class _NotifyingMasks(OrderedMasks):
@@ -155,46 +159,31 @@ def observed(observer: Observer) -> AbstractContextManager[None]:
     return applied(mock.patch.object(*function) for function in functions)
 
 
-def embeddings(call: Call, observer: Observer) -> None:
-    """Report the ids that an embedding was given; does nothing for any other layer."""
-    layer = call.module
-    if isinstance(layer, keras.layers.Embedding) and call.tensors and tf.executing_eagerly():
-        padding = 0 if layer.mask_zero else None
-        observer.ids(call.path, array(call.tensors[0]), layer.input_dim, padding)
-
-
 def _seen(function: Callable[..., Any], see: Callable[..., None], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a function; `see` gets the arguments before."""
+    """Call a function; `see` gets the arguments before, in their order."""
     if tf.executing_eagerly():
-        see(*args, **kwargs)
+        see(*inspect.signature(function).bind(*args, **kwargs).arguments.values())
     return function(*args, **kwargs)
 
 
-def _at_kinks(observer: Observer, name: str, limits: tuple[float | None, float | None], *args: Any, **kw: Any) -> None:
-    x = args[0] if args else kw.get("features")
+def _at_kinks(observer: Observer, name: str, limits: tuple[float | None, float | None], x: Any, *_: Any) -> None:
     if _has_values(x):
         observer.kinks(name, _where(), array(x), *limits)
 
 
-def _at_clip(observer: Observer, *args: Any, **kwargs: Any) -> None:
-    names = ("t", "clip_value_min", "clip_value_max")
-    x, lower, upper = (
-        args[position] if len(args) > position else kwargs.get(name) for position, name in enumerate(names)
-    )
+def _at_clip(observer: Observer, x: Any, lower: Any, upper: Any, *_: Any) -> None:
     limits = [_number(limit) for limit in (lower, upper)]
     if _has_values(x) and any(limit is not None for limit in limits):
         observer.kinks("clamp", _where(), array(x), *limits)
 
 
-def _at_end(observer: Observer, end: str, *args: Any, **kwargs: Any) -> None:
-    x, limit = (args[position] if len(args) > position else kwargs.get(name) for position, name in enumerate("xy"))
+def _at_end(observer: Observer, end: str, x: Any, limit: Any, *_: Any) -> None:
     number = _number(limit)
     if _has_values(x) and number is not None:
         observer.kinks("clamp", _where(), array(x), *((number, None) if end == "lower" else (None, number)))
 
 
-def _at_where(observer: Observer, *args: Any, **kwargs: Any) -> None:
-    condition = args[0] if args else kwargs.get("condition")
+def _at_where(observer: Observer, condition: Any, *_: Any) -> None:
     if _has_values(condition) and condition.dtype == tf.bool:
         observer.mask(_where(), array(condition))
 
