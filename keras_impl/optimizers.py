@@ -43,10 +43,7 @@ def clip_by_global_norm(gradients: Iterable[tf.Tensor], max_norm: float) -> list
 
 
 def on_device_of_variable(update_step: Callable) -> Callable:
-    """Wrap an optimizer's `update_step` so that it computes on the variable's device.
-
-    Without it TensorFlow would run the arithmetic on device 0.
-    """
+    """Wrap an `update_step` so that it computes on the variable's device; TensorFlow would do so on device 0."""
 
     @functools.wraps(update_step)
     def placed(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:

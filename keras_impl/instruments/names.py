@@ -43,10 +43,7 @@ def named(model: Any) -> Iterator[tuple[str, keras.Layer]]:
 
 
 def registered(model: Any) -> set[int]:
-    """Return the ids of the layers that Keras knows of.
-
-    For an object that is not a layer, return those of all layers in it.
-    """
+    """Return the ids of the layers that Keras knows of; of an object that is no layer, those of all layers in it."""
     if isinstance(model, keras.Layer):
         return {id(layer) for layer in model._flatten_layers()}
     return {id(layer) for _, layer in _layers(model, (), set())}

@@ -73,10 +73,7 @@ class Run(script.Script):
         self._until = math.inf  # updates, after which a free run is suspended
 
     def optimizer(self) -> BaseOptimizer:
-        """Return the optimizer that the script has made, the first time; then new ones like it.
-
-        Of several, the first; of a loop that has none, ByHand.
-        """
+        """Return the first optimizer of the script, then new ones like it; of a loop that has none, ByHand."""
         if self.is_loop and not self._optimizers:
             return ByHand()
         first = self._optimizers[0] if self.is_loop else self._model.optimizer

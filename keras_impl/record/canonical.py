@@ -34,10 +34,7 @@ class State(Protocol):
     """The state of a model and its optimizer under canonical names: a built-in model's, or a user's."""
 
     def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
-        """Yield (kind, value) of all state of the kinds that are wanted.
-
-        A value has a name, `numpy()` and `equals(other)`.
-        """
+        """Yield (kind, value) of the state of the wanted kinds; a value has a name, `numpy()` and `equals(other)`."""
 
     def gradients(self, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, Any]]:
         """Yield (name, gradient), given the gradients of the variables by id(variable)."""

@@ -83,10 +83,7 @@ def _micro_batches(run: Run) -> Iterator[list]:
 
 
 def _whole(run: Run) -> Iterator[list[MicroBatch]]:
-    """Yield whole batches, which TensorFlow splits.
-
-    It must split them into the parts that are recorded here as drawn; otherwise the recorded inputs will differ.
-    """
+    """Yield whole batches; TensorFlow must split them into the parts that are recorded here as drawn."""
     for parts in run.dataset.steps():
         _drew(run, parts)
         indices = np.concatenate([batch.indices for part in parts for batch in part])

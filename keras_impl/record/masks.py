@@ -85,10 +85,7 @@ class Masks:
         self._calls: Counter[tuple] = Counter()
 
     def attach(self, model: keras.Model, replica: int) -> None:
-        """Let the layers of the model draw shared masks from now on.
-
-        Raises UsageError for a layer that drops in another way.
-        """
+        """Let the model's layers draw shared masks from now on. Raises UsageError for one that drops in another way."""
         for dropping in _dropping(model):
             dropping.layer.call = self._call(dropping, replica)
 

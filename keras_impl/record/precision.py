@@ -170,10 +170,7 @@ class _Names(dict):
         return super().get(dtype, default)
 
     def _tell(self, frame: FrameType | None) -> None:
-        """Note which function asked for the dtype.
-
-        If it is a private one, the request came from a layer's `dtype` argument: note the layer's class.
-        """
+        """Note which function asked for the dtype, or for a private one the layer whose `dtype` argument it is."""
         if frame is None or frame.f_code.co_filename.endswith(ASIDE):
             return
         name = frame.f_code.co_name

@@ -157,10 +157,7 @@ class Probe:
             self._see(Seen("input", path, tensor) for tensor in given)
 
     def _on_return(self, number: int, call: Call, outputs: Any) -> None:
-        """Note what a layer returns.
-
-        All tensors of one forward pass that is traced are handed over together, when the whole model returns.
-        """
+        """Note what a layer returns; a traced pass is handed over as a whole, when the model returns."""
         if self.counterparts:
             self._see(self.counterparts.seen(call, outputs, self.modules))
         else:

@@ -234,10 +234,7 @@ class Replicas:
 
 
 def _record_state(replica: Replica, first: dict[str, Value]) -> None:
-    """Record parameters, buffers and optimizer state of a replica.
-
-    `first` holds the values of the first replica, and is filled by it.
-    """
+    """Record parameters, buffers and slots of a replica; `first` holds the first replica's, and is filled by it."""
     for kind, value in replica.weights.state(replica.recorder.wants):
         first_value = first.setdefault(f"{kind}/{value.name}", value)
         if first_value is not value and first_value.equals(value):

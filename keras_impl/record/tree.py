@@ -241,10 +241,7 @@ def facts(module: Any) -> dict[str, Any]:
 
 
 def computed(module: Any) -> str:
-    """Return the kind whose formula explains a layer's output.
-
-    A layer with a fused activation computes more than its kind, so it gets its class name instead.
-    """
+    """Return the kind whose formula explains a layer's output: with a fused activation none, but its class's name."""
     name = kind(module)
     fused = facts(module).get("activation")
     return type(module).__name__ if fused and name not in (*FUNCTIONS.values(), "lstm", "gru", "rnn") else name

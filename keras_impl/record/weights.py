@@ -126,10 +126,7 @@ class Value(NamedTuple):
 
 
 def load(model: keras.Model, weights: Mapping[str, Floats]) -> None:
-    """Set every parameter to its initial value.
-
-    Raises ValueError unless the model's parameters have exactly the names and shapes of `weights`.
-    """
+    """Set every parameter; raises ValueError unless the model's have exactly the names and shapes of `weights`."""
     own = {weight.name: weight for weight in _weights(model, trainable=True)}
     expected = {name: tuple(values.shape) for name, values in weights.items()}
     received = {value.name: tuple(value.numpy().shape) for value in Weights(model).parameters()}
@@ -170,10 +167,7 @@ class Weights:
                 yield kind, value
 
     def gradients(self, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:
-        """Yield (name, gradient) of every parameter that has a gradient.
-
-        `values` holds the gradients by id(variable).
-        """
+        """Yield (name, gradient) of every parameter that has one; `values` holds them by id(variable)."""
         for weight in _weights(self.model, trainable=True):
             if all(id(variable) in values for variable in weight.variables):
                 yield weight.name, weight.canonical([values[id(variable)] for variable in weight.variables])
@@ -211,10 +205,7 @@ class Weights:
 
 
 def array(tensor: Any) -> np.ndarray:
-    """Return a tensor as an array that a trace can store.
-
-    Complex numbers become pairs of reals, and integers have 32 or 64 bits.
-    """
+    """Return a tensor as a trace can store it: complex numbers as pairs of reals, integers with 32 or 64 bits."""
     # Not np.asarray of the tensor itself, which fails for a bfloat16 scalar.
     values = np.asarray(tf.convert_to_tensor(tensor).numpy())
     if values.dtype.kind == "c":
@@ -244,10 +235,7 @@ def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
 
 
 def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
-    """Yield a layer, and the inner layers that its rules leave out.
-
-    Only layers listed in tree.WHOLE have such inner layers (out_proj).
-    """
+    """Yield a layer, and the inner layers (out_proj) that its rules leave out if it is one of tree.WHOLE."""
     yield path, layer
     if isinstance(layer, tree.WHOLE):
         names = [name for rule in _rules(layer) for name in rule.variables]

@@ -91,10 +91,7 @@ def fit(
 
 
 def evaluate(model: keras.Model, inputs: list[tuple[tf.Tensor, ...]]) -> tf.Tensor:
-    """Return the outputs of every replica for its own inputs, with replica 0's batch-norm statistics.
-
-    nn.DataParallel has the statistics of device 0 only.
-    """
+    """Return every replica's outputs with replica 0's batch-norm statistics, the only ones that nn.DataParallel has."""
     model.distribute_strategy.run(take_first_buffers, args=(model,))
     return outputs(model, inputs)
 

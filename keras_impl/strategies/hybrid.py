@@ -58,10 +58,7 @@ def train(
 
 
 def all_reduce(chains: list[Chain], gradients: list[Gradients]) -> list[Gradients]:
-    """Sum each stage's gradients over the replicas.
-
-    The sums are computed on the first replica's devices, then copied to each replica's own.
-    """
+    """Sum each stage's gradients over the replicas, on the first one's devices, and copy the sums to all."""
     sums = []
     for device, *of_replicas in zip(chains[0].devices, *gradients, strict=True):
         with tf.device(device):

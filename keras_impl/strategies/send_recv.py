@@ -131,10 +131,7 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make one update per step; then call `on_step`.
-
-    Each micro-batch goes forward and backward through all stages before the next one starts.
-    """
+    """Make one update per step, with one micro-batch after the other through all stages; then call `on_step`."""
     chain = Chain(model)
 
     @tf.function(autograph=False)

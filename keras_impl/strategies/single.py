@@ -45,10 +45,7 @@ def train(
 
 
 def gradients(model: keras.Model, loss: Loss, micro_batches: list[MicroBatch]) -> list[tf.Tensor]:
-    """Return the gradients of the sum of share * loss over the micro-batches.
-
-    Each micro-batch has a backward pass of its own, as in PyTorch.
-    """
+    """Return the gradients of the sum of share * loss, with a backward pass for each micro-batch, as in PyTorch."""
     total = None
     for inputs, target, share in micro_batches:
         with tf.GradientTape() as tape:

@@ -41,10 +41,7 @@ def place(
 
 
 def split_feed_forward(layer: keras.Layer, devices: list[str]) -> Callable[..., tf.Tensor]:
-    """Replace the layers of a transformer layer's feed-forward part by shards on all devices.
-
-    Returns the function that computes them.
-    """
+    """Replace a feed-forward part's layers by shards on all devices; return the function that computes them."""
     untrack(layer, layer.dropout)
     layer.dropout = dropout = SplitDropout(layer.dropout.rate, layer.linear1.units, devices, name="dropout")
 

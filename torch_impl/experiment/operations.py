@@ -206,10 +206,7 @@ def _along(axis: int, function: Function, args: tuple, kwargs: Given) -> torch.T
 
 
 def _without_softmax(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    """Return attention by the scores themselves, with a bias added to them.
-
-    A mask that hides goes with the softmax, as in Keras's layer.
-    """
+    """Return attention by the scores, and a bias; a mask that hides goes with the softmax, as in Keras's layer."""
     given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | kwargs
     query, key, value = given["query"], given["key"], given["value"]
     if given.get("enable_gqa"):

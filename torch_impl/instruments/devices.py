@@ -68,10 +68,7 @@ def find(case: schema.Case) -> Machine:
 
 
 def _gpus(count: int, own: int | None) -> Machine:
-    """Return the GPUs of a case.
-
-    If there are fewer GPUs than devices, ranks share them, and a single process uses virtual devices on the first.
-    """
+    """Return a case's GPUs; of too few, ranks share them, and a single process has virtual devices on the first."""
     available = torch.cuda.device_count()
     if available == 0:
         raise UsageError("PARITY_DEVICES asks for GPUs, but torch sees none; set it to cpu:N to use N CPU devices")

@@ -157,10 +157,7 @@ def _shards(file: Path) -> bool:
 
 
 class _Whole:
-    """Stands in for `fully_shard`: a module that is sharded over one rank is whole, with FSDP2's methods.
-
-    `methods`: the class that has them.
-    """
+    """Stands in for `fully_shard`: over one rank a module is whole, with the methods of a class, FSDP2's."""
 
     def __init__(self, methods: type) -> None:
         self._none = {name: _nothing for name in vars(methods) if not name.startswith("_")}

@@ -59,10 +59,7 @@ def with_options_named(
 def tensors_of_call(
     script: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors of samples with which a model is called, by the names of its arguments.
-
-    Raises UsageError for other values within containers.
-    """
+    """Return a call's tensors of samples by argument; raises UsageError for other values within containers."""
     signature, left_out = inspect.signature(model.forward), options(kwargs)
     samples = {name: value for name, value in kwargs.items() if name not in left_out}
     named: dict[str, Any] = {}

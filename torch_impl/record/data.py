@@ -70,10 +70,7 @@ def _sampled(run: Run) -> Iterator[list[MicroBatch]]:
 
 
 def _own(run: Run, parts: list[list[Batch]]) -> list[Batch]:
-    """Return this process's part of a step.
-
-    nn.DataParallel splits the batch itself, so it gets all parts as one.
-    """
+    """Return this process's part of a step: all parts as one for nn.DataParallel, which splits the batch itself."""
     if not run.case.distribution.is_gathered:
         return parts[next(iter(run.recorders))]
     batches = [batch for part in parts for batch in part]

@@ -34,10 +34,7 @@ class _Stored(NamedTuple):
 
 
 class Probe:
-    """Records the run of a placed model.
-
-    `modules` holds the kinds of the modules that were called, by path; `classes` the classes of all modules.
-    """
+    """Records the run of a placed model: in `modules` the kinds of what was called, in `classes` the classes of all."""
 
     def __init__(self, run: Run, model: nn.Module, state: Weights, layout_recorder: LayoutRecorder):
         self.model, self.weights, self.layout_recorder = model, state, layout_recorder

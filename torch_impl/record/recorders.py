@@ -165,10 +165,7 @@ class LayoutRecorder(TorchDispatchMode):
         return results
 
     def _transfer(self, content: str, source: torch.Tensor, target: torch.Tensor, moved: torch.Tensor) -> None:
-        """Record a copy of values or ids between two logical devices.
-
-        Copies from the host, and of scalars, are not counted.
-        """
+        """Record a copy of values or ids between logical devices; those from the host, and scalars, are not counted."""
         ends = self.machine.index(source), self.machine.index(target)
         if None not in ends and moved.dim() and (moved.is_floating_point() or moved.dtype == torch.int64):
             in_backward = torch._C._current_autograd_node() is not None

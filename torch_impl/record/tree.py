@@ -129,10 +129,7 @@ def facts(module: nn.Module) -> dict[str, Any]:
 
 
 def passed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors that a call of a module of a user's model is given.
-
-    For attention: query, key and value. For any other module with submodules: none.
-    """
+    """Return the tensors that a user's module is given: query, key and value; none for another with submodules."""
     is_attention = kind(module) == "attention"
     if not is_attention and next(module.children(), None) is not None:
         return []

@@ -25,10 +25,7 @@ COUNTER = "num_batches_tracked"  # batch norm uses it only with momentum=None, a
 
 
 def load(model: nn.Module, weights: Mapping[str, Floats]) -> None:
-    """Set every parameter to its initial value.
-
-    Raises ValueError unless the model's parameters have exactly the names and shapes of `weights`.
-    """
+    """Set every parameter; raises ValueError unless the model's have exactly the names and shapes of `weights`."""
     own = dict(model.named_parameters())
     expected = {name: tuple(values.shape) for name, values in weights.items()}
     received = {name: tuple(parameter.shape) for name, parameter in own.items()}
@@ -40,10 +37,7 @@ def load(model: nn.Module, weights: Mapping[str, Floats]) -> None:
 
 
 def trained(model: nn.Module, optimizer: Optimizer) -> Parameters:
-    """Return the parameters that this process trains: those in its optimizer.
-
-    With model parallelism a process trains only a part of the model.
-    """
+    """Return the parameters in this process's optimizer, with model parallelism only a part of the model's."""
     optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     parameters: Parameters = {}
     for name, parameter in model.named_parameters():

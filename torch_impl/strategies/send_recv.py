@@ -39,10 +39,7 @@ def train(
     steps: Iterable[list[MicroBatch]],
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make one update per step on every rank; then call `on_step`.
-
-    Each micro-batch goes forward and backward through all stages before the next one starts.
-    """
+    """Make one update per step, with one micro-batch after the other through all stages; then call `on_step`."""
     model.train()
     _, following = neighbours()
     announced: Announced = {}

@@ -42,10 +42,7 @@ class Given(NamedTuple):
 
 
 def build(pair: Pair, at: str, search: list[str]) -> Any:
-    """Build the model at a precision with the user's function.
-
-    Raises UsageError if the function does not return a model, and BackendError if it raises.
-    """
+    """Build the model with the user's function. Raises UsageError if it returns no model, BackendError if it raises."""
     kwargs = pair.kwargs | pair.keras_kwargs
     with precision.policy(at), user_errors(f"keras={pair.keras} cannot be built"):
         model = load("keras", pair.keras, search=search, named=kwargs)(**kwargs)
@@ -125,10 +122,7 @@ def tensor(array: np.ndarray, layout: str = "") -> tf.Tensor:
 
 @contextmanager
 def user_errors(what: str) -> Iterator[None]:
-    """Turn exceptions of the user's code into a BackendError of one line, with the line of their file.
-
-    `what` says what failed. UsageError and BackendError pass through.
-    """
+    """Turn an exception of the user's code into a BackendError of one line, with its line; `what` says what failed."""
     filtered = keras.config.is_traceback_filtering_enabled()
     keras.config.disable_traceback_filtering()  # it wraps many lines around a message
     try:

@@ -55,10 +55,7 @@ def modules(model: Any, sources: Sources) -> list[survey.Module]:
 
 
 def variables(model: Any, sources: Sources | None = None) -> list[Held]:
-    """Return every weight once; random states and metrics are not weights.
-
-    `sources`, where they were recorded, say which values the user's code has chosen.
-    """
+    """Return every weight once, no random states or metrics; `sources` say which values the user's code has chosen."""
     by_id: dict[int, Held] = {}
     layers, trained = tree.named(model), set(map(id, model.trainable_variables))
     for path, layer in layers.items():
@@ -236,10 +233,7 @@ def _form(tensor: tf.Tensor, axes: list[int], shape: tuple[int, ...]) -> Form:
 
 
 def usual(pair: Pair, matches: list[Match]) -> dict[int, list[int]]:
-    """Return, by number of axes, the axis order that most Keras tensors need to become torch's.
-
-    The matched activations count, and the layouts of the pair's inputs.
-    """
+    """Return, by number of axes, the order that most matched activations and laid-out inputs need to become torch's."""
     orders = [tuple(match.axes) for match in matches if not is_output(match.torch)]
     orders += given_orders(pair)
     return {len(axes): list(axes) for axes, _ in reversed(Counter(orders).most_common())}

@@ -44,10 +44,7 @@ def probe(outputs: list[tf.Tensor], data: PairData) -> tf.Tensor:
 
 
 def made(pair: Pair, search: list[str], keys: Sequence[Path], layouts: Mapping[str, str], data: PairData) -> Any:
-    """Return the loss that the model is compiled with: one of Keras's form as it is, else a FirstOutput.
-
-    `keys` and `layouts` are those of the model's outputs in training. Raises UsageError.
-    """
+    """Return the loss to compile with: one of Keras's form as it is, else a FirstOutput. Raises UsageError."""
     train = pair.train
     if not train.keras_loss:
         return FirstOutput(pair, keys, layouts, data, BUILT_IN[train.loss]())

@@ -37,10 +37,7 @@ class Output(NamedTuple):
 
 
 def ordered(outputs: Any, keys: Sequence[Path]) -> Any:
-    """Return the outputs in torch's order, if `keys` gives that order; else as they are.
-
-    Raises UsageError if Keras's outputs have other keys.
-    """
+    """Return the outputs in torch's order, if `keys` gives that; UsageError if Keras's outputs have other keys."""
     return [leaf.value for leaf in returned.in_order(keys, _compared(outputs))] if keys else outputs
 
 
@@ -76,10 +73,7 @@ def found(pair: Pair, outputs: Any) -> list[Output]:
 
 
 def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Output]:
-    """Return the outputs like `found`, with layouts by key for those that the pair's file gives none.
-
-    Raises UsageError if there are none.
-    """
+    """Return the outputs like `found`, with layouts by key for those that the pair's file gives none."""
     return [output._replace(layout=output.layout or layouts.get(output.key, "")) for output in found(pair, outputs)]
 
 

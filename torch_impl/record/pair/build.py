@@ -100,10 +100,7 @@ def tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
 
 @contextmanager
 def user_errors(what: str) -> Iterator[None]:
-    """Turn exceptions of the user's code into a BackendError of one line, with the line of their file.
-
-    `what` says what failed. UsageError and BackendError pass through.
-    """
+    """Turn an exception of the user's code into a BackendError of one line, with its line; `what` says what failed."""
     try:
         yield
     except (UsageError, BackendError):

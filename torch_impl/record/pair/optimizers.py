@@ -48,10 +48,7 @@ def made(case: Case, parameters: Sequence[Any], search: list[str]) -> Optimizer:
 
 
 class Joint:
-    """The optimizers of a training as one, in the order of the parameters that they hold.
-
-    A step of the user's own may have several.
-    """
+    """The optimizers of a training, of which a user's own step may have several, as one, in the order of parameters."""
 
     def __init__(self, optimizers: Iterable[Optimizer], parameters: Iterable[torch.Tensor]) -> None:
         order = {id(parameter): number for number, parameter in enumerate(parameters)}

@@ -31,10 +31,7 @@ def named(pair: Pair, outputs: Any) -> Named:
 
 
 def unnamed(pair: Pair, outputs: Any) -> list[str]:
-    """Return the paths of the output tensors that [outputs] leaves out.
-
-    Raises UsageError if a named output does not exist.
-    """
+    """Return the paths of the tensors that [outputs] leaves out. Raises UsageError if a named output does not exist."""
     if not pair.outputs:
         return []
     chosen = {id(tensor) for _, tensor in named(pair, outputs)}
@@ -104,10 +101,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _at_path(where: str, path: str, value: Any) -> Any:
-    """Return the value at a dotted path; a key may contain dots itself.
-
-    Raises UsageError if there is none.
-    """
+    """Return the value at a dotted path, in which keys may contain dots. Raises UsageError if there is none."""
     parts = _parts(value)
     head, _, rest = (path, "", "") if path in parts else path.partition(".")
     if isinstance(value, (tuple, list)) and head.lstrip("-").isdigit() and -len(value) <= int(head) < len(value):

@@ -154,10 +154,7 @@ class Setup:
         self.masks.begin_part(None)
 
     def told(self, training: Training) -> Training:
-        """Return how a side was trained, with by what its model was compiled, and where that broke its graph.
-
-        Raises BackendError if nothing was compiled.
-        """
+        """Return how a side was trained and compiled, with its graph's breaks; BackendError if nothing was compiled."""
         if not self.side.compile:
             return training
         if not self._graphs:

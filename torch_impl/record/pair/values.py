@@ -95,10 +95,7 @@ def started(model: nn.Module, case: Case) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def load(model: nn.Module, initial: Mapping[str, Floats], survey: Path) -> None:
-    """Set every parameter and buffer to its initial value; integers come from the survey.
-
-    Raises BackendError if names or shapes are not the same as when the model was surveyed.
-    """
+    """Set all parameters and buffers, integers from the survey. Raises BackendError if the model is not as surveyed."""
     own = {**dict(model.named_parameters()), **statistics(model), **constants(model)}
     floats = set(initial)
     integers = {name: values for name, values in TensorFile(survey / WEIGHTS).items() if name not in floats}

@@ -36,10 +36,7 @@ from torch_impl.record.weights import array
 
 @contextmanager
 def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
-    """Build the model with these weights, as for a recorded run, and yield an Instance that can be called.
-
-    `given` holds the pair's inputs; only Keras's half needs them, to make its weights.
-    """
+    """Build the model with these weights, as for a recorded run; only Keras's half needs what is `given`."""
     device = devices.find(job.case).logical[0]
     with precision.policy(at), promoted(at) as promotions:
         model = ready(job.case, at, job.pair.search, device, promotions)
