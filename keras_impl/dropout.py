@@ -14,10 +14,7 @@ from parity.core.random import GOLDEN32, MIX32, WORD
 
 
 class Key(NamedTuple):
-    """What identifies a mask: two words for the module, the training step, and the call of the module within the step.
-
-    parity.core.random.mask_key computes `words`.
-    """
+    """What identifies a mask: two words (parity.core.random.mask_key), the training step, the module's call in it."""
 
     words: tf.Tensor
     step: tf.Tensor
@@ -25,10 +22,7 @@ class Key(NamedTuple):
 
 
 def dropout(x: tf.Tensor, numbers: tf.Tensor, rate: float, key: Key) -> tf.Tensor:
-    """Set each element of x to zero with probability `rate`, and scale the others by 1 / (1 - rate).
-
-    `numbers` identifies the elements, as `number` returns it.
-    """
+    """Set each element, as `number` counts them, to zero with probability `rate`; scale others by 1 / (1 - rate)."""
     scale = 0.0 if rate == 1.0 else 1.0 / (1.0 - rate)
     return x * (tf.cast(keep(numbers, rate, key), x.dtype) * tf.constant(scale, x.dtype))
 

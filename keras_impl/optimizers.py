@@ -146,10 +146,7 @@ class AdamW(Adam):
 
 @keras.saving.register_keras_serializable("parity")
 class StepLR(keras.optimizers.schedules.LearningRateSchedule):
-    """learning_rate * factor^(step // every), exact in float64.
-
-    keras.optimizers.schedules.ExponentialDecay rounds its constants to float32.
-    """
+    """learning_rate * factor^(step // every), exact in float64; Keras's ExponentialDecay rounds factors to float32."""
 
     def __init__(self, learning_rate: float, every: int, factor: float):
         self.learning_rate, self.every, self.factor = learning_rate, every, factor

@@ -15,10 +15,7 @@ from torch_impl.instruments.dtensors import is_dtensor
 
 
 class Key(NamedTuple):
-    """What identifies a mask: two words for the module, the training step, and the call of the module within the step.
-
-    parity.core.random.mask_key computes `words`.
-    """
+    """What identifies a mask: two words (parity.core.random.mask_key), the training step, the module's call in it."""
 
     words: tuple[int, int]
     step: int

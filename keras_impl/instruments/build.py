@@ -20,10 +20,7 @@ from parity.trace.keys import MODEL
 
 
 class Scopes(ExitStack):
-    """Watches the tf.device scopes that the user's lines enter, within a `with` block.
-
-    `moves` lists those that were entered, `open` those that are open, innermost last.
-    """
+    """Watches the tf.device scopes that the user's lines enter: `moves` has all, `open` those open, innermost last."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -55,10 +55,7 @@ class Calls:
     def watched(
         self, step: Step, given: Callable[[str, Any], None], returned: Callable[[list[Any]], None]
     ) -> Iterator[None]:
-        """Record calls in the step within the block.
-
-        `given` gets the path of each layer and its arguments, `returned` its output tensors.
-        """
+        """Record calls in the block; `given` gets each layer's path and arguments, `returned` its output tensors."""
         self._here, self.failing, self._made = _Thread(), None, WeakKeyDictionary()
         self._learn()
 

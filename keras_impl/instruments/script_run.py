@@ -86,10 +86,7 @@ class Run(script.Script):
         return int(self._optimizers[0].iterations)
 
     def run_freely(self, updates: int) -> None:
-        """Run a free run on until its optimizer has made so many updates, or to its end.
-
-        Raises UsageError if it makes several at a time.
-        """
+        """Run on until there are so many updates, or to the end. Raises UsageError if several are made at once."""
         self._until = updates
         self._copies = copy_to(self._copies)
         self._resume()

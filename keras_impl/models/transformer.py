@@ -193,10 +193,7 @@ class EncoderLayer(keras.layers.Layer):
 
 
 class DecoderLayer(keras.layers.Layer):
-    """Self-attention, attention to the encoder's output, and feed-forward.
-
-    Each is followed by dropout, residual connection and norm.
-    """
+    """Attention to itself and to the encoder's output, and feed-forward; after each dropout, residual and norm."""
 
     def __init__(self, d_model: int, heads: int, feed_forward: int, dropout: float):
         super().__init__()

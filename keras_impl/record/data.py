@@ -97,10 +97,7 @@ def _micro_batch(run: Run, batch: Batch, replica: int) -> MicroBatch:
 
 
 def _place(run: Run, replica: int) -> str | None:
-    """Return the device on which a replica expects its part, or None.
-
-    Replicas of tf.distribute expect it on their own device; the other strategies move it themselves.
-    """
+    """Return the device on which tf.distribute expects a replica's part, or None: other strategies move it."""
     return devices.names(run.case.devices)[replica] if run.case.distribution.is_mirrored else None
 
 

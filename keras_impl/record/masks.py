@@ -73,10 +73,7 @@ class Dropping(NamedTuple):
 
 
 class Masks:
-    """Draws the dropout masks of one run.
-
-    `layouts` holds the change from the model's axis order to PyTorch's, by the number of axes.
-    """
+    """Draws one run's dropout masks; `layouts`: by number of axes, the change from the model's order to PyTorch's."""
 
     def __init__(self, seed: int, layouts: dict[int, str]):
         self.seed, self.layouts = seed, layouts

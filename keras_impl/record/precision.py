@@ -77,10 +77,7 @@ FRAMEWORKS = ("tensorflow", "keras")  # make their arrays of tensors for tensors
 
 @contextmanager
 def promoted(at: str) -> Iterator[list[str]]:
-    """Replace float32 by float64 within the block, if `at` is float64.
-
-    Yields the list to which every promotion is added once, such as "layer: cast to float32".
-    """
+    """Replace float32 by float64 in the block, if `at` is float64; the list that it yields gets each promotion once."""
     promotions: list[str] = []
     with applied(_patches(_noting(promotions)) if at == HIGH else ()):
         yield promotions

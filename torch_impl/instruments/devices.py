@@ -51,10 +51,7 @@ def rank() -> Rank:
 
 
 def find(case: schema.Case) -> Machine:
-    """Return the devices of a case, of the kind that PARITY_DEVICES names.
-
-    Raises UsageError if it asks for GPUs and there are none.
-    """
+    """Return a case's devices, of the kind that PARITY_DEVICES names. Raises UsageError if GPUs are missing."""
     kind = devices.parse(os.environ.get("PARITY_DEVICES", DEFAULT)).kind
     strategy = case.distribution
     count, own = strategy.used_devices, rank().number if strategy.has_ranks else None

@@ -71,10 +71,7 @@ COMPILED = "CompiledFunctionBackward"
 
 @contextmanager
 def promoted(at: str) -> Iterator[list[str]]:
-    """Replace float32 by float64 within the block, if `at` is float64.
-
-    Yields the list to which every promotion is added once, such as "norm: .to(float32)".
-    """
+    """Replace float32 by float64 in the block, if `at` is float64; the list that it yields gets each promotion once."""
     promotions: list[str] = []
     with _promoting(promotions) if at == "float64" else nullcontext():
         yield promotions

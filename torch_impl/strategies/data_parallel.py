@@ -16,9 +16,6 @@ __all__ = ["evaluate", "place", "train"]
 def place(
     make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device], dim: int = 0
 ) -> tuple[nn.Module, Optimizer]:
-    """Put parameters and buffers on the first device, and wrap the model in nn.DataParallel.
-
-    `dim` is the axis of the samples, along which the inputs are split.
-    """
+    """Put the model on the first device, in nn.DataParallel, which splits inputs along `dim`, that of the samples."""
     model = make_model().to(devices[0])
     return nn.DataParallel(model, device_ids=devices, dim=dim), make_optimizer(model.parameters())

@@ -156,10 +156,7 @@ def _first(pair: Pair, outputs: list[Output]) -> Output:
 
 
 def _for_user(pair: Pair, outputs: Any) -> Any:
-    """Return the outputs in the form that the user's loss function takes.
-
-    That is what the model returned or, with [outputs] in the pair's file, a dict by name; a single output by itself.
-    """
+    """Return outputs as the user's loss takes them: as returned, or with [outputs] by name, a single one by itself."""
     if not pair.outputs:
         return outputs
     by_name = {output.name: output.tensor for output in found(pair, outputs)}

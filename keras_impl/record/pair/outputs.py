@@ -56,10 +56,7 @@ def describe_returned(pair: Pair, outputs: Any) -> Returned:
 
 
 def found(pair: Pair, outputs: Any) -> list[Output]:
-    """Return the tensors and numbers that the model returned.
-
-    Raises UsageError if a named output does not exist, or if there is no tensor at all.
-    """
+    """Return what the model returned. Raises UsageError if it has no tensor or number, or lacks a named output."""
     if pair.outputs:
         what = f"keras={pair.keras}"
         return [

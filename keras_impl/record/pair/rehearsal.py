@@ -24,10 +24,7 @@ from parity.runtime.survey import Rehearsal
 
 
 def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
-    """Return what training would draw and change.
-
-    The result is empty for a model that cannot run in training mode; a training run reports why.
-    """
+    """Return what training would draw and change; nothing for a model that cannot be trained: a run says why."""
     counted = _CountingMasks(case.seed, lambda shape: None)
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()

@@ -84,10 +84,7 @@ class _Course:
         self.traced: Training | None = None  # the training, if `fit` would trace Python code of the user's in it
 
     def run(self) -> None:
-        """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
-
-        The single pass is forward and backward, or forward alone with backward = false.
-        """
+        """Run the training and an evaluation; without [train] one inference, and back unless backward = false."""
         self.probe.on_step()
         if self.pair.train:
             self._train()

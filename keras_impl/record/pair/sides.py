@@ -49,10 +49,7 @@ class Setup:
         self._strategy = mirrored_strategy(names) if self.side.devices > 1 else tf.distribute.get_strategy()
 
     def case(self, case: Case) -> Case:
-        """Return the pair's case, with the side's own training step, or script, in the place of the pair's.
-
-        Raises UsageError for a script's loop on several devices.
-        """
+        """Return the case with the side's step or script. Raises UsageError for a script's loop on several devices."""
         pair, script = case.model, self.side.script
         if self.side.devices > 1 and pair.train and is_script(pair.train.keras_step):
             raise UsageError(

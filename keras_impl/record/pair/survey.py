@@ -35,10 +35,7 @@ from parity.trace.keys import MODEL
 
 
 def survey(job: SurveyJob) -> None:
-    """Write the survey of Keras's half into the job's folder.
-
-    Raises UsageError and BackendError for a model that cannot be built or called.
-    """
+    """Write the survey of Keras's half. Raises UsageError and BackendError if its model cannot be built or called."""
     pair, halves, folder = job.case.model, job.pair, Path(job.folder)
     assert isinstance(pair, Pair)
     if job.seeds:

@@ -39,10 +39,7 @@ from parity.trace.keys import MODEL
 
 @contextmanager
 def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
-    """Build the model with these weights, as for a recorded run, and yield an Instance that can be called.
-
-    `given` holds the pair's inputs, with which layers make their weights at a first call.
-    """
+    """Build the model with these weights, as for a recorded run, given the pair's inputs; yield it as an Instance."""
     halves, attempts = job.pair, []
 
     @contextmanager

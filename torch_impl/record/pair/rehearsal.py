@@ -24,10 +24,7 @@ from torch_impl.record.weights import array, statistics
 
 
 def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
-    """Return what training would draw and change.
-
-    The result is empty for a model that cannot run in training mode; a training run reports why.
-    """
+    """Return what training would draw and change; nothing for a model that cannot be trained: a run says why."""
     counted = _CountingMasks(case.seed, 0, ordered=True)
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()

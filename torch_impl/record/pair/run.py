@@ -86,10 +86,7 @@ class _Course:
         self._passes = 0  # forward passes of the current step
 
     def run(self) -> None:
-        """Run the training steps and an evaluation if the pair has [train], else one pass in inference mode.
-
-        The single pass is forward and backward, or forward alone with backward = false.
-        """
+        """Run the training and an evaluation; without [train] one inference, and back unless backward = false."""
         self.probe.on_step()
         if self.pair.train:
             self._train()

@@ -35,10 +35,7 @@ from torch_impl.record.weights import COUNTER, STATISTICS
 
 
 def survey(job: SurveyJob) -> None:
-    """Write the survey of torch's half into the job's folder.
-
-    Raises UsageError and BackendError for a model that cannot be built or called.
-    """
+    """Write the survey of torch's half. Raises UsageError and BackendError if its model cannot be built or called."""
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     device = devices.find(job.case).logical[0]

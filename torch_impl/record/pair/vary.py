@@ -47,10 +47,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
 
 
 class Instance:
-    """A built model, with the values that its buffers had before the first call.
-
-    `load` gives it its weights, and `promotions` lists its float32 computations that were promoted so far.
-    """
+    """A built model, with its first buffers; `load` gives it weights, and `promotions` are those made so far."""
 
     def __init__(
         self,
