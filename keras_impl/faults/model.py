@@ -20,7 +20,7 @@ from keras_impl.record.masks import Masks
 from keras_impl.strategies import single
 from parity.core import random
 from parity.core.arrays import Floats
-from parity.core.patches import setting
+from parity.core.patches import Original, setting
 from parity.selftest.mutate import Patches, constant, loaded, replaced, together, wrapped
 
 Call = Callable[..., tf.Tensor]
@@ -50,7 +50,7 @@ def _padding(call: Call, embedding: keras.layers.Embedding, ids: tf.Tensor) -> t
 
 
 def _key_dim_of_all_heads(
-    make: Callable[..., None], attention: MultiheadAttention, d_model: int, *args: Any, **kwargs: Any
+    make: Original, attention: MultiheadAttention, d_model: int, *args: Any, **kwargs: Any
 ) -> None:
     """Scale by 1 / sqrt(d) instead of 1 / sqrt(d / heads)."""
     make(attention, d_model, *args, **kwargs)

@@ -1,6 +1,6 @@
 """What a program does while it is built: the lines that make layers and optimizers, and that use tf.device."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,7 +13,7 @@ from tensorflow.python.eager import context  # both tf.device and keras.device e
 from keras_impl.instruments import draws, source
 from keras_impl.instruments.names import Variable, named, registered, variables
 from keras_impl.instruments.pretended import name
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from parity.doctor.evidence import Module, Move, Tensor, Weight, below
 from parity.doctor.rewrite import Spot
 from parity.trace.keys import MODEL
@@ -31,9 +31,7 @@ class Scopes(ExitStack):
         self.enter_context(around(context.Context, "device", self._device))
         return self
 
-    def _device(
-        self, device: Callable[..., AbstractContextManager], thread: context.Context, asked: Any
-    ) -> AbstractContextManager:
+    def _device(self, device: Original, thread: context.Context, asked: Any) -> AbstractContextManager:
         line, wanted = source.direct(), _name(asked)
         scope = device(thread, asked)
         return self._entered(scope, Move(device=wanted, source=line)) if line and wanted else scope
@@ -90,15 +88,15 @@ class Building(ExitStack):
         """Return a patch within which new optimizers are noted."""
         return around(Optimizer, "__init__", self._make_optimizer)
 
-    def _make_optimizer(self, make: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+    def _make_optimizer(self, make: Original, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         make(optimizer, *args, **kwargs)
         self.optimizers[optimizer], self.spots[optimizer] = source.line(optimizer), source.spot(optimizer)
 
-    def _make_loss(self, make: Callable[..., None], loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
+    def _make_loss(self, make: Original, loss: keras.losses.Loss, *args: Any, **kwargs: Any) -> None:
         make(loss, *args, **kwargs)
         self.spots[loss] = source.spot(loss)
 
-    def _compile(self, compile_: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+    def _compile(self, compile_: Original, model: keras.Model, *args: Any, **kwargs: Any) -> Any:
         self.compiled[model] = source.spot()
         return compile_(model, *args, **kwargs)
 
@@ -139,7 +137,7 @@ class Building(ExitStack):
             by_key[move.device, move.source, module] = msgspec.structs.replace(move, module=module, whole=whole)
         return list(by_key.values())
 
-    def _make_layer(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
+    def _make_layer(self, new: Original, kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
         layer = new(kind, *args, **kwargs)
         self.lines[layer], self._within[layer] = source.line(), list(self._scopes.open)
         return layer

@@ -16,7 +16,7 @@ from keras_impl.instruments.build import Building
 from keras_impl.instruments.origins import Known, Origins, tensors
 from keras_impl.instruments.source import View
 from keras_impl.record import calls
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Call, Cut, Made, Phase, Place, Step
 
@@ -59,7 +59,7 @@ class Calls:
         self._here, self.failing, self._made = _Thread(), None, WeakKeyDictionary()
         self._learn()
 
-        def called(call: Callable[..., Any], layer: keras.Layer, /, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Original, layer: keras.Layer, /, *args: Any, **kwargs: Any) -> Any:
             path = "" if _is_symbolic((args, kwargs)) else self._path(layer)
             if not path:
                 return self._called_unnamed(step, layer, functools.partial(call, layer, *args, **kwargs))
@@ -82,21 +82,19 @@ class Calls:
         ):
             yield
 
-    def _create(self, new: Callable[..., keras.Layer], kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
+    def _create(self, new: Original, kind: type, *args: Any, **kwargs: Any) -> keras.Layer:
         layer = new(kind, *args, **kwargs)
         if calls.running() and source.direct():
             self._made[layer] = Place(module=self.module, source=source.line())
         return layer
 
-    def _resolve(
-        self, resolve: Callable[..., None], layer: keras.Layer, name: str, spec: Any, context: Any, kwargs: Any
-    ) -> None:
+    def _resolve(self, resolve: Original, layer: keras.Layer, name: str, spec: Any, context: Any, kwargs: Any) -> None:
         resolve(layer, name, spec, context, kwargs)
         if name == "training" and calls.running() and calls.running()[-1].module is layer:
             self.building.trainings.setdefault(layer, bool(context.get_value(name)))
 
     @contextmanager
-    def _stop(self, stop_recording: Callable[..., Any], tape: tf.GradientTape) -> Iterator[None]:
+    def _stop(self, stop_recording: Original, tape: tf.GradientTape) -> Iterator[None]:
         was_stopped, self._here.stopped = self._here.stopped, True
         try:
             with stop_recording(tape):

@@ -1,6 +1,5 @@
 """Methods of Keras's models that the program calls in its step and that do more than a step needs."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
@@ -9,7 +8,7 @@ import keras
 
 from keras_impl.instruments import source
 from keras_impl.instruments.origins import tensors
-from parity.core.patches import applied, around
+from parity.core.patches import Original, applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Code, Method, Place, Step
 from parity.doctor.rewrite import Expression
@@ -29,7 +28,7 @@ class Methods:
         methods = {"compile": self._compile, "predict": self._predict, "fit": self._fit}
         return applied(around(keras.Model, *method) for method in methods.items())
 
-    def _compile(self, compile_: Callable[..., Any], model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+    def _compile(self, compile_: Original, model: keras.Model, *args: Any, **kwargs: Any) -> Any:
         was_compiled, optimizer = model.compiled, getattr(model, "optimizer", None)
         result = compile_(model, *args, **kwargs)
         if was_compiled:
@@ -39,7 +38,7 @@ class Methods:
         return result
 
     def _predict(
-        self, predict: Callable[..., Any], model: keras.Model, x: Any, batch_size: Any = None, *args: Any, **kwargs: Any
+        self, predict: Original, model: keras.Model, x: Any, batch_size: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         given = tensors(x)
         is_batch = bool(given) and all(len(tensor.shape) and len(tensor) <= (batch_size or BATCH) for tensor in given)
@@ -47,7 +46,7 @@ class Methods:
             self._note("predict", rewrite.code(source.spot(), _on_batch), source.frame())
         return predict(model, x, batch_size, *args, **kwargs)
 
-    def _fit(self, fit: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _fit(self, fit: Original, *args: Any, **kwargs: Any) -> Any:
         self._fitted = True
         return fit(*args, **kwargs)
 

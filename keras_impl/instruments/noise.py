@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from parity.core.random import NORMAL, UNIFORM, gamma
 
 # The numbers of a kind for the elements of a tensor, which was drawn with a seed, or with none.
@@ -44,12 +44,7 @@ def numbers(kind: str, of: tf.Tensor, words: Callable[[tf.Tensor], tf.Tensor]) -
 
 
 def _on_draw(
-    source: Source,
-    kind: str,
-    values: Callable[..., tf.Tensor],
-    draw: Callable[..., tf.Tensor],
-    *args: Any,
-    **kwargs: Any,
+    source: Source, kind: str, values: Callable[..., tf.Tensor], draw: Original, *args: Any, **kwargs: Any
 ) -> tf.Tensor:
     """Draw, and return in place of what was drawn the values that the source's numbers give."""
     bound = inspect.signature(draw).bind(*args, **kwargs)
@@ -63,7 +58,7 @@ def _on_draw(
     return CAST(values(source(kind, drawn, seed), drawn.dtype, given), drawn.dtype)
 
 
-def _on_gamma(source: Source, draw: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> tf.Tensor:
+def _on_gamma(source: Source, draw: Original, *args: Any, **kwargs: Any) -> tf.Tensor:
     given, drawn = inspect.signature(draw).bind(*args, **kwargs).arguments, draw(*args, **kwargs)
     if not drawn.shape.is_fully_defined():
         return drawn
@@ -73,7 +68,7 @@ def _on_gamma(source: Source, draw: Callable[..., tf.Tensor], *args: Any, **kwar
 
 
 def _on_shuffle(
-    source: Source, shuffle: Callable[..., tf.Tensor], value: Any, seed: int | None = None, name: str | None = None
+    source: Source, shuffle: Original, value: Any, seed: int | None = None, name: str | None = None
 ) -> tf.Tensor:
     value = tf.convert_to_tensor(value)
     if not value.shape.is_fully_defined():

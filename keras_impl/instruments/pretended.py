@@ -6,7 +6,7 @@ GPU that does not exist to GPU:0. What is replaced for this is restored when the
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from parity.core.patches import applied, around
+from parity.core.patches import Original, applied, around
 
 FIRST = "/job:localhost/replica:0/task:0/device:CPU:1"  # where ops without a device run
 DETAILS = {"device_name": "CPU (virtual)", "compute_capability": (8, 0)}
@@ -88,7 +88,7 @@ def _names() -> Iterator[Any]:
 
 
 def _without_nccl(
-    initialize: Callable[..., None], self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None
+    initialize: Original, self: Any, container: Any, devices: Any = None, cross_device_ops: Any = None
 ) -> None:
     """Make a MirroredStrategy that uses ReductionToOneDevice."""
     # Its defaults do not work here: NCCL needs GPUs, and collective ops serve only one model per process.
@@ -116,7 +116,7 @@ def _config(count: int) -> Iterator[Any]:
     yield mock.patch.object(device_lib, "list_local_devices", lambda session_config=None: _local_devices(count))
 
 
-def _listed(gpus: list, method: Callable[..., list], self: context.Context, device_type: str | None = None) -> list:
+def _listed(gpus: list, method: Original, self: context.Context, device_type: str | None = None) -> list:
     """Call a method that lists devices, and add the GPUs."""
     # Keras itself sees none, because it chooses GPU kernels (cuDNN, XLA) if there are any.
     hosts = [] if device_type == "GPU" else method(self, device_type or "CPU")[:1]
@@ -132,7 +132,7 @@ def _picks_kernels() -> bool:
 
 
 def _answered(
-    answer: Any, method: Callable[..., Any], self: context.Context, device: Any, *arguments: Any, **keywords: Any
+    answer: Any, method: Original, self: context.Context, device: Any, *arguments: Any, **keywords: Any
 ) -> Any:
     asked = str((device, *arguments))  # a device, its name, a list of them and perhaps a type
     return answer if "GPU" in asked.upper() else method(self, device, *arguments, **keywords)

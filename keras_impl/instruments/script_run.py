@@ -20,7 +20,7 @@ from keras_impl.instruments.script_calls import Copy, Tapes, another, batch_of, 
 from keras_impl.instruments.script_data import Begin, first_batch, fits
 from parity.core import script
 from parity.core.errors import UsageError
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from parity.pairs.script_records import Fetched
 
 STRATEGIES = (
@@ -127,9 +127,7 @@ class Run(script.Script):
         resumer.switch()
         self._tapes.go_on()
 
-    def _on_fit(
-        self, fit: Callable[..., Any], model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
-    ) -> None:
+    def _on_fit(self, fit: Original, model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> None:
         named = dict(zip(("batch_size", "epochs", "verbose", "callbacks"), args, strict=False)) | kwargs
         first = first_batch(model, x, y, named)
         if getattr(model, "optimizer", None) is None:
@@ -139,7 +137,7 @@ class Run(script.Script):
         raise _Left
 
     def _on_batch(
-        self, train: Callable[..., Any], model: Any, x: Any, y: Any = None, sample_weight: Any = None,
+        self, train: Original, model: Any, x: Any, y: Any = None, sample_weight: Any = None,
         class_weight: Any = None, return_dict: bool = False,
     ) -> Any:  # fmt: skip
         """Run a step of a loop, in a free run as it is; else op by op, and in no scope that cannot be resumed."""
@@ -148,7 +146,7 @@ class Run(script.Script):
         logs = self._within_function(model.train_step, batch_of(model, x, y, sample_weight, class_weight))
         return logs if return_dict else model._flatten_metrics_in_order(logs)
 
-    def _within_function(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _within_function(self, call: Original, *args: Any, **kwargs: Any) -> Any:
         """Call what makes a graph; in a free run, suspend the script before it trains, and once it has done so."""
         if self._in_function or getcurrent() is not self._run:
             return call(*args, **kwargs)
@@ -166,7 +164,7 @@ class Run(script.Script):
             self._suspend()
         return result
 
-    def _on_optimizer(self, init: Callable[..., None], optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
+    def _on_optimizer(self, init: Original, optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
         init(optimizer, *args, **kwargs)
         self._optimizers.append(optimizer)
 
@@ -175,7 +173,7 @@ class Run(script.Script):
         """Return the number of the model among all layers that the script has made."""
         return next(number for number, each in enumerate(self._made) if each is self._model)
 
-    def _on_layer(self, new: Callable[..., Any], kind: type, *args: Any, **kwargs: Any) -> Any:
+    def _on_layer(self, new: Original, kind: type, *args: Any, **kwargs: Any) -> Any:
         self._made.append(new(kind, *args, **kwargs))
         return self._made[-1]
 

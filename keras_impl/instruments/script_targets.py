@@ -13,7 +13,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 from keras_impl.instruments.script_data import OF_LOSS, is_array, is_sequence, replaced
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
-from parity.core.patches import around
+from parity.core.patches import Original, around
 
 OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions
 
@@ -61,14 +61,12 @@ class Targets:
                 yield around(keras.losses, name, self._on_loss_function)
         yield around(Function, "__call__", self._on_function)
 
-    def _on_loss(
-        self, compute: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
-    ) -> Any:
+    def _on_loss(self, compute: Original, loss: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         if self._is_target(y_true):
             y_true, sample_weight = self._of_step(self.begun - 1, y_true, sample_weight)
         return compute(loss, y_true, y_pred, sample_weight)
 
-    def _on_loss_function(self, compute: Callable[..., Any], y_true: Any, *args: Any, **kwargs: Any) -> Any:
+    def _on_loss_function(self, compute: Original, y_true: Any, *args: Any, **kwargs: Any) -> Any:
         if self._is_target(y_true):
             y_true, _ = self._of_step(self.begun - 1, y_true, None)
         return compute(y_true, *args, **kwargs)
@@ -79,7 +77,7 @@ class Targets:
         is_usual = target is not None and (np.ptp(target) == 0 or np.ptp(np.asarray(y_true)) != 0)
         return is_usual and self._is_recorded() and self._form in (None, _form(y_true))
 
-    def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    def _on_function(self, call: Original, function: Any, *args: Any, **kwargs: Any) -> Any:
         given = args if self._is_recorded() else self.replaced(tuple(map(_in_run, args)), function)
         return call(function, *given, **kwargs)
 

@@ -1,6 +1,6 @@
 """How a step trains: its backward passes, their gradients, and the optimizers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from keras_impl.instruments import devices, names, source
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.gradients import Cuts, Finite, is_finite
 from keras_impl.instruments.origins import Known, Origins, copies, tensors
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Backward, Gradient, Optimizer, Step
 
@@ -69,7 +69,7 @@ class Training:
         return [optimizer for optimizer, _ in self._stepped.values()]
 
     def _differentiate(
-        self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+        self, gradient: Original, tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         given = bool(args and args[0] is not None) or kwargs.get("output_gradients") is not None
         is_root = not given and self.calls.phase != "backward" and devices.replica() == 0  # all make the same
@@ -125,9 +125,7 @@ class Training:
         is_equal = any(np.array_equal(start, value._numpy()) for value in learning if value.shape == start.shape)
         return ("copy" if (start != start.flat[0]).any() else "constant") if is_equal and start.size else ""
 
-    def _apply(
-        self, apply: Callable[..., None], optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None
-    ) -> None:
+    def _apply(self, apply: Original, optimizer: keras.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
         """Apply gradients by an optimizer; record the update, and how much it changes the parameters' size."""
         self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
         afterwards = "update" if self.calls.phase == "update" else "other"

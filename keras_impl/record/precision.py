@@ -28,7 +28,7 @@ from tensorflow.python.ops import ctc_ops
 from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
 from keras_impl.record import calls
 from parity.core.ownership import stack
-from parity.core.patches import applied, around, setting, wrapping
+from parity.core.patches import Original, applied, around, setting, wrapping
 from parity.core.precision import HIGH
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and TensorFlow uses it on GPUs by default.
@@ -51,7 +51,7 @@ def eagerly(on: bool = True) -> AbstractContextManager[None]:
     """
     is_eager = tf.config.functions_run_eagerly
 
-    def compiled(conv: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> tf.Tensor:
+    def compiled(conv: Original, *args: Any, **kwargs: Any) -> tf.Tensor:
         with setting(is_eager, tf.config.run_functions_eagerly, False):
             return conv(*args, **kwargs)
 
@@ -119,7 +119,7 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
     yield tf.variable_creator_scope(_variable)
 
 
-def _ctc_high(ctc_loss: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> tf.Tensor:
+def _ctc_high(ctc_loss: Original, *args: Any, **kwargs: Any) -> tf.Tensor:
     """Compute TensorFlow's CTC loss in float64, of which it takes only float32 by what its file names so."""
     changed: dict[str, dict[str, Any]] = {
         "dtypes": {"float32": tf.float64},
@@ -133,12 +133,7 @@ def _ctc_high(ctc_loss: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> 
 
 
 def _sum_high(
-    note: Callable[[str, str], None],
-    loss: Callable[..., tf.Tensor],
-    labels: Any,
-    logits: Any,
-    axis: int = -1,
-    name: str | None = None,
+    note: Callable[[str, str], None], loss: Original, labels: Any, logits: Any, axis: int = -1, name: str | None = None
 ) -> tf.Tensor:
     """Differentiate a cross-entropy by the sum of its labels, which TensorFlow takes for 1, if float32 makes it that.
 
@@ -179,7 +174,7 @@ class _Names(dict):
             self.note(f"{name}: float32")
 
 
-def _made_high(function: Callable[..., Any], note: Callable[[str], None], /, *args: Any, **kwargs: Any) -> Any:
+def _made_high(function: Original, note: Callable[[str], None], /, *args: Any, **kwargs: Any) -> Any:
     """Let a function that makes tensors make float64 ones, and note requests for float32."""
     # The first argument is never a dtype.
     asks_for_low = any(map(_is_low, (*args[1:], *kwargs.values())))
@@ -195,7 +190,7 @@ def _made_high(function: Callable[..., Any], note: Callable[[str], None], /, *ar
     return _again(function, result, args, kwargs)
 
 
-def _drawn_high(draw: Callable[..., tf.Tensor], /, *args: Any, **kwargs: Any) -> tf.Tensor:
+def _drawn_high(draw: Original, /, *args: Any, **kwargs: Any) -> tf.Tensor:
     """Draw in float32, and convert to float64, in which a generator makes other numbers."""
     given = inspect.signature(draw).bind(*args, **kwargs)
     given.apply_defaults()
@@ -208,9 +203,7 @@ def _drawn_high(draw: Callable[..., tf.Tensor], /, *args: Any, **kwargs: Any) ->
     return CAST(draw(*given.args, **given.kwargs), tf.float64)
 
 
-def _policy_high(
-    note: Callable[[str], None], parse: Callable[..., tuple[str, str]], policy: DTypePolicy, name: str
-) -> tuple[str, str]:
+def _policy_high(note: Callable[[str], None], parse: Original, policy: DTypePolicy, name: str) -> tuple[str, str]:
     """Let a mixed policy compute in float64, in which its variables are."""
     if not name.startswith("mixed_"):
         return parse(policy, name)
@@ -225,7 +218,7 @@ def _same_bits(value: Any, *args: Any, **kwargs: Any) -> Any:
     return BITCAST(CAST(value, tf.float32) if is_promoted else value, *args, **kwargs)
 
 
-def _variable(create: Callable[..., Any], **kwargs: Any) -> Any:
+def _variable(create: Original, **kwargs: Any) -> Any:
     """Create a tf.Variable in float64 if it would be float32, by request or by default."""
     value, dtype = kwargs["initial_value"], kwargs["dtype"]
     if callable(value):
@@ -235,7 +228,7 @@ def _variable(create: Callable[..., Any], **kwargs: Any) -> Any:
     return create(**{**kwargs, "dtype": tf.float64 if _is_low(dtype) else dtype})
 
 
-def _again(function: Callable[..., Any], result: tf.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _again(function: Original, result: tf.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Convert a result that is float32 without a request for it to float64.
 
     Made from Python numbers it is computed again, so that they are not rounded; made from arrays or tensors it is cast.
@@ -255,7 +248,7 @@ def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _signature_high(
-    function: Callable[..., Any],
+    function: Original,
     note: Callable[[str], None],
     func: Any = None,
     input_signature: Any = None,
@@ -274,12 +267,7 @@ def _signature_high(
 
 
 def _array_high(
-    create: Callable[..., None],
-    note: Callable[[str], None],
-    array: tf.TensorArray,
-    dtype: Any,
-    *args: Any,
-    **kwargs: Any,
+    create: Original, note: Callable[[str], None], array: tf.TensorArray, dtype: Any, *args: Any, **kwargs: Any
 ) -> None:
     """Let an array of tensors that a user's code makes hold float64 instead of float32."""
     caller = str(sys._getframe(2).f_globals.get("__name__"))  # of what calls the function in place of `create`
@@ -289,7 +277,7 @@ def _array_high(
     create(array, dtype, *args, **kwargs)
 
 
-def _whole_low(resolve: Callable[..., str], dtype: str, precision: str = "32") -> str:
+def _whole_low(resolve: Original, dtype: str, precision: str = "32") -> str:
     """Let Keras find the dtype of whole numbers as where its floats are float32."""
     return resolve(dtype, precision="32" if dtype.startswith(("int", "uint")) else precision)
 

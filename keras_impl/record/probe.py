@@ -10,7 +10,7 @@ traced separately and has a recorder of its own.
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -24,7 +24,7 @@ from keras_impl.record.canonical import Replica, Seen, module_path
 from keras_impl.record.pair.layers import Counterparts
 from keras_impl.record.recorders import LayoutRecorder, Replicas
 from parity.config import schema
-from parity.core.patches import calling
+from parity.core.patches import Original, calling
 from parity.trace import keys
 from parity.trace.keys import INPUT, MODEL
 
@@ -83,7 +83,7 @@ class Probe:
         unnumbered = [(MODEL if name.startswith(f"{MODEL}#") else name, tensor) for name, tensor in named]
         self._emit([Seen("activation", name, tensor) for name, tensor in unnumbered])
 
-    def watched_loss(self, loss: Callable[..., tf.Tensor], outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    def watched_loss(self, loss: Original, outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
         """Return a loss; record it with the target."""
         value = loss(outputs, target)
         self._flush()
@@ -128,7 +128,7 @@ class Probe:
             self.layout_recorder.stop()
         self.replicas.end_step()
 
-    def reduction(self, all_reduce: Callable[..., Any], *args: Any) -> Any:
+    def reduction(self, all_reduce: Original, *args: Any) -> Any:
         """Call a strategy's own all_reduce, and record the gradients that enter it.
 
         Its arguments are the gradients of the replica that calls it, or the chains of stages of all replicas and their
@@ -179,7 +179,7 @@ class Probe:
     def _apply(
         self,
         replica: Replica,
-        apply: Callable[..., None],
+        apply: Original,
         gradients: list[tf.Tensor],
         variables: list[keras.Variable] | None = None,
     ) -> None:
@@ -190,7 +190,7 @@ class Probe:
             self._gradients(self._here(), gradients, self._applied, keys.LOCAL)
         apply(gradients, variables)
 
-    def _reduce(self, number: int, reduce: Callable[..., list], pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
+    def _reduce(self, number: int, reduce: Original, pairs: list[tuple[tf.Tensor, tf.Variable]]) -> list:
         """Let an optimizer reduce gradients over replicas; record the result, which is applied."""
         reduced = list(reduce(pairs))
         self._owner = number

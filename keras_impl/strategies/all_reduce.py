@@ -5,25 +5,21 @@ written out, as one writes them with torch.distributed.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 from keras_impl.strategies import single
-from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, outputs, per_replica
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, on_replicas, outputs
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Placed, ReplicaSteps
 from parity.config.devices import distributed_sampler
 
 
-def place(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    devices: list[str],
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[str], input_shape: tuple) -> Placed:
     """Build the model and its optimizer, with a copy of each variable on every device."""
     model, optimizer = mirrored(make_model, make_optimizer, mirrored_strategy(devices), input_shape)
     optimizer.gradients_are_reduced = True  # otherwise the optimizer would sum them once more
@@ -48,27 +44,14 @@ def batches(samples: Sequence[Any], batch: int, steps: int, seed: int) -> Iterat
             yield [[(*samples[i].__getitems__(indices), share)] for i, indices in enumerate(indices_by_replica)]
 
 
-def train(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[list[MicroBatch]]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: keras.Model, optimizer: Optimizer, loss: Loss, steps: ReplicaSteps, on_step: OnStep) -> None:
     """Make one update per step, from the micro-batches of every replica; then call `on_step`."""
-    strategy = model.distribute_strategy
 
     def replica_step(micro_batches: list[MicroBatch]) -> None:
         reduced = all_reduce(single.gradients(model, loss, micro_batches))
         optimizer.apply(reduced, model.trainable_variables)
 
-    @tf.function(autograph=False)
-    def train_step(parts: list[MicroBatch]) -> None:
-        strategy.run(replica_step, args=(parts,))
-
-    for parts in steps:
-        train_step(per_replica(strategy, parts))
-        on_step()
+    on_replicas(model.distribute_strategy, replica_step, steps, on_step)
 
 
 def all_reduce(gradients: list[tf.Tensor]) -> list[tf.Tensor]:

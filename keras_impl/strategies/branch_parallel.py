@@ -13,17 +13,12 @@ from keras_impl.models.residual_block import ResidualBlock
 from keras_impl.models.transformer import MultiheadAttention, Transformer
 from keras_impl.strategies import single
 from keras_impl.strategies.send_recv import under
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, evaluate, train
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, Placed, evaluate, train
 
 __all__ = ["evaluate", "place", "train"]
 
 
-def place(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    devices: list[str],
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[str], input_shape: tuple) -> Placed:
     """Build the model, with its branches' variables on further devices, and its optimizer."""
 
     def make_branched() -> keras.Model:

@@ -5,24 +5,21 @@ the replicas. So each replica's loss is multiplied by its part's share of the ba
 samples, even if the parts are not equally large.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 from keras_impl.strategies import single
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Placed, ReplicaSteps, Steps
 
+ReplicaStep = Callable[[list[MicroBatch]], None]
 FIRST = 0  # the replica whose batch-norm statistics are used and saved
 
 
-def place(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    devices: list[str],
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[str], input_shape: tuple) -> Placed:
     """Build the model and its optimizer, with a copy of each variable on every device."""
     return mirrored(make_model, make_optimizer, mirrored_strategy(devices), input_shape)
 
@@ -40,11 +37,8 @@ def mirrored_strategy(devices: list[str]) -> tf.distribute.MirroredStrategy:
 
 
 def mirrored(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    strategy: tf.distribute.Strategy,
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+    make_model: MakeModel, make_optimizer: MakeOptimizer, strategy: tf.distribute.Strategy, input_shape: tuple
+) -> Placed:
     """Build the model and its optimizer within the strategy's scope."""
     with strategy.scope():
         model, optimizer = make_model(), make_optimizer()
@@ -53,18 +47,19 @@ def mirrored(
     return model, optimizer
 
 
-def train(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[list[MicroBatch]]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: keras.Model, optimizer: Optimizer, loss: Loss, steps: ReplicaSteps, on_step: OnStep) -> None:
     """Make one update per step, from the micro-batches of every replica; then call `on_step`."""
-    strategy = model.distribute_strategy
 
     def replica_step(micro_batches: list[MicroBatch]) -> None:
         optimizer.apply(single.gradients(model, loss, micro_batches), model.trainable_variables)
+
+    on_replicas(model.distribute_strategy, replica_step, steps, on_step)
+
+
+def on_replicas(
+    strategy: tf.distribute.Strategy, replica_step: ReplicaStep, steps: ReplicaSteps, on_step: OnStep
+) -> None:
+    """Run each step on all replicas at once, each with its own micro-batches; then call `on_step`."""
 
     @tf.function(autograph=False)
     def train_step(parts: list[MicroBatch]) -> None:
@@ -75,13 +70,7 @@ def train(
         on_step()
 
 
-def fit(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def fit(model: keras.Model, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Train like `train`, but through compile and fit, on whole batches that Keras splits into equal parts.
 
     Keras sums over the replicas as well; with a plain loss function, weighting each replica's part is up to the caller.

@@ -5,15 +5,15 @@ environment variable TF_CONFIG then tells each process its index and the address
 """
 
 import functools
-from collections.abc import Callable, Iterable
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 from keras_impl.strategies import data_parallel, single
 from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, per_replica, take_first_buffers
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Placed, ReplicaSteps
 
 
 def place(
@@ -23,7 +23,7 @@ def place(
     input_shape: tuple,
     workers: bool = False,
     broadcast_buffers: bool = True,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+) -> Placed:
     """Build the model and its optimizer, with a copy of each variable on every device.
 
     With `broadcast_buffers`, all replicas use replica 0's batch-norm statistics; without it each keeps its own.
@@ -41,11 +41,7 @@ def workers_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
 
 
 def train(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[list[MicroBatch]]] | tf.data.Dataset,
-    on_step: Callable[[], None] = lambda: None,
+    model: keras.Model, optimizer: Optimizer, loss: Loss, steps: ReplicaSteps | tf.data.Dataset, on_step: OnStep
 ) -> None:
     """Make one update per step; then call `on_step`.
 

@@ -4,16 +4,17 @@ A replica of tf.distribute has one device. So each replica is a separate model h
 summed over the replicas explicitly.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 from keras_impl.strategies import pipeline, send_recv
 from keras_impl.strategies.pipeline import pipelined
 from keras_impl.strategies.send_recv import Chain, Gradients, received
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, ReplicaSteps
 
 STAGES = 2  # per replica
 
@@ -25,7 +26,7 @@ def place(
     input_shape: tuple,
     schedule: str = "gpipe",
     stage_blocks: Sequence[int] = (),
-) -> tuple[list[keras.Model], list[keras.optimizers.Optimizer]]:
+) -> tuple[list[keras.Model], list[Optimizer]]:
     """Build a model and an optimizer for every STAGES devices. The caller must give all models the same weights."""
     rows = [devices[start : start + STAGES] for start in range(0, len(devices), STAGES)]
     pairs = [pipeline.place(make_model, make_optimizer, row, input_shape, schedule, stage_blocks) for row in rows]
@@ -34,11 +35,7 @@ def place(
 
 
 def train(
-    model: list[keras.Model],
-    optimizer: list[keras.optimizers.Optimizer],
-    loss: Loss,
-    steps: Iterable[list[list[MicroBatch]]],
-    on_step: Callable[[], None] = lambda: None,
+    model: list[keras.Model], optimizer: list[Optimizer], loss: Loss, steps: ReplicaSteps, on_step: OnStep
 ) -> None:
     """Make one update per step, from the micro-batches of every replica; then call `on_step`."""
     chains = [Chain(replica) for replica in model]

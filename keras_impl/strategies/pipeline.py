@@ -5,15 +5,16 @@ A schedule is the order in which a device runs its forward and backward passes: 
 control dependencies.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 from keras_impl.strategies import send_recv
 from keras_impl.strategies.send_recv import Chain, Gradients, evaluate
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Placed, Steps
 
 __all__ = ["evaluate", "place", "train"]
 Pass = tuple[str, int]  # "forward" or "backward", and the number of the micro-batch
@@ -26,20 +27,14 @@ def place(
     input_shape: tuple,
     schedule: str = "gpipe",
     stage_blocks: Sequence[int] = (),
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+) -> Placed:
     """Build the model, with each stage's variables on its device, and its optimizer."""
     model, optimizer = send_recv.place(make_model, make_optimizer, devices, input_shape, stage_blocks)
     model.schedule = schedule
     return model, optimizer
 
 
-def train(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: keras.Model, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step, from the summed gradients of its micro-batches; then call `on_step`."""
     chain = Chain(model)
 

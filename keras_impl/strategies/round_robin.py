@@ -5,21 +5,14 @@ It is the chain of stages of send_recv.py, with one block per stage, and devices
 
 import itertools
 
-import keras
-
 from keras_impl.strategies import send_recv
 from keras_impl.strategies.send_recv import evaluate, train
-from keras_impl.strategies.single import MakeModel, MakeOptimizer
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, Placed
 
 __all__ = ["evaluate", "place", "train"]
 
 
-def place(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    devices: list[str],
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[str], input_shape: tuple) -> Placed:
     """Build the model, with each block's variables on its device, and its optimizer."""
     turns = itertools.cycle(devices)
     block_devices = [next(turns) for _ in make_model().blocks()]

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 from keras_impl.models.block import Stage, as_tuple, stages
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Placed, Steps
 
 Gradients = list[list[tf.Tensor]]  # by stage, then by variable
 FROM_HOST = "from_host"  # the name scope of the ops that copy a batch to the devices
@@ -25,7 +26,7 @@ def place(
     devices: list[str],
     input_shape: tuple,
     stage_blocks: Sequence[int] = (),
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+) -> Placed:
     """Build the model, with each stage's variables on its device, and its optimizer.
 
     There are as many stages as `devices` has entries, which may repeat. `stage_blocks`: of how many of the model's
@@ -124,13 +125,7 @@ def received(device: str, tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.identity(tensor) for tensor in tensors]
 
 
-def train(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: keras.Model, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step, with one micro-batch after the other through all stages; then call `on_step`."""
     chain = Chain(model)
 

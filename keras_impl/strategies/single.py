@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterable
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 
 MakeModel = Callable[[], keras.Model]
-MakeOptimizer = Callable[[], keras.optimizers.Optimizer]
+MakeOptimizer = Callable[[], Optimizer]
+Placed = tuple[keras.Model, Optimizer]
 MicroBatch = tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]  # inputs, target, share of the step's loss
+Steps = Iterable[list[MicroBatch]]
+ReplicaSteps = Iterable[list[list[MicroBatch]]]  # the micro-batches of every replica
+OnStep = Callable[[], None]
 
 
-def place(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    devices: list[str],
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[str], input_shape: tuple) -> Placed:
     """Build the model and its optimizer on the first device."""
     with tf.device(devices[0]):
         model, optimizer = make_model(), make_optimizer()
@@ -26,13 +26,7 @@ def place(
     return model, optimizer
 
 
-def train(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: keras.Model, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step, from the summed gradients of its micro-batches; then call `on_step`."""
 
     @tf.function(autograph=False)  # there is no Python control flow over tensors to convert
@@ -56,13 +50,7 @@ def gradients(model: keras.Model, loss: Loss, micro_batches: list[MicroBatch]) -
     return total
 
 
-def fit(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def fit(model: keras.Model, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Train like `train`, but through compile and fit: one epoch, on whole batches."""
     # No XLA, so that the same kernels run as in `train`; no loss scaling, which PyTorch does not do on its own either.
     model.compile(optimizer, lambda target, outputs: loss(outputs, target), jit_compile=False, auto_scale_loss=False)
@@ -70,7 +58,7 @@ def fit(
     model.fit(dataset(steps), epochs=1, verbose=0, callbacks=[after_batch])
 
 
-def dataset(steps: Iterable[list[MicroBatch]]) -> tf.data.Dataset:
+def dataset(steps: Steps) -> tf.data.Dataset:
     """Return a dataset of the whole batches, which must be of one size, with elements (inputs, target)."""
     batches = [(unpacked(inputs), target) for [(inputs, target, _)] in steps]
     samples = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *batches)

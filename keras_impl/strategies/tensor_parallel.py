@@ -15,17 +15,12 @@ from keras_impl.models.perceptrons import SimpleBlock
 from keras_impl.strategies import single
 from keras_impl.strategies.branch_parallel import on
 from keras_impl.strategies.send_recv import under
-from keras_impl.strategies.single import MakeModel, MakeOptimizer, evaluate, train
+from keras_impl.strategies.single import MakeModel, MakeOptimizer, Placed, evaluate, train
 
 __all__ = ["evaluate", "place", "train"]
 
 
-def place(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    devices: list[str],
-    input_shape: tuple,
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[str], input_shape: tuple) -> Placed:
     """Build the model, with the shards of its layer pairs on their devices, and its optimizer."""
 
     def make_split() -> keras.Model:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 Value = TypeVar("Value")
+Original = Callable[..., Any]  # a function in whose place another one is called
 
 
 def around(owner: Any, name: str, function: Callable[..., Any]) -> AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Call, Code, Cut, Failure, Phase, Place, Step, Tensor
 from parity.doctor.rewrite import Expression
@@ -40,7 +40,7 @@ class Calls:
         self._called.clear()
         thread = threading.get_ident()
 
-        def called(call: Callable[..., Any], module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Original, module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             name = self.names.get(module)
             if name is None and inner(module) is self.model:
                 step.distributed = distributed(module)
@@ -130,7 +130,7 @@ class Calls:
             self.note_cut("no_grad", trained[0], self.place(source.line()), mended)
 
     def _replicate(
-        self, replicate: Callable[..., list[nn.Module]], parallel: nn.DataParallel, module: nn.Module, *args: Any
+        self, replicate: Original, parallel: nn.DataParallel, module: nn.Module, *args: Any
     ) -> list[nn.Module]:
         """Make the copies of nn.DataParallel, and register each under the name of its original."""
         replicas = replicate(parallel, module, *args)

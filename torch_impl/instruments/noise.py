@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from parity.core.random import NORMAL, UNIFORM, gamma
 
 # The numbers of a kind for the elements of a tensor, into which a generator has just drawn.
@@ -53,13 +53,13 @@ def state(device: torch.device, generator: torch.Generator | None = None) -> byt
 
 
 def _on_draw(
-    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Callable[..., Any], *args: Any, **kwargs: Any
+    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Original, *args: Any, **kwargs: Any
 ) -> Any:
     return _replaced(draw(*args, **kwargs), source, kind, values, args, kwargs)
 
 
 def _on_method(
-    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Callable[..., Any], *args: Any, **kwargs: Any
+    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Original, *args: Any, **kwargs: Any
 ) -> Any:
     with torch._C.DisableTorchFunction():  # a mode would be given the patched method, and call that
         drawn = draw(*args, **kwargs)
@@ -77,13 +77,13 @@ def _replaced(
         return drawn.copy_(values(source(kind, drawn, kwargs.get("generator")), *args, **given))
 
 
-def _on_gamma(source: Source, draw: Callable[..., Any], x: torch.Tensor, generator: Any = None) -> torch.Tensor:
+def _on_gamma(source: Source, draw: Original, x: torch.Tensor, generator: Any = None) -> torch.Tensor:
     """Draw as torch.distributions does; a gradient would be that of what was drawn."""
     drawn = draw(x, generator)
     return drawn if x.requires_grad else _gammas(source, drawn, x, generator)
 
 
-def _on_dirichlet(source: Source, draw: Callable[..., Any], x: torch.Tensor, generator: Any = None) -> torch.Tensor:
+def _on_dirichlet(source: Source, draw: Original, x: torch.Tensor, generator: Any = None) -> torch.Tensor:
     """Draw shares; the two of a beta distribution are made of two draws, as in code without one."""
     drawn = draw(x, generator)
     for part, of in zip(drawn.unbind(-1), x.unbind(-1), strict=True) if x.shape[-1] == 2 else [(drawn, x)]:
@@ -155,14 +155,14 @@ def float32_draws() -> Iterator[AbstractContextManager[Any]]:
         yield from (around(torch.Tensor, name, _filled) for name in IN_PLACE)
 
 
-def _made(draw: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+def _made(draw: Original, *args: Any, **kwargs: Any) -> torch.Tensor:
     if kwargs.get("dtype") not in (None, torch.float32):
         return draw(*args, **kwargs)
     with torch._C.DisableTorchFunction():  # the mode that promotes would draw in float64
         return draw(*args, **kwargs | {"dtype": torch.float32}).double()
 
 
-def _filled(draw: Callable[..., torch.Tensor], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _filled(draw: Original, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     if tensor.dtype != torch.float64:
         return draw(tensor, *args, **kwargs)
     with torch._C.DisableTorchFunction(), torch.no_grad():

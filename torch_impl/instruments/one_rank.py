@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from parity.core.ownership import owner
-from parity.core.patches import around
+from parity.core.patches import Original, around
 from torch_impl.instruments.pretended import on_cpu
 
 VARIABLES = {
@@ -45,7 +45,7 @@ _on_gpu: set[Path] = set()  # the scripts that have asked for one where there is
 def patches(file: Path, on_group: Callable[[], None]) -> Iterator[AbstractContextManager[Any]]:
     """Yield what is patched while a script runs, whose file this is; `on_group` is called when it makes its group."""
 
-    def join(init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    def join(init: Original, *args: Any, **kwargs: Any) -> None:
         on_group()
         if not dist.is_initialized():  # it is kept, as the script is run several times
             init("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -111,7 +111,7 @@ def _has_default(asks: FrameType | None) -> bool:
 
 
 def _spawned(
-    start: Callable[..., Any], function: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, **kwargs: Any
+    start: Original, function: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, **kwargs: Any
 ) -> None:
     """Call what several processes would run as the only one."""
     _call(function, (0, *args), {})
@@ -125,7 +125,7 @@ def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     function(*given.args, **given.kwargs)
 
 
-def _started(start: Callable[..., None], process: Any) -> None:
+def _started(start: Original, process: Any) -> None:
     """Call, where a process of rank 0 starts, what it would run; start none of another rank."""
     if not _trains(process._target):
         start(process)
@@ -139,13 +139,13 @@ def _trains(function: Any) -> bool:
     return owner(file) == "user" and "init_process_group" in Path(file).read_text()
 
 
-def _joined(join: Callable[..., None], process: Any, timeout: float | None = None) -> None:
+def _joined(join: Original, process: Any, timeout: float | None = None) -> None:
     """Wait for a process, if it was started."""
     if process._popen:
         join(process, timeout)
 
 
-def _wrapped(init: Callable[..., None], wrapper: nn.Module, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+def _wrapped(init: Original, wrapper: nn.Module, module: nn.Module, *args: Any, **kwargs: Any) -> None:
     """Wrap a module that a script believes to be on a GPU of its rank's."""
     init(wrapper, module, *(None for _ in args[:2]), *args[2:], **kwargs | dict.fromkeys(DEVICES & kwargs.keys()))
 

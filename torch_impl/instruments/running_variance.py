@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from parity.core.patches import around
+from parity.core.patches import Original, around
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def held(model: nn.Module, is_held: Callable[[str], bool]) -> Iterator[set[str]]
     reached: set[str] = set()
 
     def on_batch_norm(
-        batch_norm: Callable[..., Any], x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool,
+        batch_norm: Original, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool,
         momentum: float, *further: Any,
     ) -> Any:  # fmt: skip
         module = modules.get(id(variance)) if training else None

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as global_hooks
 
-from parity.core.patches import around, pushed
+from parity.core.patches import Original, around, pushed
 
 
 class Call(NamedTuple):
@@ -166,9 +166,7 @@ def _on_return(*_: Any) -> None:
     running().pop()
 
 
-def _replicate(
-    replicate: Callable[..., list[nn.Module]], parallel: nn.DataParallel, module: nn.Module, *args: Any
-) -> list[nn.Module]:
+def _replicate(replicate: Original, parallel: nn.DataParallel, module: nn.Module, *args: Any) -> list[nn.Module]:
     """Make the copies of nn.DataParallel, and note of each which module it is a copy of."""
     replicas = replicate(parallel, module, *args)
     for replica in replicas:

@@ -4,7 +4,7 @@ The gradients of all ranks are summed before every update. DistributedDataParall
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -13,14 +13,12 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from torch_impl.losses import Loss
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, evaluate
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Placed, Steps, evaluate
 
 __all__ = ["batches", "evaluate", "place", "train"]
 
 
-def place(
-    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
-) -> tuple[nn.Module, Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> Placed:
     """Put a replica of the model on this rank's device, with rank 0's weights."""
     model = make_model().to(devices[dist.get_rank()])
     for tensor in model.state_dict().values():
@@ -47,13 +45,7 @@ def batches(samples: Dataset, batch: int, steps: int, seed: int) -> Iterator[lis
     return itertools.islice(epochs(), steps)
 
 
-def train(
-    model: nn.Module,
-    optimizer: Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: nn.Module, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step, the same on every rank; then call `on_step`."""
     model.train()
     device = next(model.parameters()).device

@@ -7,9 +7,8 @@ each other. Everything else is on the first device.
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.optim import Optimizer
 
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, evaluate, train
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, Placed, evaluate, train
 
 __all__ = ["BranchedAttention", "evaluate", "place", "train"]
 
@@ -50,9 +49,7 @@ class BranchedAttention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).permute(1, 2, 0, 3)
 
 
-def place(
-    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
-) -> tuple[nn.Module, Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> Placed:
     """Put attention projections and residual shortcuts on further devices; everything else is on device 0."""
     model = make_model().to(devices[0])
     for module in list(model.modules()):

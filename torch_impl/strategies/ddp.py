@@ -3,7 +3,6 @@
 DDP averages the gradients over the ranks during the backward pass.
 """
 
-from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
 import torch
@@ -12,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from torch_impl.losses import Loss
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, evaluate
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, OnStep, Steps, evaluate
 
 __all__ = ["evaluate", "place", "train"]
 
@@ -30,13 +29,7 @@ def place(
     return DistributedDataParallel(model, **options), make_optimizer(model.parameters())
 
 
-def train(
-    model: DistributedDataParallel,
-    optimizer: Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: DistributedDataParallel, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step; then call `on_step`.
 
     The ranks exchange gradients once per step, in the backward pass of the last micro-batch.

@@ -5,8 +5,6 @@ gathered from all ranks before it runs, in the forward and in the backward pass,
 reduced and scattered, so that each rank updates its own shard (Rajbhandari et al. 2020, ZeRO, stage 3).
 """
 
-from collections.abc import Callable, Iterable
-
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -14,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim import Optimizer
 
 from torch_impl.losses import Loss
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, evaluate
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, OnStep, Steps, evaluate
 
 __all__ = ["evaluate", "place", "train"]
 
@@ -35,13 +33,7 @@ def place(
     return model, make_optimizer(model.parameters())
 
 
-def train(
-    model: FSDPModule,
-    optimizer: Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: FSDPModule, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step; then call `on_step`.
 
     The ranks exchange gradients once per step, in the backward pass of the last micro-batch; until then each rank keeps

@@ -1,6 +1,6 @@
 """Data parallelism over pipelines, on a mesh of ranks: a replica per row, a stage per column."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch_impl.losses import Loss
 from torch_impl.strategies import pipeline
 from torch_impl.strategies.pipeline import Pipeline, evaluate
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, OnStep, Steps
 
 __all__ = ["evaluate", "place", "train"]
 STAGES = 2
@@ -36,13 +36,7 @@ def place(
     return model, optimizer
 
 
-def train(
-    model: Pipeline,
-    optimizer: Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: Pipeline, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step; each stage sums its gradients over the replicas. Then call `on_step`."""
     model.module.train()
     for micro_batches in steps:

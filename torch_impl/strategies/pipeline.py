@@ -3,7 +3,7 @@
 Schedules: GPipe (Huang et al. 2018) and 1F1B (Narayanan et al. 2019).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch_impl.losses import Loss
 from torch_impl.models.block import Stage, Tensors, as_tuple, stages
 from torch_impl.strategies import send_recv
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Steps
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
@@ -112,13 +112,7 @@ def boundaries(
     return passed
 
 
-def train(
-    model: Pipeline,
-    optimizer: Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: Pipeline, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step on every rank; then call `on_step`."""
     model.module.train()
     for micro_batches in steps:

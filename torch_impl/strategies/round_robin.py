@@ -2,10 +2,9 @@
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from torch_impl.models.block import Block, Tensors, as_tuple
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, evaluate, train
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, Placed, evaluate, train
 
 __all__ = ["RoundRobin", "evaluate", "place", "train"]
 
@@ -27,9 +26,7 @@ class RoundRobin(nn.Module):
         return tensors if len(tensors) > 1 else tensors[0]
 
 
-def place(
-    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
-) -> tuple[nn.Module, Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> Placed:
     """Put the blocks of the model on the devices in turn; one optimizer updates them all where they are."""
     model = RoundRobin(make_model().blocks(), devices)
     return model, make_optimizer(model.parameters())

@@ -1,6 +1,6 @@
 """Model parallelism over processes: a stage per rank; activations are sent forward, gradients sent back."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from torch_impl.losses import Loss
 from torch_impl.models.block import Stage, as_tuple, stages
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, OnStep, Steps
 
 Activations = tuple[torch.Tensor, ...]
 Shapes = tuple[torch.Size, ...]
@@ -18,10 +18,7 @@ Announced = dict[tuple[int, Shapes], list[tuple[torch.Size, torch.dtype, bool]]]
 
 
 def place(
-    make_model: MakeModel,
-    make_optimizer: MakeOptimizer,
-    devices: list[torch.device],
-    stage_blocks: Sequence[int] = (),
+    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device], stage_blocks: Sequence[int] = ()
 ) -> tuple[Stage, Optimizer]:
     """Put this rank's stage on its device, with an optimizer for it.
 
@@ -32,13 +29,7 @@ def place(
     return stage, make_optimizer(stage.parameters())
 
 
-def train(
-    model: Stage,
-    optimizer: Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: Stage, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step, with one micro-batch after the other through all stages; then call `on_step`."""
     model.train()
     _, following = neighbours()

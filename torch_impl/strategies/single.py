@@ -9,25 +9,20 @@ from torch.optim import Optimizer
 from torch_impl.losses import Loss
 
 MicroBatch = tuple[tuple[torch.Tensor, ...], torch.Tensor, float]  # inputs, target, share of the step's loss
+Steps = Iterable[list[MicroBatch]]
+OnStep = Callable[[], None]
 MakeModel = Callable[[], nn.Module]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+Placed = tuple[nn.Module, Optimizer]
 
 
-def place(
-    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
-) -> tuple[nn.Module, Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> Placed:
     """Put the model on the first device."""
     model = make_model().to(devices[0])
     return model, make_optimizer(model.parameters())
 
 
-def train(
-    model: nn.Module,
-    optimizer: Optimizer,
-    loss: Loss,
-    steps: Iterable[list[MicroBatch]],
-    on_step: Callable[[], None] = lambda: None,
-) -> None:
+def train(model: nn.Module, optimizer: Optimizer, loss: Loss, steps: Steps, on_step: OnStep) -> None:
     """Make one update per step, from the summed gradients of its micro-batches; then call `on_step`."""
     model.train()
     device = next(model.parameters()).device

@@ -6,19 +6,15 @@ The first layer of a pair (`linear1`) is split by output features (columns), the
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from torch.optim import Optimizer
 
-from torch_impl.strategies.single import MakeModel, MakeOptimizer, evaluate, train
+from torch_impl.strategies.single import MakeModel, MakeOptimizer, Placed, evaluate, train
 
 __all__ = ["evaluate", "place", "train"]
 
 
-def place(
-    make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]
-) -> tuple[nn.Module, Optimizer]:
+def place(make_model: MakeModel, make_optimizer: MakeOptimizer, devices: list[torch.device]) -> Placed:
     """Put the model on every rank's device, except that each rank has only its shard of `linear1` and `linear2`."""
     model = make_model().to(devices[dist.get_rank()])
     mesh = init_device_mesh(devices[0].type, (dist.get_world_size(),))

@@ -22,7 +22,7 @@ from keras_impl.record.pair.build import user_errors
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import UsageError
-from parity.core.patches import applied, around
+from parity.core.patches import Original, applied, around
 from parity.core.program import load
 from parity.trace.training import ParameterGroup
 
@@ -228,7 +228,7 @@ class StepObserver:
         )
 
     def _gradient(
-        self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+        self, gradient: Original, tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a tape's backward pass; note what it differentiates by the model's variables, and the result."""
         variables = tf.nest.flatten(sources)
@@ -248,15 +248,13 @@ class StepObserver:
         self.gradients |= self._by_id(variables, [_divided(each, scale) for each in tf.nest.flatten(result)])
         return result
 
-    def _scale(self, scale: Callable[..., tf.Tensor], optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+    def _scale(self, scale: Original, optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
         larger = scale(optimizer, loss)
         if larger is not loss:
             self._scaled[id(larger)] = larger, loss, scale(optimizer, tf.ones_like(loss))
         return larger
 
-    def _apply(
-        self, apply: Callable[..., None], optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]
-    ) -> None:
+    def _apply(self, apply: Original, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Let an optimizer use gradients; note, if the step is the user's own, those that it is given.
 
         Or those that it has accumulated so far.
@@ -274,9 +272,7 @@ class StepObserver:
         self.gradients |= self._by_id(variables, given)
         apply(optimizer, gradients, variables)
 
-    def _update(
-        self, update: Callable[..., None], optimizer: Any, distribution: Any, pairs: Sequence[Any], *rest: Any
-    ) -> None:
+    def _update(self, update: Original, optimizer: Any, distribution: Any, pairs: Sequence[Any], *rest: Any) -> None:
         """Let an optimizer update variables; note the gradients that this is given, after all clipping."""
         self.updates = True
         if optimizer not in self.optimizers:

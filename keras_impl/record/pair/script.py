@@ -12,7 +12,7 @@ In place of the script's own batches come those of the pair, in the form that th
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
 from keras_impl.record.pair.layers import share
 from parity.core.errors import UsageError
-from parity.core.patches import applied, around
+from parity.core.patches import Original, applied, around
 from parity.core.wording import count
 from parity.pairs.script_records import VALUES, Early, known
 
@@ -168,7 +168,7 @@ class Script(Run):
             self._suspend()
         return Fit(batch).structured(taken_of(self._batch or {}))
 
-    def _on_call(self, call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _on_call(self, call: Original, layer: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a call of a layer; suspend the script before one that ends a step."""
         is_trained = not layer.built or bool(layer.trainable_variables)
         is_built = keras.KerasTensor in map(type, keras.tree.flatten([args, kwargs]))  # a model is, of its layers
@@ -215,7 +215,7 @@ class Script(Run):
             self.second = self.second or given
         self._suspend()
 
-    def _in_step(self, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
+    def _in_step(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:
         """Run a call of a layer in a step that begins with a batch."""
         if not self._tapes:
             with calls.unobserved():
@@ -236,7 +236,7 @@ class Script(Run):
         return (given,), kwargs
 
     def _on_gradient(
-        self, gradient: Callable[..., Any], tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
+        self, gradient: Original, tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a backward pass; if a model stands in, by the variables of that."""
         self._loss = target

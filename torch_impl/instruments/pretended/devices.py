@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
-from parity.core.patches import wrapping
+from parity.core.patches import Original, wrapping
 from torch_impl.instruments.virtual_devices import TYPE, Machine, VirtualDevices
 
 CALLED = "cuda"  # what the program calls the virtual devices
@@ -63,7 +63,7 @@ def name(device: Any) -> str:
     return re.sub(rf"\b{TYPE}\b", CALLED, text)
 
 
-def _placed(function: Callable[..., Any], machine: Machine, at: int | None, /, *args: Any, **kwargs: Any) -> Any:
+def _placed(function: Original, machine: Machine, at: int | None, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function whose argument `device`, and the one at position `at` if any, become virtual devices."""
     if kwargs.get("device") is not None:
         kwargs["device"] = located(machine, kwargs["device"])
@@ -71,7 +71,7 @@ def _placed(function: Callable[..., Any], machine: Machine, at: int | None, /, *
     return function(*placed, **kwargs)
 
 
-def _made(function: Callable[..., torch.Tensor], machine: Machine, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _made(function: Original, machine: Machine, /, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Call a function that makes a tensor, which may be on a virtual device or in pinned memory."""
     pinned = kwargs.pop("pin_memory", False)
     result = _placed(_on_devices(function), machine, None, *args, **kwargs)
@@ -85,7 +85,7 @@ def _on_devices(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 
 
 def _from_data(
-    function: Callable[..., torch.Tensor], /, *args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any
+    function: Original, /, *args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any
 ) -> torch.Tensor:
     result = function(*args, **kwargs)
     result = result if device is None else result.to(device)

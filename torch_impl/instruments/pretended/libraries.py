@@ -6,14 +6,14 @@ uncompiled. The functions behind nn.SyncBatchNorm, which PyTorch has for CUDA on
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import distributed
 from torch.nn import functional
 
-from parity.core.patches import calling, wrapping
+from parity.core.patches import Original, calling, wrapping
 from torch_impl.instruments.pretended.devices import located
 from torch_impl.instruments.virtual_devices import TYPE, Machine
 
@@ -46,7 +46,7 @@ def _compile(model: Any = None, **kwargs: Any) -> Any:
     return (lambda function: function) if model is None else model
 
 
-def _ctc_loss(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _ctc_loss(plain: Original, *args: Any, **kwargs: Any) -> Any:
     """Call the loss with lengths on any device as numbers, which it needs on the host."""
     given = inspect.signature(plain).bind(*args, **kwargs).arguments
     for name in ("input_lengths", "target_lengths"):
@@ -54,9 +54,7 @@ def _ctc_loss(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return plain(**given)
 
 
-def _load(
-    plain: Callable[..., Any], machine: Machine, f: Any, map_location: Any = None, *args: Any, **kwargs: Any
-) -> Any:
+def _load(plain: Original, machine: Machine, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Do what torch.load does: storages cannot be virtual, so load to the CPU and move the result."""
     device = located(machine, map_location)
     if not isinstance(device, torch.device) or device.type != TYPE:
@@ -75,9 +73,7 @@ def _moved(value: Any, device: torch.device) -> Any:
     return value
 
 
-def _init(
-    plain: Callable[..., None], backend: str | None = None, *args: Any, device_id: Any = None, **kwargs: Any
-) -> None:
+def _init(plain: Original, backend: str | None = None, *args: Any, device_id: Any = None, **kwargs: Any) -> None:
     """Do what init_process_group does, by gloo, and nothing if there is a group already."""
     if not distributed.is_initialized():
         plain("gloo", *args, **kwargs)
