@@ -10,15 +10,19 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from parity import cli
 from parity.config.devices import Devices, obstacle, parse
+from parity.config.pair import Pair
+from parity.core.arrays import Array, Floats
 from parity.core.errors import MissingError, UsageError
 from parity.core.wording import count
 from parity.diagnose.experiment import study
+from parity.diagnose.experiment.live import Live
 from parity.pairs.vary import record as variations
 from parity.runtime.drive import Side, record
 from parity.runtime.environment import not_installed
@@ -28,6 +32,7 @@ from parity.trace import keys
 
 DEFAULT = Devices("cpu", 2)
 T = TypeVar("T")
+Part = Callable[[str, str], Any]  # returns what has a name in a module of the backend
 
 
 def start(package: str, backend: str, imports: Callable[[], None]) -> NoReturn:
@@ -67,7 +72,7 @@ def _loaded(backend: str, load: Callable[[], T]) -> T:
         raise MissingError(not_installed(str(error.name).partition(".")[0], backend, sys.executable)) from None
 
 
-def _do(side: Side, part: Callable[[str, str], Any], job: Work) -> None:
+def _do(side: Side, part: Part, job: Work) -> None:
     match job:
         case DoctorJob():
             part("doctor.examine", "examine")(job)
@@ -78,9 +83,21 @@ def _do(side: Side, part: Callable[[str, str], Any], job: Work) -> None:
         case VaryJob():
             variations.record(job, side.NAME, part("record.pair.vary", "opened"))
         case ExperimentJob():
-            study.study(job, part("experiment.live", "opened"))
+            study.study(job, functools.partial(_live, part))
         case Job():
             record(job, side)
+
+
+@contextmanager
+def _live(
+    part: Part, job: ExperimentJob, at: str, initial: Mapping[str, Floats], inputs: dict[str, Array]
+) -> Iterator[Live]:
+    """Build a user's model with these weights, as for a recorded run, and yield it."""
+    pair = job.case.model
+    assert isinstance(pair, Pair)
+    with part("record.pair.vary", "opened")(job, at, initial, inputs) as built, ExitStack() as stack:
+        later = part("experiment.later", "Later")(job, built, stack)
+        yield part("experiment.live", "Live")(built, inputs, pair.train, later)
 
 
 def main(package: str, backend: str, load: Callable[[], Side], argv: Sequence[str]) -> int:

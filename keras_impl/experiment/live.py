@@ -2,8 +2,8 @@
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -22,25 +22,14 @@ from keras_impl.record.pair import layers
 from keras_impl.record.pair.build import is_overridden
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.vary import Instance
-from keras_impl.record.pair.vary import opened as instance
 from parity.config.pair import Train
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array
 from parity.diagnose.experiment import live
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.pairs.vary.coverage import Observer
 from parity.runtime.experiment import Mask
-from parity.runtime.job import ExperimentJob
-
-
-@contextmanager
-def opened(
-    job: ExperimentJob, at: str, initial: Mapping[str, Floats], inputs: dict[str, np.ndarray]
-) -> Iterator["Live"]:
-    """Build the model with these weights, as for a recorded run, and yield it."""
-    with instance(job, at, initial, inputs) as built, ExitStack() as stack:
-        yield Live(built, inputs, job.case.model.train, Later(job, built, stack))
 
 
 def gelu_tanh(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:

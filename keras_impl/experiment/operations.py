@@ -164,13 +164,9 @@ def graph_settings(
 ) -> Iterator[Knob]:
     """Yield what can be changed in the graphs of functional models.
 
-    What one line of code has made several times is changed in all of them, as it is by another line of code.
-
-    Args:
-        layers: the layers among which the models are.
-        lines: where the operations were made.
-        read: the names that the code which was run refers to.
-        theirs: the masks that the other side's module is given.
+    What one line of code has made several times is changed in all of them, as it is by another line of code. `lines`:
+    where the operations were made. `read`: the names that the code which was run refers to. `theirs`: the masks that
+    the other side's module is given.
     """
     alike: dict[tuple[str, ...], list[Knob]] = {}
     for operation in (each for each in _operations(layers) if not isinstance(each, keras.Layer)):

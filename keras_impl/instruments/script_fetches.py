@@ -74,21 +74,14 @@ class Fetch(NamedTuple):
 
 
 class Fetches:
-    """The batches that one run of a script takes from its datasets.
-
-    Args:
-        known: how the script trains on them, if its steps begin where it takes one.
-        made: all layers that the script has made.
-        on_step: is called with a batch with which a step begins; returns what stands in its place.
-        of_dataset: returns what stands for any other batch, given that and its dataset.
-    """
+    """The batches that one run of a script takes from its datasets."""
 
     def __init__(
         self,
-        known: Fetched | None,
-        made: Sequence[Any],
-        on_step: Callable[[Any], Any],
-        of_dataset: Callable[[Any, Any], Any],
+        known: Fetched | None,  # how the script trains on them, if its steps begin where it takes one
+        made: Sequence[Any],  # all layers of the script
+        on_step: Callable[[Any], Any],  # returns what stands in the place of a batch with which a step begins
+        of_dataset: Callable[[Any, Any], Any],  # returns what stands for any other batch of a dataset
     ) -> None:
         self._known, self._made, self._on_step, self._of_dataset = known, made, on_step, of_dataset
         self._names: dict[Any, str] = {}

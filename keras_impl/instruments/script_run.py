@@ -58,13 +58,9 @@ class Run(script.Script):
         super().__init__(text, search)
         self._free = self.free
         self._run = greenlet(self.main)
-        self.is_distributed = False  # whether it has made a strategy
         self.is_loop = False  # whether the script trains in a loop of its own
-        self._model: Any = None
         self._made: list[Any] = []  # layers that the script has made
         self._copies: list[Copy] = []  # models beside the trained one that begin as copies of it
-        self._optimizers: list[BaseOptimizer] = []
-        self._has_optimizer = False  # whether the script's own was asked for
         self._fetched: Fetched | None = None  # how its steps are known to begin with a batch
         self._tapes = Tapes()
         self._functions = 0  # calls of tf.functions and of `train_on_batch`
@@ -163,10 +159,6 @@ class Run(script.Script):
         if self._until < math.inf and self.updates >= self._until:
             self._suspend()
         return result
-
-    def _on_optimizer(self, init: Original, optimizer: BaseOptimizer, *args: Any, **kwargs: Any) -> None:
-        init(optimizer, *args, **kwargs)
-        self._optimizers.append(optimizer)
 
     @property
     def _number(self) -> int:

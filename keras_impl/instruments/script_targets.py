@@ -22,20 +22,15 @@ class Targets:
     """The targets, and the weights of samples, that a loop is given in place of its own.
 
     They are replaced where a loss of Keras's takes them while a tape records, and in the batches (x, y) or
-    (x, y, weights) of a dataset or a tf.function.
-
-    Args:
-        given: the pair's batches, by NAME@STEP.
-        is_recorded: returns whether a tape records.
+    (x, y, weights) of a dataset or a tf.function. `given`: the pair's batches, by NAME@STEP.
     """
 
     def __init__(self, given: Mapping[str, np.ndarray], is_recorded: Callable[[], bool]) -> None:
         self.begun = 0  # steps
         self._given, self._is_recorded = given, is_recorded
         self._given_in: set[int] = set()  # the steps whose target was replaced
-        self._form: tuple[Any, ...] | None = (
-            None  # of the batch's own, where it was: a loss may take what is made of it
-        )
+        # Of the batch's own target, where it was: a loss may take what is made of it.
+        self._form: tuple[Any, ...] | None = None
         self._last_source: Any = None  # the dataset or tf.function that has given the last batch
         self._unfit: UsageError | None = None  # why that of a batch cannot be replaced: a step may make another of it
         self._source: Any = None  # the one that gives the batches of training steps

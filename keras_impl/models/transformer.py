@@ -225,8 +225,7 @@ class DecoderLayer(keras.layers.Layer):
         x = self.norm2(x + self.dropout2(attended, training=training))
         return self.norm3(x + self.dropout3(self.feed_forward(x, training), training=training))
 
-    def feed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
-        return self.linear2(self.dropout(tf.nn.relu(self.linear1(x)), training=training))
+    feed_forward = EncoderLayer.feed_forward
 
 
 class MultiheadAttention(keras.layers.Layer):

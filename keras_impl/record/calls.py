@@ -72,9 +72,7 @@ def is_observed() -> bool:
 
 
 def observed(
-    modules: Mapping[str, Any],
-    on_call: Callable[[Call], None],
-    on_return: Callable[[Call, Any], None],
+    modules: Mapping[str, Any], on_call: Callable[[Call], None], on_return: Callable[[Call, Any], None]
 ) -> ExitStack:
     """Report every call of these layers, and what it returns, until the returned stack is closed."""
     wrapped = ExitStack()

@@ -33,7 +33,7 @@ def steps(run: Run) -> Any:
 def evaluation(run: Run) -> Any:
     """Return the inputs of the evaluation after training, listed by replica if there are several."""
     parts = run.dataset.evaluation()
-    _drew(run, [[part] for part in parts])
+    run.drew([[part] for part in parts])
     return _listed(run, [tensors(run, part, replica)[0] for replica, part in enumerate(parts)])
 
 
@@ -76,7 +76,7 @@ def _sampled(run: Run) -> Iterator[list[list[MicroBatch]]]:
 
 def _micro_batches(run: Run) -> Iterator[list]:
     for parts in run.dataset.steps():
-        _drew(run, parts)
+        run.drew(parts)
         yield _listed(
             run, [[_micro_batch(run, batch, replica) for batch in part] for replica, part in enumerate(parts)]
         )
@@ -85,7 +85,7 @@ def _micro_batches(run: Run) -> Iterator[list]:
 def _whole(run: Run) -> Iterator[list[MicroBatch]]:
     """Yield whole batches; TensorFlow must split them into the parts that are recorded here as drawn."""
     for parts in run.dataset.steps():
-        _drew(run, parts)
+        run.drew(parts)
         indices = np.concatenate([batch.indices for part in parts for batch in part])
         yield [_micro_batch(run, run.dataset.batch(indices, len(indices)), 0)]
 
@@ -99,11 +99,6 @@ def _micro_batch(run: Run, batch: Batch, replica: int) -> MicroBatch:
 def _place(run: Run, replica: int) -> str | None:
     """Return the device on which tf.distribute expects a replica's part, or None: other strategies move it."""
     return devices.names(run.case.devices)[replica] if run.case.distribution.is_mirrored else None
-
-
-def _drew(run: Run, parts: list[list[Batch]]) -> None:
-    for replica, recorder in run.recorders.items():
-        recorder.drew(np.concatenate([batch.indices for batch in parts[replica]]))
 
 
 def _listed(run: Run, of_replicas: list) -> Any:

@@ -21,7 +21,7 @@ from keras_impl.record.canonical import module_path
 from keras_impl.strategies.tensor_parallel import ColumnParallel, RowParallel
 from parity.core.arrays import Floats
 from parity.trace.layout import Held
-from parity.trace.tensorfile import CODES
+from parity.trace.tensorfile import storable
 
 
 class Rule(NamedTuple):
@@ -208,11 +208,7 @@ def array(tensor: Any) -> np.ndarray:
     """Return a tensor as a trace can store it: complex numbers as pairs of reals, integers with 32 or 64 bits."""
     # Not np.asarray of the tensor itself, which fails for a bfloat16 scalar.
     values = np.asarray(tf.convert_to_tensor(tensor).numpy())
-    if values.dtype.kind == "c":
-        values = np.stack([values.real, values.imag], -1)
-    if values.dtype in CODES:
-        return values
-    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
+    return storable(np.stack([values.real, values.imag], -1) if values.dtype.kind == "c" else values)
 
 
 def same_bits(left: np.ndarray, right: np.ndarray) -> bool:

@@ -10,9 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from parity.config.base import Frozen, Positive
+from parity.config.schema import Case, Pair
 from parity.core.errors import UsageError, nearest
+from parity.core.script import is_script
 
 NAME = re.compile(r"\w[\w.-]*")  # a folder of traces is named by the side
 SINGLE: Literal["single"] = "single"
@@ -84,6 +87,22 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
         """Return the number of parts into which each batch of a training is cut."""
         return self.accumulate * self.devices
 
+    def trained(self, case: Case) -> Case:
+        """Return a pair's case with the side's own training step, or script, in the place of the pair's.
+
+        Raises UsageError if the side cannot train so.
+        """
+        pair, own = case.model, self.framework
+        assert isinstance(pair, Pair)
+        if self.script:
+            assert pair.train
+            has_step = own == "torch" or pair.train.keras_step  # none where a script calls `fit`
+            flags = {f"{own}_step": self.script if has_step else "", f"{own}_optimizer": self.script}
+            return replace(case, model=replace(pair, **{own: self.script, "train": replace(pair.train, **flags)}))
+        if not (self.step and pair.train):
+            return case
+        return replace(case, model=replace(pair, train=replace(pair.train, **{f"{own}_step": self.step})))
+
     @property
     def needs_training(self) -> list[str]:
         """Return those of the side's switches that only a training shows."""
@@ -146,6 +165,15 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
     @property
     def is_compiled(self) -> bool:
         return self.graph or self.xla
+
+    def trained(self, case: Case) -> Case:
+        pair = case.model
+        if self.devices > 1 and isinstance(pair, Pair) and pair.train and is_script(pair.train.keras_step):
+            raise UsageError(
+                f'strategy = "mirrored": {pair.train.keras_step} trains in a loop of its own, which is run on one '
+                "device; expected a script that calls fit, or a builder and a keras_step"
+            )
+        return super().trained(case)
 
 
 Side = TorchSide | KerasSide

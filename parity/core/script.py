@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from parity.core.errors import UsageError
+from parity.core.patches import Original
 
 kinds: dict[str, type["Script"]] = {}  # by side
 _current: dict[str, "Script"] = {}  # by side: the one that was built last
@@ -103,16 +104,31 @@ class Script:
     """One run of a script. `text`: the command line. `search`: the folders in which the file is looked for."""
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
+        self._text, self._search = text, search
         path, *self._arguments = shlex.split(text)
         self.name = name_of(text)
         file = next((each for folder in search if (each := Path(folder) / path).is_file()), None)
         if file is None:
             raise UsageError(f"there is no script {path!r} in {' or '.join(search)}")
         self._path = file
+        self._run: Any = None  # the greenlet that it runs in
         self._depth = 0  # of the calls of modules
+        self._model: Any = None  # once it is about to train
+        self._optimizers: list[Any] = []
+        self._has_optimizer = False  # whether the script's own was asked for
+        self.is_distributed = False  # whether it has made a process group, or a strategy
+        self._outside = contextlib.ExitStack()  # takes back, while the script is suspended, what it has entered
 
     def close(self) -> None:
-        """End the run."""
+        """End the script where it is suspended."""
+        self._outside.close()
+        if not self._run.dead:
+            with self.entered(), contextlib.suppress(Exception):
+                self._run.throw()
+
+    def _on_optimizer(self, init: Original, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        init(optimizer, *args, **kwargs)
+        self._optimizers.append(optimizer)
 
     def main(self) -> None:
         """Run the script from its beginning to its end. What it raises is passed on, but for sys.exit()."""

@@ -6,17 +6,18 @@ merges the parts into the manifest. A `Program` is what is run where nothing is 
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
 
 from parity.config import weights
 from parity.config.schema import Case
 from parity.core import precision
 from parity.core.arrays import Floats
-from parity.data.batches import Dataset
+from parity.data.batches import Batch, Dataset
 from parity.data.pairs import PairData
 from parity.runtime import survey
 from parity.runtime.environment import threads
@@ -50,6 +51,11 @@ class Run(NamedTuple):
     watch: bool  # whether to record the device layout
     fault: str  # the faults to plant, "" for none
     pair: PairContext | None = None  # set for a user's own models
+
+    def drew(self, parts: Sequence[Sequence[Batch]]) -> None:
+        """Record which samples were drawn, given the batches of each replica."""
+        for replica, recorder in self.recorders.items():
+            recorder.drew(np.concatenate([batch.indices for batch in parts[replica]]))
 
 
 class Account(NamedTuple):

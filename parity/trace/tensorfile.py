@@ -85,6 +85,13 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 LARGEST_HEADER = 100_000_000  # bytes; the limit of the reference implementation
 
 
+def storable(values: Array) -> Array:
+    """Return an array with a dtype of CODES: other integers become those with 32 or 64 bits."""
+    if values.dtype in CODES:
+        return values
+    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
+
+
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tensor's entry in the header; `data_offsets` are in bytes from the end of the header."""
 

@@ -1,8 +1,7 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,12 @@ from torch import nn
 from torch.nn import functional
 
 from parity.config.pair import Train
-from parity.core.arrays import Floats
 from parity.diagnose.experiment import live
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.ops import Recording
 from parity.pairs.vary.coverage import Observer
 from parity.runtime.experiment import Mask
-from parity.runtime.job import ExperimentJob
 from torch_impl.experiment.call import copied, exchanged_arguments, like, recorded
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
@@ -27,16 +24,6 @@ from torch_impl.record import calls, tree, weights
 from torch_impl.record.calls import Call
 from torch_impl.record.pair.outputs import flat
 from torch_impl.record.pair.vary import Instance
-from torch_impl.record.pair.vary import opened as instance
-
-
-@contextmanager
-def opened(
-    job: ExperimentJob, at: str, initial: Mapping[str, Floats], inputs: dict[str, np.ndarray]
-) -> Iterator["Live"]:
-    """Build the model with these weights, as for a recorded run, and yield it."""
-    with instance(job, at, initial, inputs) as built, ExitStack() as stack:
-        yield Live(built, inputs, job.case.model.train, Later(job, built, stack))
 
 
 def gelu_tanh(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:

@@ -61,13 +61,11 @@ class Fetch:
 class Fetches:
     """The batches that one run of a script takes from its DataLoaders.
 
-    Args:
-        known: how the script trains on them, if its steps begin where it takes one.
-        on_step: is called when the script has taken one for training; returns what stands in its place, by name.
+    `on_step` is called when it has taken one for training; it returns what stands in its place, by name.
     """
 
     def __init__(self, known: Fetched | None, on_step: Callable[[], Mapping[str, torch.Tensor]]) -> None:
-        self._known, self._on_step = known, on_step
+        self._known, self._on_step = known, on_step  # how the script trains, if its steps begin where it takes one
         self._made: list[weakref.ref[nn.Module]] = []  # all modules, as they are made
         self._names: dict[nn.Module, str] = {}
         self._all: list[Fetch] = []  # unless it is known how the script trains

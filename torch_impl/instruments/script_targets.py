@@ -21,13 +21,9 @@ class StepData:
 
     What a loss takes beside the model's outputs is its target: it gets that of the pair's batch, if that has something
     of each sample. Weights of classes and other constants stay, and what is made of the target, such as its one-hot
-    rows, or of the model's outputs.
-
-    Args:
-        script: the name of the script, for messages.
-        batch: what stands in place of the script's own tensors, by name.
-        of_loss: the names of what the loss takes, in the order in which it uses that.
-        constants: by id(), what modules of the loss hold.
+    rows, or of the model's outputs. `batch`: what stands in place of the script's own tensors, by name. `of_loss`: the
+    names of what the loss takes, in the order in which it uses that. `constants`: by id(), what modules of the loss
+    hold.
     """
 
     def __init__(self, script: str, batch: Given, of_loss: Sequence[str], constants: Collection[int]) -> None:

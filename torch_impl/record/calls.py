@@ -123,9 +123,7 @@ _GLOBAL = (
 
 
 def observed(
-    modules: Mapping[str, nn.Module],
-    on_call: Callable[[Call], None],
-    on_return: Callable[[Call, Any], None],
+    modules: Mapping[str, nn.Module], on_call: Callable[[Call], None], on_return: Callable[[Call, Any], None]
 ) -> ExitStack:
     """Report every call of these modules, and what it returns, until the returned stack is closed.
 

@@ -21,16 +21,14 @@ def steps(run: Run) -> Iterator[list[MicroBatch]]:
         yield from _sampled(run)
         return
     for parts in run.dataset.steps():
-        for replica, recorder in run.recorders.items():
-            recorder.drew(np.concatenate([batch.indices for batch in parts[replica]]))
+        run.drew(parts)
         yield [(*tensors(batch), batch.share) for batch in _own(run, parts)]
 
 
 def evaluation(run: Run) -> Inputs:
     """Return the inputs of the evaluation after training."""
     parts = run.dataset.evaluation()
-    for replica, recorder in run.recorders.items():
-        recorder.drew(parts[replica].indices)
+    run.drew([[part] for part in parts])
     (batch,) = _own(run, [[part] for part in parts])
     return tensors(batch)[0]
 

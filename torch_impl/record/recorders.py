@@ -135,7 +135,8 @@ class LayoutRecorder(TorchDispatchMode):
 
     def _on_return(self, call: calls.Call, outputs: Any) -> None:
         """Mark the autograd nodes that this call has created as the module's."""
-        if call.path and not self._is_seen():
+        # A mode sees the ops of one thread, and on GPUs nn.DataParallel runs each replica in a thread of its own.
+        if call.path and threading.get_ident() != self._thread:
             self.compute[call.path].update(self._devices(outputs))
         input_nodes = {tensor.grad_fn for tensor in _tensors(call.args)}
         pending = [tensor.grad_fn for tensor in _tensors(outputs)]
@@ -144,13 +145,6 @@ class LayoutRecorder(TorchDispatchMode):
             if node is not None and node not in input_nodes and "module" not in node.metadata:
                 node.metadata["module"] = call.path
                 pending += [parent for parent, _ in node.next_functions]
-
-    def _is_seen(self) -> bool:
-        """Return whether the mode sees this thread's ops.
-
-        A mode belongs to one thread, and on GPUs nn.DataParallel runs each replica in a thread of its own.
-        """
-        return threading.get_ident() == self._thread
 
     def _copy(self, content: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Copy by a function of nn.DataParallel, and record the copies between many tensors and one device."""

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from parity.core.arrays import Floats
-from parity.trace.tensorfile import CODES
+from parity.trace.tensorfile import storable
 from torch_impl.instruments.dtensors import is_dtensor
 
 Named = Iterator[tuple[str, np.ndarray]]
@@ -117,10 +117,7 @@ def array(tensor: torch.Tensor, *further: torch.Tensor) -> np.ndarray:
     tensor = torch.cat([_dense(part) for part in (tensor, *further)]) if further else _dense(tensor)
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bfloat16)
-    values = tensor.numpy()
-    if values.dtype in CODES:
-        return values
-    return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
+    return storable(tensor.numpy())
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -77,12 +77,7 @@ class FirstOutput:
     metrics: Sequence[Any] = ()  # Keras asks for them
 
     def __init__(
-        self,
-        pair: Pair,
-        keys: Sequence[Path],
-        layouts: Mapping[str, str],
-        data: PairData,
-        function: Callable[..., Any],
+        self, pair: Pair, keys: Sequence[Path], layouts: Mapping[str, str], data: PairData, function: Callable[..., Any]
     ) -> None:
         self._pair, self._keys, self._layouts, self._data, self.function = pair, keys, layouts, data, function
 

@@ -86,14 +86,10 @@ class Joint:
 
 
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
-    """Return the groups of an optimizer; none if its formula is not known.
+    """Return the groups of an optimizer's variables, by canonical names; none if its formula is not known.
 
     None either if it keeps an average of the weights. A class that is derived from a known one may do otherwise than
     its settings say.
-
-    Args:
-        optimizer: of keras.optimizers, or the user's own.
-        parameters: the trained variables by their canonical names.
     """
     number = rate(optimizer)
     stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)

@@ -46,7 +46,7 @@ def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
     halves, setup = run.pair, Setup(run.case, run.pair.side if run.pair else None)
     assert halves
-    run = run._replace(case=setup.case(run.case), recorders={0: setup.recorder(run.recorders[0])})
+    run = run._replace(case=setup.side.trained(run.case), recorders={0: setup.recorder(run.recorders[0])})
     keras.utils.clear_session()
     with precision.policy(run.at), promoted(run.at) as promotions, setup.scope():
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))

@@ -11,7 +11,6 @@ which then are one model. It runs op by op. Where gradients are accumulated, sev
 In place of the script's own batches come those of the pair, in the form that the script's own have.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -43,7 +42,6 @@ class Script(Run):
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
-        self._text, self._search = text, search
         self.begin: Begin | None = None  # where this run has begun to train, if its user's begins in a graph there
         self.second: Fit | None = None  # what the model of a loop is given in its second step, if that was run up to
         self._called, self._ahead = 0, -1  # calls of trained layers; and without a tape, before the second step
@@ -131,12 +129,6 @@ class Script(Run):
         finally:
             again.close()
         raise UsageError(f"{self.name}: was left in this step")
-
-    def close(self) -> None:
-        """End the script where it is suspended."""
-        if not self._run.dead:
-            with self.entered(), contextlib.suppress(Exception):
-                self._run.throw()
 
     def _resume(self) -> None:
         steps = () if self._free else self._of_steps()

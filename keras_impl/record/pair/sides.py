@@ -22,7 +22,6 @@ from parity.config.schema import Case
 from parity.config.sides import KerasSide, outermost
 from parity.core.errors import UsageError
 from parity.core.patches import wrapping
-from parity.core.script import is_script
 from parity.data.pairs import PairData, Rows, rows_of
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
@@ -32,37 +31,15 @@ Axes = Callable[[tuple[int, ...]], list[int] | None]
 
 
 class Setup:
-    """How a run of a side calls its model; without a side, as the plain run does.
-
-    Attributes:
-        side: the switches.
-        masks: draws the dropout masks; none is drawn before `draw`.
-        batch: the inputs of a step of the user's own; none for a plain step.
-    """
+    """How a run of a side calls its model; without a side, as the plain run does."""
 
     def __init__(self, case: Case, side: KerasSide | None = None) -> None:
         self.side, self.is_plain = side or KerasSide(), side is None
         self._seed = case.seed
-        self.masks: OrderedMasks | None = None
-        self.batch: list[np.ndarray] = []
+        self.masks: OrderedMasks | None = None  # until `draw`
+        self.batch: list[np.ndarray] = []  # the inputs of a step of the user's own; none for a plain step
         names = devices.names(self.side.devices)
         self._strategy = mirrored_strategy(names) if self.side.devices > 1 else tf.distribute.get_strategy()
-
-    def case(self, case: Case) -> Case:
-        """Return the case with the side's step or script. Raises UsageError for a script's loop on several devices."""
-        pair, script = case.model, self.side.script
-        if self.side.devices > 1 and pair.train and is_script(pair.train.keras_step):
-            raise UsageError(
-                f'strategy = "mirrored": {pair.train.keras_step} trains in a loop of its own, which is run on one '
-                "device; expected a script that calls fit, or a builder and a keras_step"
-            )
-        if script:
-            step = script if pair.train.keras_step else ""
-            train = replace(pair.train, keras_step=step, keras_optimizer=script)
-            return replace(case, model=replace(pair, keras=script, train=train))
-        if not (self.side.step and pair.train):
-            return case
-        return replace(case, model=replace(pair, train=replace(pair.train, keras_step=self.side.step)))
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return the context in which a model and its optimizer are made: their variables are on all devices."""

@@ -111,11 +111,8 @@ class Instance:
         return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 
     def _see(self, call: Call, outputs: Any) -> None:
-        """Report the ids that an embedding was given."""
-        layer, observer = call.module, self._observer
-        if observer and isinstance(layer, keras.layers.Embedding) and call.tensors and tf.executing_eagerly():
-            padding = 0 if layer.mask_zero else None
-            observer.ids(call.path, array(call.tensors[0]), layer.input_dim, padding)
+        if self._observer is not None:
+            embeddings(call, self._observer)
 
 
 class _NotifyingMasks(OrderedMasks):
@@ -154,6 +151,14 @@ def observed(observer: Observer) -> AbstractContextManager[None]:
     ]
     functions = ((owner, name, wrapping(_seen, getattr(owner, name), see)) for owner, name, see in seen)
     return applied(mock.patch.object(*function) for function in functions)
+
+
+def embeddings(call: Call, observer: Observer) -> None:
+    """Report the ids that an embedding was given; does nothing for any other layer."""
+    layer = call.module
+    if isinstance(layer, keras.layers.Embedding) and call.tensors and tf.executing_eagerly():
+        padding = 0 if layer.mask_zero else None
+        observer.ids(call.path, array(call.tensors[0]), layer.input_dim, padding)
 
 
 def _seen(function: Callable[..., Any], see: Callable[..., None], /, *args: Any, **kwargs: Any) -> Any:

@@ -78,13 +78,9 @@ class Joint:
 
 
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
-    """Return the groups of an optimizer; none if its formula is not known.
+    """Return the groups of an optimizer's parameters, by canonical names; none if its formula is not known.
 
     A class that is derived from a known one may do otherwise than its settings say.
-
-    Args:
-        optimizer: of torch.optim, or the user's own.
-        parameters: the trained parameters by their canonical names.
     """
     stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)
     if stated is None:

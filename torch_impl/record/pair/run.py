@@ -39,7 +39,7 @@ def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
     setup, machine = Setup(run.case, run.pair.side), devices.find(run.case)
     device = setup.device(machine.logical[0])
-    run = run._replace(case=setup.case(run.case), recorders={0: setup.recorder(run.recorders[0])})
+    run = run._replace(case=setup.side.trained(run.case), recorders={0: setup.recorder(run.recorders[0])})
     with precision.policy(run.at), promoted(run.at) as promotions:
         model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))

@@ -10,10 +10,9 @@ In place of the script's own batches come those of the pair, which the script ga
 runs have the same ones, whatever was drawn for them.
 """
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -43,14 +42,9 @@ class Script(script.Script):
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
-        self._text, self._search = text, search
         self._run = greenlet(self.main)
-        self._model: nn.Module | None = None
         self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
-        self._optimizers: list[Optimizer] = []
-        self._has_optimizer = False  # whether the script's own was asked for
-        self._accumulates = self.is_distributed = False  # whether a step has updated nothing; a group was made
-        self._outside = ExitStack()  # takes back, while the script is suspended, what it has entered
+        self._accumulates = False  # whether a step has updated nothing
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         before = known(search)
         self._differentiated = before and set(before.in_evaluation)
@@ -170,13 +164,6 @@ class Script(script.Script):
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
         return self._begins
 
-    def close(self) -> None:
-        """End the script where it is suspended."""
-        self._outside.close()
-        if not self._run.dead:
-            with self.entered(), contextlib.suppress(Exception):
-                self._run.throw()
-
     def _check(self) -> None:
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
@@ -291,10 +278,6 @@ class Script(script.Script):
         """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
         self._evaluations += module is self._model
         return module is self._model and (self._differentiated is None or self._evaluations in self._differentiated)
-
-    def _on_optimizer(self, init: Callable[..., None], optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        init(optimizer, *args, **kwargs)
-        self._optimizers.append(optimizer)
 
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         self._data.tape.end(loss)

@@ -42,36 +42,18 @@ from torch_impl.record.precision import promote_graph
 
 
 class Setup:
-    """How a run of a side calls its model; without a side, as the plain run does.
-
-    Attributes:
-        side: the switches.
-        called: what the training calls: the model, or what it is wrapped in; set by `wrap`.
-        masks: draws the dropout masks.
-        rank: that of this process, among those that train together.
-        batch: the inputs of a step of the user's own, on all ranks; none for a plain step.
-        on_outputs: is called with what a compiled model returns, which has no hooks.
-    """
+    """How a run of a side calls its model; without a side, as the plain run does."""
 
     def __init__(self, case: Case, side: TorchSide | None = None) -> None:
         self.side, self.is_plain = side or TorchSide(), side is None
+        # That of this process, among those that train together
         self.rank = devices.rank() if self.side.ranks > 1 else Rank(0, 1)
         self.masks = (_CompiledMasks if self.side.compile else Masks)(case.seed, 0, ordered=True)
-        self.called: nn.Module | None = None
-        self.batch: list[np.ndarray] = []
-        self.on_outputs: Callable[[Any], object] = lambda _: None
+        self.called: nn.Module | None = None  # by the training: the model, or what it is wrapped in; set by `wrap`
+        self.batch: list[np.ndarray] = []  # the inputs of a step of the user's own, on all ranks; none for a plain step
+        self.on_outputs: Callable[[Any], object] = lambda _: None  # gets what a compiled model returns: it has no hooks
         self._breaks: list[str] = []
         self._by, self._graphs = "", 0
-
-    def case(self, case: Case) -> Case:
-        """Return the pair's case, with the side's own training step, or script, in the place of the pair's."""
-        pair, script = case.model, self.side.script
-        if script:
-            train = replace(pair.train, torch_step=script, torch_optimizer=script)
-            return replace(case, model=replace(pair, torch=script, train=train))
-        if not (self.side.step and pair.train):
-            return case
-        return replace(case, model=replace(pair, train=replace(pair.train, torch_step=self.side.step)))
 
     def device(self, device: torch.device) -> torch.device:
         """Return the device of this rank; `device` is that of a single process."""
