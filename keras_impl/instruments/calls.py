@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 from weakref import WeakKeyDictionary
 
 import keras
@@ -95,12 +96,8 @@ class Calls:
 
     @contextmanager
     def _stop(self, stop_recording: Original, tape: tf.GradientTape) -> Iterator[None]:
-        was_stopped, self._here.stopped = self._here.stopped, True
-        try:
-            with stop_recording(tape):
-                yield
-        finally:
-            self._here.stopped = was_stopped
+        with mock.patch.object(self._here, "stopped", True), stop_recording(tape):
+            yield
 
     def _called_unnamed(self, step: Step, layer: keras.Layer, call: Callable[[], Any]) -> Any:
         """Call a layer that is no part of the model, and note it if another one has made it in its own call."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -145,11 +146,8 @@ class Reads:
 
     def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Call a tf.function; note when the running code is one that AutoGraph converts."""
-        was_within, self._within_function = self._within_function, self._within_function or function._autograph
-        try:
+        with mock.patch.object(self, "_within_function", self._within_function or function._autograph):
             return call(function, *args, **kwargs)
-        finally:
-            self._within_function = was_within
 
     def _convert(self, convert: Callable[..., tf.Tensor], value: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
         tensor = convert(value, *args, **kwargs)

@@ -151,11 +151,8 @@ class Run(script.Script):
             self._model, self.is_loop = self._made[self._free.layer], True
             fits[self._model] = self._free.fit
             self._suspend()
-        self._in_function = True
-        try:
+        with mock.patch.object(self, "_in_function", True):
             result = call(*args, **kwargs)
-        finally:
-            self._in_function = False
         if self._until < math.inf and self.updates >= self._until:
             self._suspend()
         return result

@@ -16,7 +16,7 @@ from tensorflow.python.eager import record  # whether a tape records has no publ
 
 from keras_impl.instruments.script_data import Fit
 from keras_impl.instruments.script_fetches import Calls, Trained, layers_of
-from parity.core.patches import applied, around
+from parity.core.patches import applied, around, pushed
 from parity.pairs.script_records import GIVEN, INNER, Called
 
 MOST_INNER = 8  # layers that others call
@@ -58,19 +58,15 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
 
     Those are trained of which a tape records a call. There are no calls if it fails. The model is left trained.
     """
-    calls, depths, depth, recorded = Calls(), dict[Any, int](), 0, set[Any]()
+    calls, depths, running, recorded = Calls(), dict[Any, int](), list[Any](), set[Any]()
     numbers = {layer: number for number, layer in enumerate(layers_of(model))}
 
     def on_call(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal depth
-        depth += 1
-        try:
+        with pushed(running, layer):
             outputs = call(layer, *args, **kwargs)
-        finally:
-            depth -= 1
         if tf.executing_eagerly() and layer in numbers and layer.trainable_variables:
             calls.note(layer, args, kwargs, outputs)
-            depths.setdefault(layer, depth)
+            depths.setdefault(layer, len(running))
             recorded.update([layer] if record.could_possibly_record() else [])
         return outputs
 
@@ -90,18 +86,14 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
 def _called(model: keras.Model, inputs: Any) -> list[tf.Tensor]:
     returned: list[tf.Tensor] = []
     training = model._get_call_context().training
-    depth = 0
+    running: list[Any] = []
 
     def on_call(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal depth
         if training is not None and kwargs.get("training") is not None:
             kwargs["training"] = training
-        depth += 1
-        try:
+        with pushed(running, layer):
             outputs = call(layer, *args, **kwargs)
-        finally:
-            depth -= 1
-        if not depth:
+        if not running:
             returned.extend(each for each in tree.flatten(outputs) if tf.is_tensor(each))
         return outputs
 

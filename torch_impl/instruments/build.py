@@ -7,6 +7,7 @@ those that hang in plain lists or dicts, where PyTorch itself does not see them.
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
+from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
@@ -121,11 +122,9 @@ class Building(ExitStack):
         """Do what Module.to, .cuda, .half and the like all call, and note what it changes."""
         if self._moving:
             return apply(module, *args, **kwargs)
-        self._moving, tensor_before = True, first(module)
-        try:
+        tensor_before = first(module)
+        with mock.patch.object(self, "_moving", True):
             apply(module, *args, **kwargs)
-        finally:
-            self._moving = False
         self._note_change(module, tensor_before)
         return module
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.nn.utils import clip_grad
@@ -65,13 +66,10 @@ class Events:
         return clip(*args, **kwargs)
 
     def _schedule(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        was_inside, self._inside = self._inside, True
-        if not was_inside and _caller() != "_initial_step":  # by which a new scheduler steps once by itself
+        if not self._inside and _caller() != "_initial_step":  # by which a new scheduler steps once by itself
             self.note("schedule")
-        try:
+        with mock.patch.object(self, "_inside", True):
             return step(*args, **kwargs)
-        finally:
-            self._inside = was_inside
 
 
 def _caller() -> str:

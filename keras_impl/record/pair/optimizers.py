@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -235,12 +236,9 @@ class StepObserver:
         _, loss, scale = self._scaled.get(id(total), (total, total, None))
         self.losses.append(loss)
         self.on_loss(loss)
-        self._is_backward = True
-        try:
-            with build.user_errors(f"keras={self.pair.keras}: backward fails"):
-                result = gradient(tape, target, sources, *args, **kwargs)
-        finally:
-            self._is_backward = False
+        is_backward = mock.patch.object(self, "_is_backward", True)
+        with is_backward, build.user_errors(f"keras={self.pair.keras}: backward fails"):
+            result = gradient(tape, target, sources, *args, **kwargs)
         self.gradients |= self._by_id(variables, [_divided(each, scale) for each in tf.nest.flatten(result)])
         return result
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
+from unittest import mock
 
 import keras
 import tensorflow as tf
@@ -190,12 +191,8 @@ class Training:
     def _traced(self, batch: Batch) -> tuple[tuple[list[tf.Tensor], Gradients, Gradients], list[Any]]:
         """Run a step while it is traced; return its tensors, and what the model returned in each of its calls."""
         returned: list[Any] = []
-        on_call, on_return = self._on_call, self._on_return
-        self._on_call, self._on_return = lambda: None, returned.append
-        try:
+        with mock.patch.multiple(self, _on_call=lambda: None, _on_return=returned.append):
             step = self._steps_of(0, [batch])[0]
-        finally:
-            self._on_call, self._on_return = on_call, on_return
         self._said = step.returns_loss, step.updates  # no tensors: they are the same in each execution
         return (step.losses, step.gradients, step.applied), returned
 
