@@ -22,6 +22,7 @@ from keras_impl.record import calls, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.canonical import Replica, Seen, module_path
 from keras_impl.record.pair.layers import Counterparts
+from keras_impl.record.pair.optimizers import Gradients
 from keras_impl.record.recorders import LayoutRecorder, Replicas
 from parity.config import schema
 from parity.core.patches import Original, calling
@@ -102,12 +103,7 @@ class Probe:
             self._emit([Seen("input", "target", target)])
         self._emit([Seen("loss", "loss", value)])
 
-    def gradients(
-        self,
-        inputs: Mapping[str, np.ndarray],
-        values: Mapping[int, tf.Tensor],
-        evidence: Mapping[str, Mapping[int, tf.Tensor]] = {},
-    ) -> None:
+    def gradients(self, inputs: Mapping[str, np.ndarray], values: Gradients, evidence: Mapping[str, Gradients]) -> None:
         """Record the gradients of a user's inputs, in canonical axis order, and of the variables, by id(variable).
 
         `evidence`: by its suffix (see parity/trace/keys.py), what an optimizer makes of the variables' gradients.

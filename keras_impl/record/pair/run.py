@@ -41,6 +41,8 @@ from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.parts import Parts
 
+Inputs = dict[str, tf.Tensor]
+
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
@@ -178,20 +180,20 @@ class _Course:
         outputs, scalar, (gradients, of_inputs) = self.setup.compile(differentiated)(floats)
         self._record_outputs(outputs, training=False)
         self.probe.loss(scalar, None)
-        self._record_gradients(dict(zip(map(id, variables), gradients, strict=True)), of_inputs, inputs)
+        self._record_gradients(dict(zip(map(id, variables), gradients, strict=True)), of_inputs, inputs, {})
 
-    def _record_inputs(self, inputs: dict[str, tf.Tensor], number: int) -> None:
+    def _record_inputs(self, inputs: Inputs, number: int) -> None:
         """Begin a forward pass, and record the inputs of a step in canonical axis order."""
         arrays = self.data.step(number)
         own = {name: arrays[name].astype(tensor.dtype.as_numpy_dtype) for name, tensor in inputs.items()}
         self.probe.forward(self.pair.shared(own))
 
-    def _forward(self, inputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+    def _forward(self, inputs: Inputs) -> list[tf.Tensor]:
         """Call the model in inference mode, and return its outputs in canonical form."""
         self.setup.end()
         return self._record_outputs(self.setup.compile(self._called)(inputs), training=False)
 
-    def _called(self, inputs: dict[str, tf.Tensor]) -> Any:
+    def _called(self, inputs: Inputs) -> Any:
         with self.masks.drawn(tree.named(self.model).items(), training=False), calls.entered(MODEL):
             return build.call(self.model, self.pair, inputs)
 
@@ -221,11 +223,7 @@ class _Course:
         return {SQUARES: _squares(applied, isinstance(optimizer, keras.optimizers.Adamax)), **evidence}
 
     def _record_gradients(
-        self,
-        gradients: Gradients,
-        of_inputs: Gradients,
-        inputs: dict[str, tf.Tensor],
-        evidence: dict[str, Gradients] = {},  # noqa: B006 - never changed
+        self, gradients: Gradients, of_inputs: Gradients, inputs: Inputs, evidence: dict[str, Gradients]
     ) -> None:
         """Record the gradients of the weights, and those of the inputs, where a missing one is of zeros."""
         by_input = {
@@ -263,9 +261,6 @@ def _squares(gradients: Gradients, of_sums: bool = False) -> Gradients:
 
 def _added(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.IndexedSlices) -> tf.Tensor:
     return tf.convert_to_tensor(tf.IndexedSlices(function(rows.values), rows.indices, rows.dense_shape))
-
-
-Inputs = dict[str, tf.Tensor]
 
 
 def program(case: Case, halves: PairContext) -> Program:
