@@ -26,6 +26,14 @@ OF_EACH = 2  # parameters to ask about for each number of axes (matrices and mor
 LARGEST = 1 << 16  # elements; larger parameters are asked about only if there are too few others
 
 
+class _File(NamedTuple):
+    """What a file holds: all of it, what has a counterpart on the other side, and of that the whole tensors."""
+
+    recorded: Tensors
+    compared: Tensors
+    whole: Tensors
+
+
 class Side:
     """One side's trace; each of its files is opened once.
 
@@ -46,7 +54,7 @@ class Side:
         self._is_comparable, self._same = is_comparable, same or {}
         self.modules, self.classes = trace.manifest.modules, trace.manifest.classes
         self.replicas = range(trace.replicas)
-        self._open: dict[tuple[str, int | None, int], Tensors] = {}
+        self._opened: dict[tuple[int | None, int, str], _File] = {}  # by step, replica and run
 
     @functools.cached_property
     def parameters(self) -> dict[str, Array]:
@@ -55,24 +63,28 @@ class Side:
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return a step's whole tensors on a replica, without summaries; None is the state before step 0."""
-        file = run, step, replica
-        if file not in self._open:
-            compared = self.compared(step, replica, run)
-            self._open[file] = {key: array for key, array in compared.items() if not isinstance(array, Summary)}
-        return self._open[file]
+        return self._file(step, replica, run).whole
 
     def compared(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return everything that a step recorded and that has a counterpart on the other side, summaries included."""
-        recorded = self.recorded(step, replica, run)
-        aliases = self._same.get(f"{run}/rank-{replica}/{keys.step_file(step)}", {})
-        compared = {key: array for key, array in recorded.items() if self._is_comparable(key)}
-        aliased = {key: compared[target] for key, target in aliases.items() if target in compared}
-        return compared | {key: array for key, array in aliased.items() if key not in compared}
+        return self._file(step, replica, run).compared
 
     def recorded(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return what a step recorded, those tensors included that have no counterpart on the other side."""
-        stem = keys.step_file(step)
-        return self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
+        return self._file(step, replica, run).recorded
+
+    def _file(self, step: int | None, replica: int, run: str) -> _File:
+        file = step, replica, run
+        if file not in self._opened:
+            stem = keys.step_file(step)
+            recorded = self.trace.open(run, stem, replica) if stem in self.trace.stems(run) else {}
+            aliases = self._same.get(f"{run}/rank-{replica}/{stem}", {})
+            compared = {key: array for key, array in recorded.items() if self._is_comparable(key)}
+            aliased = {key: compared[target] for key, target in aliases.items() if target in compared}
+            compared |= {key: array for key, array in aliased.items() if key not in compared}
+            whole = {key: array for key, array in compared.items() if not isinstance(array, Summary)}
+            self._opened[file] = _File(recorded, compared, whole)
+        return self._opened[file]
 
     def made_by_functions(self, step: int | None, replica: int = 0) -> set[str]:
         """Return the keys of those inputs of modules that are not what another module returned."""

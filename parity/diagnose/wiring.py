@@ -22,9 +22,9 @@ from parity.diagnose.formula import UNSET, Formula, NotApplicable, Seen, Setting
 from parity.diagnose.layers import activations
 from parity.diagnose.topic import Side, Sides
 
-MOST_TERMS: Final = 2  # tensors in a sum
 PROBES: Final = 64  # elements on which sums are tried
 SETS: Final = 1 << 12  # sums that are tried at a time
+LATEST: Final = 256  # the tensors recorded last, of which a sum of two has at least one
 OPERATIONS: Final = {"sum": np.add, "difference": np.subtract, "product": np.multiply, "quotient": np.divide}
 ORDERED: Final = ("difference", "quotient")  # whose terms cannot be exchanged
 FUNCTIONS: Final = activations.FUNCTIONS | activations.BOUNDED
@@ -68,19 +68,23 @@ class Junction:
         return np.random.default_rng(0).integers(0, size, min(PROBES, size))
 
     @functools.cached_property
-    def probes(self) -> dict[str, list[Array]]:
-        """Return these elements of the tensors that each term stands for."""
-        return {term: [array.flat[self.probed] for array in self.tensors(term)] for term in self.terms}
+    def probes(self) -> "Probes":
+        """Return these elements of all tensors that terms stand for."""
+        held = [(place, array) for place, term in enumerate(self.terms) for array in self.tensors(term)][::-1]
+        places = np.array([place for place, _ in held], np.intp)
+        return Probes(places, np.array([array.flat[self.probed] for _, array in held]).reshape(len(held), -1))
 
-    @functools.cached_property
-    def sums(self) -> list["Sums"]:
-        """Return the sums of terms that can be exchanged."""
-        return list(_sums(self, itertools.combinations))
+    @property
+    def whole(self) -> int:
+        """Return how many of the terms, the first ones, have the tensor's own shape."""
+        return len(self.terms) - len(self.broadcast)
 
-    @functools.cached_property
-    def ordered(self) -> list["Sums"]:
-        """Return the sums of terms in every order."""
-        return list(_sums(self, itertools.permutations))
+
+class Probes(NamedTuple):
+    """The probed elements of tensors, a row each, the latest first; `places` are those of their terms in `terms`."""
+
+    places: NDArray[np.intp]
+    values: Array
 
 
 def observe(
@@ -180,50 +184,40 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     if settings["added"] == "position" or not junction.value.size:
         yield from ((name,) for name in junction.terms[::-1])
         return
+    places, values = junction.probes
     target = junction.value.flat[junction.probed]
-    for sums in junction.ordered if settings["operation"] in ORDERED else junction.sums:
-        yield from (sums.terms[number] for number in _fitting(sums, target, settings))
+    for rows in _arranged(places, junction.whole, settings["operation"] in ORDERED):
+        fitting = _fit([values[each] for each in rows], target, settings)
+        found = np.stack([places[each[fitting]] for each in rows], axis=1)
+        for each in dict.fromkeys(map(tuple, found.tolist())):
+            yield tuple(junction.terms[place] for place in each)
 
 
-class Sums(NamedTuple):
-    """Sums of equally many terms; `probes` holds the probed elements of each term, `numbers` of which sum they are.
+def _arranged(places: NDArray[np.intp], whole: int, are_ordered: bool) -> Iterator[tuple[NDArray[np.intp], ...]]:
+    """Yield the rows of the terms of sums, the smallest and latest sums first, some at a time: an array for each term.
 
-    There are several for a sum of terms that stand for several tensors.
+    At least one term of a sum has the full shape, and one is among the latest. Unless they are ordered, terms stand in
+    the order in which they were recorded, those that are broadcast behind the others, as programs write them.
     """
-
-    terms: list[tuple[str, ...]]
-    numbers: NDArray[np.intp]
-    probes: list[Array]
-
-
-def _sums(junction: Junction, arranged: Callable[[Iterable[int], int], Iterator[tuple[int, ...]]]) -> Iterator[Sums]:
-    """Yield sums in which at least one term has the full shape, the smallest and latest first, some at a time.
-
-    If combined, the terms of a sum stand in the order in which they were recorded, those that are broadcast behind the
-    others, as programs write them.
-    """
-    names, whole = junction.terms, len(junction.terms) - len(junction.broadcast)
-    for count in range(1, MOST_TERMS + 1):
-        places = (each for each in arranged(range(len(names))[::-1], count) if min(each) < whole)
-        ordered = (each if arranged is itertools.permutations else sorted(each) for each in places)
-        terms = (tuple(names[place] for place in each) for each in ordered)
-        while some := list(itertools.islice(terms, SETS)):
-            probes = [itertools.product(*(junction.probes[term] for term in own)) for own in some]
-            found = [(number, each) for number, own in enumerate(probes) for each in own]
-            numbers, chosen = zip(*found, strict=True)
-            yield Sums(some, np.array(numbers), [np.stack(each) for each in zip(*chosen, strict=True)])
+    yield (np.flatnonzero(places < whole),)
+    later, earlier = places[:, None], places[None]
+    is_sum = (later != earlier if are_ordered else later > earlier) & (np.minimum(later, earlier) < whole)
+    is_sum[LATEST:, LATEST:] = False
+    one, other = np.nonzero(is_sum)
+    for begin in range(0, len(one), SETS):
+        some = slice(begin, begin + SETS)
+        yield (one[some], other[some]) if are_ordered else (other[some], one[some])
 
 
-def _fitting(sums: Sums, target: Array, settings: Settings) -> list[int]:
-    """Return the numbers of the sums whose probes give the target, as they are or times a factor, in order."""
+def _fit(probes: list[Array], target: Array, settings: Settings) -> NDArray[np.bool_]:
+    """Return which of some sums give the target, as they are or times a factor; `probes`: of each of their terms."""
     with np.errstate(all="ignore"):  # a quotient of anything
-        totals = FUNCTIONS[settings["function"]](_together(settings["operation"], sums.probes))
+        totals = FUNCTIONS[settings["function"]](_together(settings["operation"], probes))
         factors = (totals @ target) / (totals * totals).sum(axis=1)
         factors[(np.count_nonzero(totals, axis=1) < solve.ENOUGH) | (factors == 0)] = 1.0
         scaled = (_rounded(each, settings["rounded"]) for each in (totals, totals * factors[:, None]))
         apart = [np.abs(each - target).max(axis=1) for each in scaled]
-    fits = np.fmin(*apart) <= NEAR * float(np.abs(target).max())
-    return [int(number) for number in np.unique(sums.numbers[fits])]
+    return np.fmin(*apart) <= NEAR * float(np.abs(target).max())
 
 
 def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:

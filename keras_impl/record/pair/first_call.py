@@ -6,7 +6,7 @@ change, globals of the user's files) must not reach what is compared, nor must w
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 import keras
@@ -32,7 +32,8 @@ Watch = Callable[[], AbstractContextManager[Any]]
 class _Plan(NamedTuple):
     """How a model gets the weights that it lacks, as learned from a first call."""
 
-    callers: dict[str, list[str]]  # the paths of those that call a layer, by its path, in the order of the first calls
+    depths: dict[str, int]  # how many layers call a layer, by its path, in the order of the first calls
+    scopes: dict[str, str]  # the names of Keras's scopes around each layer, of which the names of its variables begin
     shapes: dict[str, dict[str, Any]]  # what each layer was built with
     weights: list[survey.Weight]  # what the model holds after the call
     paths: set[str]  # the model's layers after the call
@@ -121,10 +122,10 @@ def _waits(model: Any) -> bool:
 
 def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
     """Call the model, and return how another one is built like it."""
-    callers: dict[str, list[str]] = {}
+    depths: dict[str, int] = {}
 
     def note(call: Call) -> None:
-        callers.setdefault(call.path, [each.path for each in calls.running()])
+        depths.setdefault(call.path, len(calls.running()))
 
     with calls.observed(tree.called(model), note, lambda *_: None):
         build.call(model, case.model, build.tensors(case.model, inputs))
@@ -132,8 +133,9 @@ def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
             with suppress(UsageError, BackendError):
                 build.call(model, case.model, build.tensors(case.model, inputs), training=True)
     named = tree.named(model)
-    shapes = {path: named[path]._build_shapes_dict for path in callers if named[path].built}
-    return _Plan(callers, shapes, _weights(model), set(named))
+    scopes = {path: named[path]._parent_path for path in depths}
+    shapes = {path: named[path]._build_shapes_dict for path in depths if named[path].built}
+    return _Plan(depths, scopes, shapes, _weights(model), set(named))
 
 
 def _is_built(model: Any, plan: _Plan) -> bool:
@@ -141,18 +143,16 @@ def _is_built(model: Any, plan: _Plan) -> bool:
 
     A layer with a `build` of its own comes before what it calls, as in a call; any other when all in it are built.
     """
-    own, callers = tree.named(model), plan.callers
-    if not own.keys() >= callers.keys():
+    own = tree.named(model)
+    if not own.keys() >= plan.depths.keys():
         return False
-    inward = [path for path in callers if not is_default(own[path].build)]
-    outward = sorted(set(callers).difference(inward), key=lambda path: -len(callers[path]))
+    inward = [path for path in plan.depths if not is_default(own[path].build)]
+    outward = sorted(set(plan.depths).difference(inward), key=lambda path: -plan.depths[path])
     for path in (*inward, *outward):
         if not own[path].built and (shapes := plan.shapes.get(path)):
+            own[path]._parent_path = plan.scopes[path]
             try:
-                with ExitStack() as stack:
-                    for caller in callers[path]:
-                        stack.enter_context(own[caller]._open_name_scope())
-                    own[path].build(**shapes)
+                own[path].build(**shapes)
             except Exception:  # it needs more than shapes: the first call must make its weights
                 return False
     return _weights(model) == plan.weights and tree.named(model).keys() == plan.paths
@@ -172,12 +172,15 @@ def _kept(model: Any) -> Iterator[None]:
     values: dict[int, tuple[Any, tf.Tensor]] = {}
 
     def note(call: Call) -> None:
+        if call.path in before:
+            return
         with tf.init_scope():  # Keras may call a model first to trace it
-            if call.path not in before:
-                before[call.path] = PythonState(FRAMEWORK, {"": call.module})
-            for variable in (held.variable for held in layers.variables(model)):
-                if id(variable) not in values:
-                    values[id(variable)] = variable, tf.identity(variable)
+            before[call.path] = PythonState(FRAMEWORK, {"": call.module})
+            callers = (each.module for each in calls.running())  # one may make variables just before it calls a layer
+            for layer in (*callers, *tree.named(call.module).values()):
+                for _, variable in layers.variables_of(layer):
+                    if id(variable) not in values:
+                        values[id(variable)] = variable, tf.identity(variable)
 
     with calls.observed(tree.called(model), note, lambda *_: None):
         yield
