@@ -217,7 +217,8 @@ def _fit(probes: list[Array], target: Array, settings: Settings) -> NDArray[np.b
         factors[(np.count_nonzero(totals, axis=1) < solve.ENOUGH) | (factors == 0)] = 1.0
         scaled = (_rounded(each, settings["rounded"]) for each in (totals, totals * factors[:, None]))
         apart = [np.abs(each - target).max(axis=1) for each in scaled]
-    return np.fmin(*apart) <= NEAR * float(np.abs(target).max())
+    fits: NDArray[np.bool_] = np.fmin(*apart) <= NEAR * float(np.abs(target).max())
+    return fits
 
 
 def _norm_order(reference: tuple[str, ...], candidate: tuple[str, ...]) -> str:

@@ -2,6 +2,10 @@
 
 Many Keras layers make their weights in the first call. What such a call leaves behind (counters, caches, variables that
 change, globals of the user's files) must not reach what is compared, nor must what an earlier run has left.
+
+Where a builder connects layers, Keras traces each of them to learn the form of what it returns, which takes most of the
+time of building a large model. Each run builds the model again: then the forms are those that the first time told, and
+the layers' weights are made from the shapes that they had.
 """
 
 import os
@@ -13,16 +17,19 @@ import keras
 import msgspec
 import numpy as np
 import tensorflow as tf
+from keras.src import backend
 from keras.src.utils import naming
 from keras.src.utils.python_utils import is_default
 
 from keras_impl.record import calls, draws, precision, tree
 from keras_impl.record.calls import Call
-from keras_impl.record.pair import build, layers
+from keras_impl.record.pair import build, layers, values
 from keras_impl.record.pair.values import FRAMEWORK
 from parity.config.schema import Case
 from parity.core import program
+from parity.core.arrays import digest
 from parity.core.errors import BackendError, UsageError
+from parity.core.patches import around, pushed
 from parity.core.python_state import PythonState
 from parity.runtime import survey
 
@@ -38,10 +45,22 @@ class _Plan(NamedTuple):
     weights: list[survey.Weight]  # what the model holds after the call
     paths: set[str]  # the model's layers after the call
     suffices: bool = True  # whether building the layers with these shapes makes all weights
+    # Of a model that its builder has built: what traced functions returned, and all that it keeps beside its weights.
+    forms: list["_Form"] = []
+    state: dict[str, str] = {}
+
+
+class _Form(NamedTuple):
+    """What a function was given while it was traced, and what it returned, without values."""
+
+    given: Any
+    returned: Any
 
 
 _plans: dict[bytes, _Plan] = {}  # by all on which they depend: each run of a pair builds the same model again
 MOST_PLANS = 16
+ADDRESS = 12  # digits of a number that may be an address
+MANY = 64  # layers of a model that is worth it to be built without tracing it again
 
 
 def ready(
@@ -57,10 +76,10 @@ def ready(
     Unless its initial values are `surveyed`, it is to be given others. Raises UsageError and BackendError.
     """
     with nullcontext() if surveyed else draws.repeated():
-        return _ready(case, at, search, inputs, watch)
+        return _ready(case, at, search, inputs, watch, surveyed)
 
 
-def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch) -> Any:
+def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch, surveyed: bool) -> Any:
     """Build the model.
 
     A model that waits for a first call is called, and built a second time from the shapes that its layers were built
@@ -68,11 +87,16 @@ def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]
     attributes get the values that they had before. What was learned of a model holds until one of its files changes.
     `watch`: a context that is entered anew for each attempt; the last is that of the returned model.
     """
-    with _attempt(case, at, search, watch) as model:
-        if not _waits(model):
-            return model
-        key = _key(case, at, search, inputs)
+    plan, forms = _plans.get(_key(case, at, search, inputs)), list[_Form]()
+    if plan and plan.forms and not surveyed and (model := _told_again(case, at, search, watch, plan)):
+        return model
+    with _noted(forms), _attempt(case, at, search, watch) as model:
+        key = _key(case, at, search, inputs)  # the builder's files are imported now
         plan = _plans.get(key)
+        if not _waits(model):
+            if forms and len(tree.named(model)) >= MANY:
+                _learn(key, _finished(model, forms))
+            return model
         if plan and plan.suffices and _is_built(model, plan):
             return model
         if plan and not plan.suffices:
@@ -89,6 +113,80 @@ def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]
         _called(model, case, inputs)
     _learn(key, plan._replace(suffices=False))
     return model
+
+
+def _told_again(case: Case, at: str, search: list[str], watch: Watch, plan: _Plan) -> Any:
+    """Build the model without tracing it; None if it is not the one that it was when it was traced."""
+    with suppress(UsageError, BackendError), _telling(plan.forms), _attempt(case, at, search, watch) as model:
+        if _is_built(model, plan) and not _waits(model) and _state(model) == plan.state:
+            return model
+    return None
+
+
+@contextmanager
+def _noted(forms: list[_Form]) -> Iterator[None]:
+    """Note the forms of what functions are given and return while they are traced, but for what is called in them."""
+    running: list[Any] = []
+
+    def note(compute: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        with pushed(running, function):
+            returned = compute(function, *args, **kwargs)
+        if not running:
+            forms.append(_Form(_given(function, args, kwargs), _copied(returned)))
+        return returned
+
+    with around(backend, "compute_output_spec", note):
+        yield
+
+
+@contextmanager
+def _telling(forms: list[_Form]) -> Iterator[None]:
+    """Return noted forms in the order in which they were noted, in place of tracing what is given the same."""
+    left = iter(forms)
+
+    def tell(compute: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        form = next(left, None)
+        is_known = form and form.given == _given(function, args, kwargs)
+        return _copied(form.returned) if is_known else compute(function, *args, **kwargs)
+
+    with around(backend, "compute_output_spec", tell):
+        yield
+
+
+def _given(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what can be compared of a function and its arguments."""
+    owner = getattr(function, "__self__", None)
+    leaves = [
+        (each.shape, each.dtype) if isinstance(each, keras.KerasTensor) else repr(each)
+        for each in keras.tree.flatten((args, kwargs))
+    ]
+    return getattr(owner, "name", ""), getattr(function, "__qualname__", ""), [*kwargs], leaves
+
+
+def _copied(returned: Any) -> Any:
+    """Return what a traced function returned, without the model that its tensors belong to."""
+
+    def copied(each: Any) -> Any:
+        is_tensor = isinstance(each, keras.KerasTensor)
+        return keras.KerasTensor(each.shape, each.dtype, sparse=each.sparse) if is_tensor else each
+
+    return keras.tree.map_structure(copied, returned)
+
+
+def _finished(model: Any, forms: list[_Form]) -> _Plan:
+    """Return how a model that its builder has built is built again."""
+    named = tree.named(model)
+    depths = {path: path.count("/") + bool(path) for path in named}
+    scopes = {path: layer._parent_path for path, layer in named.items()}
+    shapes = {path: layer._build_shapes_dict for path, layer in named.items()}
+    return _Plan(depths, scopes, shapes, _weights(model), set(named), forms=forms, state=_state(model))
+
+
+def _state(model: Any) -> dict[str, str]:
+    """Return digests of what a model keeps beside its trained weights; numbers may be addresses, of other objects."""
+    kept = values.python_state(model).digests
+    own = {path: each for path, each in kept.items() if not (each.isdigit() and len(each) >= ADDRESS)}
+    return own | {"untrained": digest(values.untrained(model))}
 
 
 def _key(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]) -> bytes:
@@ -169,7 +267,7 @@ def _kept(model: Any) -> Iterator[None]:
     Layers and variables that the block creates stay; other attributes that it creates go.
     """
     before: dict[str, PythonState] = {}
-    values: dict[int, tuple[Any, tf.Tensor]] = {}
+    numbers: dict[int, tuple[Any, tf.Tensor]] = {}
 
     def note(call: Call) -> None:
         if call.path in before:
@@ -179,12 +277,12 @@ def _kept(model: Any) -> Iterator[None]:
             callers = (each.module for each in calls.running())  # one may make variables just before it calls a layer
             for layer in (*callers, *tree.named(call.module).values()):
                 for _, variable in layers.variables_of(layer):
-                    if id(variable) not in values:
-                        values[id(variable)] = variable, tf.identity(variable)
+                    if id(variable) not in numbers:
+                        numbers[id(variable)] = variable, tf.identity(variable)
 
     with calls.observed(tree.called(model), note, lambda *_: None):
         yield
     for kept in before.values():
         kept.restore()
-    for variable, value in values.values():
+    for variable, value in numbers.values():
         variable.assign(value)

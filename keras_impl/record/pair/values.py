@@ -265,7 +265,7 @@ def _keep(value: Any) -> Callable[[], object]:
     return lambda: value.assign(before)
 
 
-OWN = {*vars(keras.Model()), "call", "build"}
+OWN = {*vars(keras.Model()), *vars(keras.Model(_input := keras.Input((1,)), _input)), "call", "build"}
 FRAMEWORK = Framework(
     is_own=lambda name: name in OWN or name.startswith("_self_"),  # as TensorFlow names what tracks attributes
     is_part=_is_part,
