@@ -29,7 +29,7 @@ from parity.config.schema import Case
 from parity.core import program
 from parity.core.arrays import digest
 from parity.core.errors import BackendError, UsageError
-from parity.core.patches import around, pushed
+from parity.core.patches import applied, around, pushed
 from parity.core.python_state import PythonState
 from parity.runtime import survey
 
@@ -176,9 +176,10 @@ def _copied(returned: Any) -> Any:
 def _finished(model: Any, forms: list[_Form]) -> _Plan:
     """Return how a model that its builder has built is built again."""
     named = tree.named(model)
-    depths = {path: path.count("/") + bool(path) for path in named}
-    scopes = {path: layer._parent_path for path, layer in named.items()}
-    shapes = {path: layer._build_shapes_dict for path, layer in named.items()}
+    own = {path: layer for path, layer in named.items() if isinstance(layer, keras.Layer)}
+    depths = {path: path.count("/") + bool(path) for path in own}
+    scopes = {path: layer._parent_path or "" for path, layer in own.items()}
+    shapes = {path: layer._build_shapes_dict for path, layer in own.items()}
     return _Plan(depths, scopes, shapes, _weights(model), set(named), forms=forms, state=_state(model))
 
 
@@ -231,7 +232,7 @@ def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
             with suppress(UsageError, BackendError):
                 build.call(model, case.model, build.tensors(case.model, inputs), training=True)
     named = tree.named(model)
-    scopes = {path: named[path]._parent_path for path in depths}
+    scopes = {path: named[path]._parent_path or "" for path in depths}
     shapes = {path: named[path]._build_shapes_dict for path in depths if named[path].built}
     return _Plan(depths, scopes, shapes, _weights(model), set(named))
 
@@ -248,9 +249,9 @@ def _is_built(model: Any, plan: _Plan) -> bool:
     outward = sorted(set(plan.depths).difference(inward), key=lambda path: -plan.depths[path])
     for path in (*inward, *outward):
         if not own[path].built and (shapes := plan.shapes.get(path)):
-            own[path]._parent_path = plan.scopes[path]
             try:
-                own[path].build(**shapes)
+                with applied(map(backend.name_scope, filter(None, plan.scopes[path].split("/")))):
+                    own[path].build(**shapes)
             except Exception:  # it needs more than shapes: the first call must make its weights
                 return False
     return _weights(model) == plan.weights and tree.named(model).keys() == plan.paths
