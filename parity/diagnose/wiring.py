@@ -72,7 +72,9 @@ class Junction:
         """Return these elements of all tensors that terms stand for."""
         held = [(place, array) for place, term in enumerate(self.terms) for array in self.tensors(term)][::-1]
         places = np.array([place for place, _ in held], np.intp)
-        return Probes(places, np.array([array.flat[self.probed] for _, array in held]).reshape(len(held), -1))
+        return Probes(
+            places, np.array([array.flat[self.probed] for _, array in held]).reshape(len(held), len(self.probed))
+        )
 
     @property
     def whole(self) -> int:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src import backend
 from pairs import HEAD, pair
 
 from keras_impl.record.pair import build, first_call, outputs
@@ -158,6 +159,41 @@ def test_what_a_first_call_has_shown_holds_until_a_file_changes(tmp_path, monkey
     file.write_text(file.read_text() + "# changed\n")
     ready(made.case, "float32", [str(tmp_path)], data)
     assert len(asked) == 2
+
+
+CONNECTED = """
+class Block(L.Layer):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = L.LayerNormalization(), L.Dense(5), L.Dense(3)
+    def call(self, x):
+        NOTE
+        return x + self.down(ops.tanh(self.up(self.norm(x))))
+def build():
+    x = inputs = keras.Input((3,))
+    for _ in range(20):
+        x = Block()(x)
+    return keras.Model(inputs, L.Dropout(0.5)(x))
+"""
+
+
+@pytest.mark.parametrize(("note", "is_again"), [("", False), ("self.calls = getattr(self, 'calls', 0) + 1", True)])
+def test_a_large_model_is_traced_once_unless_tracing_leaves_something(tmp_path, monkeypatch, note, is_again):
+    traced, trace = [], backend.compute_output_spec
+    monkeypatch.setattr(
+        backend, "compute_output_spec", lambda *given, **named: (traced.append(1), trace(*given, **named))[1]
+    )
+    made = pair(tmp_path, HEAD + CONNECTED.replace("NOTE", note), "[inputs.x]\nshape = [2, 3]\n")
+    data = PairData(made.case, [str(tmp_path)]).step(0)
+    first = ready(made.case, "float32", [str(tmp_path)], data)
+    assert len(traced) >= 20
+    traced.clear()
+    second = ready(made.case, "float32", [str(tmp_path)], data)
+    assert bool(traced) == is_again
+    assert [each.path for each in second.weights] == [each.path for each in first.weights]
+    assert [getattr(each, "calls", 0) for each in second.layers] == [getattr(each, "calls", 0) for each in first.layers]
+    second.set_weights(first.get_weights())
+    assert np.array_equal(first(data["x"]), second(data["x"]))
 
 
 def test_names_come_before_the_order():

@@ -19,7 +19,6 @@ ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
 ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
 # These name branches, findings and files.
 OTHERS = ("expect.py", "coverage.py", "script_records.py", "script_targets.py")
-# Weights and modules by name, and files.
 # What operations.py and others make of a kind of layer and the name of a setting.
 OF_OPERATIONS = {
     "reshape.order", "concatenation.order", "split.order", "halves.order", "repeat.order", "gather.order", "mask.axis",
@@ -27,17 +26,11 @@ OF_OPERATIONS = {
     "normalize.axis", "roll.direction", "zero_padding.padding", "compile.loss_weights", "attention.window",
     "cast.dtype", "function.arguments", "layers.order",
 }  # fmt: skip
+# Weights and modules by name, files, and settings that are named with their layers.
 NO_CAUSES = {
-    "out_proj.weight",
-    "out_proj.bias",
-    "encoder.norm",
-    "decoder.norm",
-    "facts.json",
-    "varied.npz",
-    "max_pool.pool_mode",
-    "average_pool.pool_mode",
-    "module.sum",
-}
+    "out_proj.weight", "out_proj.bias", "encoder.norm", "decoder.norm", "facts.json", "varied.npz",
+    "max_pool.pool_mode", "average_pool.pool_mode", "module.sum",
+}  # fmt: skip
 
 
 def on_the_page() -> list[str]:
