@@ -3,10 +3,10 @@
     python benchmarks/real_sizes.py [--model=bert] [--train] [--epsilon]
 
 Hugging Face's BERT-base, GPT-2 small, T5-small and ViT-B/16 are compared with KerasHub's, and its ResNet-50 with the
-one of keras.applications (needs the extra `public`): forward and backward, or with --train two steps of Adam. Bare are
-both models in float32 and in float64, one forward and one backward pass each. With --epsilon, a layer norm of BERT's
-port has another epsilon. Memory is that of no file, by the kind of process; disk is what the temporary folder holds at
-most. Exits 1 if the verdict is another than known.
+one of keras.applications (needs the extra `public`): forward and backward, or with --train two steps of Adam; of a
+GPT-2 with a billion weights the forward pass alone. Bare are both models in float32 and in float64, one pass each. With
+--epsilon, a layer norm of BERT's port has another epsilon. Memory is that of no file, by the kind of process; disk is
+what the temporary folder holds at most. Exits 1 if the verdict is another than known.
 """
 
 import argparse
@@ -29,6 +29,7 @@ class Model(NamedTuple):
     torch: str
     keras: str
     inputs: str
+    backward: bool = True
 
 
 def ids(name: str, numbers: list[int], torch: str, keras: str, shape: tuple[int, ...] = (1, 64)) -> str:
@@ -66,6 +67,17 @@ MODELS = {
         + ids("mask", [1, 2], "attention_mask", "padding_mask")
         + HIDDEN,
     ),
+    "billion": Model(
+        "subprecision",
+        "hf.GPT2Model(hf.GPT2Config(n_embd=2048, n_layer=20, n_head=16, embd_pdrop=0.0, attn_pdrop=0.0, "
+        "resid_pdrop=0.0, use_cache=False))",
+        "hub.GPT2Backbone(vocabulary_size=50257, num_layers=20, num_heads=16, hidden_dim=2048, intermediate_dim=8192, "
+        "max_sequence_length=1024, dropout=0.0)",
+        ids("ids", [0, 50257], "input_ids", "token_ids")
+        + ids("mask", [1, 2], "attention_mask", "padding_mask")
+        + HIDDEN,
+        backward=False,
+    ),
     "t5": Model(
         "match",
         "hf.T5Model(hf.T5Config(vocab_size=32128, dropout_rate=0.0, use_cache=False))",
@@ -97,6 +109,7 @@ name = "{name}"
 torch = "{name}_torch:build"
 keras = "{name}_keras:build"
 keras_kwargs = {{ epsilon = {epsilon} }}
+backward = {backward}
 """
 TRAIN = '[train]\noptimizer = "adam"\nlearning_rate = 0.001\nsteps = 2\n'
 TORCH = """
@@ -110,13 +123,17 @@ def bare(file):
     import torch
     torch.set_num_threads(1)
     model, took = build(), 0.0
-    given = tomllib.load(open(file, "rb"))["inputs"].values()
+    read = tomllib.load(open(file, "rb"))
+    given = read["inputs"].values()
     numbers = {{each["torch"]: torch.randint(*each["range"], each["shape"]) for each in given if "range" in each}}
     for dtype in (torch.float32, torch.float64):
         model = model.to(dtype)
         floats = {{each["torch"]: torch.randn(each["shape"], dtype=dtype) for each in given if "range" not in each}}
         start = time.perf_counter()
-        model.eval()(**numbers, **floats).last_hidden_state.sum().backward()
+        with torch.set_grad_enabled(read["pair"]["backward"]):
+            total = model.eval()(**numbers, **floats).last_hidden_state.sum()
+        if total.requires_grad:
+            total.backward()
         took += time.perf_counter() - start
     return took
 """
@@ -136,17 +153,20 @@ def bare(file):
     import numpy as np, tensorflow as tf
     tf.config.threading.set_intra_op_parallelism_threads(1)
     drawn, took = np.random.default_rng(0), 0.0
-    given = list(tomllib.load(open(file, "rb"))["inputs"].values())
+    read = tomllib.load(open(file, "rb"))
+    given = list(read["inputs"].values())
     for dtype in ("float32", "float64"):
         keras.config.set_floatx(dtype)
         model = build()
         inputs = {{each["keras"]: drawn.integers(*each["range"], each["shape"]) for each in given if "range" in each}}
         inputs = inputs or tf.constant(drawn.standard_normal((1, 224, 224, 3)), dtype)
         start = time.perf_counter()
-        with tf.GradientTape() as tape:
-            returned = model(inputs)
-            loss = sum(tf.reduce_sum(each) for each in tf.nest.flatten(returned))
-        tape.gradient(loss, model.trainable_variables)
+        if read["pair"]["backward"]:
+            with tf.GradientTape() as tape:
+                loss = sum(tf.reduce_sum(each) for each in tf.nest.flatten(model(inputs)))
+            tape.gradient(loss, model.trainable_variables)
+        else:
+            model(inputs)
         took += time.perf_counter() - start
     return took
 """
@@ -174,7 +194,8 @@ def main() -> int:
         folder = Path(scratch)
         (folder / f"{name}_torch.py").write_text(TORCH.format(model=model.torch))
         (folder / f"{name}_keras.py").write_text(KERAS.format(model=model.keras))
-        pair = PAIR.format(name=name, epsilon=1e-5 if args.epsilon else 1e-12)
+        backward = str(model.backward).lower()
+        pair = PAIR.format(name=name, epsilon=1e-5 if args.epsilon else 1e-12, backward=backward)
         (folder / "pair.toml").write_text(pair + model.inputs + TRAIN * args.train)
         bare = 0.0
         for side in SIDES:

@@ -100,9 +100,20 @@ def _free() -> None:
     """Free what nothing refers to any more, and give large memory back, which the allocator would keep (`KEPT`)."""
     gc.collect()  # the modules of a model refer to each other
     with contextlib.suppress(OSError, AttributeError):  # another system than Linux, or another allocator than glibc's
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        if pages * mmap.PAGESIZE > KEPT:
+        if _resident() > KEPT:
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def end() -> None:
+    """Free what a run has built, if it is large: another process may need the memory."""
+    with contextlib.suppress(OSError):
+        if _resident() > KEPT:
+            _free()
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process holds. Raises OSError on another system than Linux."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def modules() -> dict[str, ModuleType]:

@@ -23,10 +23,12 @@ def recorded_both(
     whole: Sequence[str] = (),
 ) -> dict[str, Answer]:
     """Record both sides at once; `summarises`: large tensors but those in `whole`. Raises UsageError without room."""
-    resources.check(file.case, resources.of_pair(prepared.torch), folder, summarises=summarises)
+    size = resources.of_pair(prepared.torch)
+    resources.check(file.case, size, folder, summarises=summarises)
     context = prepared.context
     jobs = {side: _job(file, side.name, folder, context, RUNS[side.name], summarises) for side in backends}
-    return both({side: msgspec.structs.replace(job, whole=list(whole)) for side, job in jobs.items()})
+    jobs = {side: msgspec.structs.replace(job, whole=list(whole)) for side, job in jobs.items()}
+    return both(jobs, resources.in_turn(file.case, size))
 
 
 def are_done(answers: Mapping[str, Answer]) -> bool:

@@ -89,6 +89,7 @@ def _count(python: str, backend: str) -> int:
 
 
 BYTES = {"low": 4, "high": 8, "witness": 8}  # per element of a tensor, by run
+MOST = 0.5  # the part of the memory that both sides take together at most, by the lower bounds
 BOTH = tuple(run for runs in RUNS.values() for run in runs)  # the runs of both sides that a comparison records
 
 
@@ -124,24 +125,39 @@ def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH, summ
             f"{_gigabytes(free)} free; name a folder on a larger disk (TMPDIR, --keep or --out), or choose fewer steps "
             "or smaller inputs"
         )
-    sides = 2 if runs == BOTH else 1
-    needed = sides * BYTES["high"] * (size.weights + size.trained * (1 + _slots(case)) + size.activations)
-    if needed > (available := memory()):
+    sides = 2 if runs == BOTH and not in_turn(case, size) else 1
+    if (needed := sides * _needed(case, size)) > (available := memory()):
         raise UsageError(
             f"{case.name}: training in float64 takes at least {_gigabytes(needed)} of memory, but this machine has "
             f"only {_gigabytes(available)}; choose smaller inputs or a smaller model"
         )
 
 
+def in_turn(case: Case, size: Size) -> bool:
+    """Return whether a pair's sides are run one after the other, as both at once would take most of the memory."""
+    return isinstance(case.model, Pair) and 2 * _needed(case, size) > MOST * memory()
+
+
+def _needed(case: Case, size: Size) -> int:
+    """Return the bytes of memory that a side takes at least."""
+    of_training = size.trained * (_differentiates(case) + _slots(case))
+    return BYTES["high"] * (size.weights + of_training + size.activations)
+
+
 def _traced(case: Case, size: Size) -> int:
     """Return how many elements a run of a case records (parity/trace/recorder.py describes what each step records)."""
     whole = min(case.steps, 2)
-    gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained
+    gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained * _differentiates(case)
     elements = size.weights + whole * size.activations + gradients
     if not case.model.trains:
         return elements
     evaluation = size.activations
     return elements + whole * (size.weights + _slots(case) * size.trained) + evaluation
+
+
+def _differentiates(case: Case) -> bool:
+    """Return whether gradients are computed: of a pair that says backward = false there are none."""
+    return not isinstance(case.model, Pair) or case.model.backward
 
 
 def _slots(case: Case) -> int:

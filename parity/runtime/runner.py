@@ -111,8 +111,10 @@ class Side:
 Worker = Backend | Side  # what runs jobs of one side
 
 
-def both(jobs: Mapping[Worker, Work]) -> dict[str, Answer]:
-    """Run a job on each side at the same time, and return the answers by the sides' names. Raises MissingError."""
+def both(jobs: Mapping[Worker, Work], in_turn: bool = False) -> dict[str, Answer]:
+    """Run a job on each side, at the same time or `in_turn`; return answers by side. Raises MissingError."""
+    if in_turn:
+        return {worker.name: worker.do(job) for worker, job in jobs.items()}
     answers = {worker.name: begun(partial(worker.do, job)) for worker, job in jobs.items()}
     return {name: ended(answer) for name, answer in answers.items()}
 

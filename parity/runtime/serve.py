@@ -23,6 +23,7 @@ from typing import NoReturn, TextIO, TypeVar
 import msgspec
 import numpy as np
 
+from parity.core import program
 from parity.core.errors import BackendError, MissingError, UsageError, printable
 from parity.runtime.job import Answer, BenchJob, Work
 
@@ -163,6 +164,8 @@ def _do(run: Run, job: Work) -> Answer:
             return Answer(status="error", message=str(error))
         traceback.print_exc()
         return Answer(status="error", message=f"{type(error).__name__}: {error}")
+    finally:
+        program.end()
     return Answer(status="done", seconds=time.perf_counter() - start)
 
 

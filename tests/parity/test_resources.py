@@ -12,6 +12,7 @@ from slow import WAIT
 from synthetic import record, small_case
 
 from parity.config import cases
+from parity.config.pair import Pair
 from parity.core.errors import UsageError
 from parity.runtime import resources
 from parity.runtime.survey import Module, Seen, Survey, Weight
@@ -71,6 +72,24 @@ def test_a_pair_is_as_large_as_its_survey_says() -> None:
         arguments={"a": [(2, 4)]},
     )
     assert resources.of_pair(survey) == resources.Size(weights=24, trained=12, activations=6)
+
+
+def test_a_pair_of_which_one_side_fits_is_run_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In float64: 1 GB of weights, and without backward = false as much of gradients."""
+    free(monkeypatch, 1 << 60)
+    inputs = {"x": {"shape": [1, 2]}}
+    pair, size = {"torch": "a:b", "keras": "a:b", "inputs": inputs}, resources.Size(1 << 27, 1 << 27, 0)
+    whole, forward = (
+        msgspec.structs.replace(small_case(), model=msgspec.convert(pair | {"backward": backward}, Pair))
+        for backward in (True, False)
+    )
+    for case, memory, in_turn in ((whole, 8, False), (whole, 7, True), (forward, 4, False), (forward, 3, True)):
+        monkeypatch.setattr(resources, "memory", lambda memory=memory: memory << 30)
+        assert resources.in_turn(case, size) == in_turn
+        resources.check(case, size, tmp_path, summarises=True)
+    monkeypatch.setattr(resources, "memory", lambda: 1 << 29)
+    with pytest.raises(UsageError, match=r"takes at least 1\.1 GB of memory"):
+        resources.check(forward, size, tmp_path, summarises=True)
 
 
 def test_what_does_not_fit_is_an_error_of_its_own_before_anything_runs(tmp_path: Path) -> None:

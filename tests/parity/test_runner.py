@@ -65,6 +65,20 @@ def test_both_sides_work_at_the_same_time(tmp_path: Path) -> None:
     assert {name: answer.message for name, answer in answers.items()} == {"torch": "torch", "keras": "keras"}
 
 
+def test_sides_that_have_not_the_memory_for_both_work_in_turn(tmp_path: Path) -> None:
+    running: list[str] = []
+
+    def alone(job: Job) -> None:
+        assert not running
+        running.append(job.folder)
+        time.sleep(0.05)
+        running.remove(job.folder)
+
+    with runner(tmp_path, torch=alone, keras=alone) as both_sides:
+        answers = both({side: job(side.name) for side in both_sides.sides}, in_turn=True)
+    assert [answer.status for answer in answers.values()] == ["done", "done"]
+
+
 def test_jobs_of_a_side_wait_for_its_one_process(tmp_path: Path) -> None:
     running: list[str] = []
 

@@ -47,6 +47,14 @@ def test_it_is_named_whichever_side_has_it(reference, candidate, cause):
     assert causes_of(reference, reference) == causes_of(candidate, candidate) == []
 
 
+def test_a_sum_of_one_of_the_latest_with_any_is_found_among_many():
+    many = {f"layers.{number}": draw(size=SHAPE) for number in range(3 * wiring.LATEST)}
+    first, last = many["layers.0"], many[f"layers.{3 * wiring.LATEST - 1}"]
+    assert causes_of(first + last, last, many) == ["module.wiring"]
+    found = explain.explain(wiring.FORMULA, junction(first + last, many))
+    assert found and found.settings["terms"] == ("layers.0", f"layers.{3 * wiring.LATEST - 1}")
+
+
 def junctions(reference: str, candidate: str, theirs: dict[str, np.ndarray]) -> tuple[wiring.Junction, wiring.Junction]:
     """Sums of one tensor and the embedding; in the reference `input/layer.norm` is the attention's output as well."""
     ours = EARLIER | {"input/layer.norm": EARLIER["layer.attention"]}

@@ -33,7 +33,7 @@ from parity.pairs.vary.record import read
 from parity.pairs.vary.variations import ALWAYS, CALLED, GIVEN, TRAINING, Variation, variations
 from parity.results import CaseResult, Cause
 from parity.results import Variation as VariationResult
-from parity.runtime import survey
+from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, VaryJob, Work
 from parity.runtime.runner import Worker, both
 from parity.runtime.survey import Survey
@@ -62,10 +62,11 @@ def vary(
     shutil.rmtree(scratch, ignore_errors=True)  # an earlier run that was killed may have left it
     unshared: list[VariationResult] = []
     try:
-        if failures := _recorded(file, backends, scratch, context, given_only):
+        torch = survey.read(folder / "torch" / "survey")
+        in_turn = resources.in_turn(file.case, resources.of_pair(torch))
+        if failures := _recorded(file, backends, scratch, context, given_only, in_turn):
             result.variations = [VariationResult(name="all", verdict="skipped", skipped="; ".join(failures))]
             return None
-        torch = survey.read(folder / "torch" / "survey")
         chosen = variations(file.case, file.search, torch.is_large)[: ALWAYS if given_only else None]
         if torch.is_large and not given_only:
             tried = "of other batch sizes and other lengths one each was tried, and other values of one sample"
@@ -86,7 +87,7 @@ def vary(
 
 
 def _recorded(
-    file: PairFile, backends: Sequence[Worker], scratch: Path, context: PairContext, given_only: bool
+    file: PairFile, backends: Sequence[Worker], scratch: Path, context: PairContext, given_only: bool, in_turn: bool
 ) -> list[str]:
     """Have both sides record all variations, and return the messages of those that failed."""
     jobs: dict[Worker, Work] = {}
@@ -96,7 +97,7 @@ def _recorded(
         runs = RUNS[backend.name]
         job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, given_only=given_only)
         jobs[backend] = job
-    return [f"{name}: {answer.message}" for name, answer in both(jobs).items() if answer.status != "done"]
+    return [f"{name}: {answer.message}" for name, answer in both(jobs, in_turn).items() if answer.status != "done"]
 
 
 class _Comparisons:

@@ -149,16 +149,19 @@ class _Links:
 
     def __init__(self, torch: Sequence[Unit], keras: Sequence[Unit]) -> None:
         self.torch, self.keras = torch, keras
-        signatures: dict[object, int] = {}
-        self.kinds = [
-            [signatures.setdefault(unit.signature, len(signatures)) for unit in side] for side in (torch, keras)
-        ]
         self.sizes = [[_size(unit) for unit in side] for side in (torch, keras)]
-        self.missing: dict[tuple[Positions, Positions], float] = {}
         self.traits = [[_Traits.of(unit) for unit in side] for side in (torch, keras)]
+        kinds: dict[object, int] = {}
+        self.kinds = [
+            [
+                kinds.setdefault((unit.signature, traits, unit.alias), len(kinds))
+                for unit, traits in zip(side, own, strict=True)
+            ]
+            for side, own in zip((torch, keras), self.traits, strict=True)
+        ]
+        self.scores: dict[tuple[Positions, Positions, bool], float | None] = {}
         vocabulary = names.Vocabulary(*((unit.chosen for unit in side) for side in (torch, keras)))
         self.excludes = functools.cache(vocabulary.excludes)
-        self.evidence = functools.cache(_Traits.against)
         self.first = [[names.numbers(unit.label)[:1] for unit in side] for side in (torch, keras)]
 
     def link(self, ours: Positions, theirs: Positions) -> Link | None:
@@ -166,21 +169,32 @@ class _Links:
         return make_link([self.torch[position] for position in ours], [self.keras[position] for position in theirs])
 
     def score(self, ours: Positions, theirs: Positions) -> float:
-        """Return how much speaks for a link; 0 if the units cannot be linked."""
-        key = (
-            tuple(self.kinds[0][position] for position in ours),
-            tuple(self.kinds[1][position] for position in theirs),
-        )
+        """Return how much speaks for a link; 0 if the units cannot be linked.
+
+        It is computed once for all units that differ only in the numbers of their names; the first numbers are compared
+        each time.
+        """
+        mine, other = self.kinds
+        key = tuple([mine[each] for each in ours]), tuple([other[each] for each in theirs]), self.is_strict
         # Lone biases are packed only if their names say so: then equal signatures do not give equal answers.
         named = len(theirs) > 1 and not self.torch[ours[0]].family
-        if named or key not in self.missing:
-            self.missing[key] = self._missing(ours, theirs)
-        if self.missing[key] < 0 or (self.is_strict and self._is_excluded(ours, theirs)):
+        if named or key not in self.scores:
+            self.scores[key] = self._score(ours, theirs)
+        score, first = self.scores[key], self.first
+        if score is None:
             return 0.0
-        evidence = [self._evidence(torch, keras) for torch in ours for keras in theirs]
-        own = sum(evidence) / len(evidence)
+        same = sum(bool(first[0][torch]) and first[0][torch] == first[1][keras] for torch in ours for keras in theirs)
+        return score + NUMBER * same / (len(ours) * len(theirs))
+
+    def _score(self, ours: Positions, theirs: Positions) -> float | None:
+        """Return how much speaks for a link, without numbers; None if the units cannot be linked."""
+        missing = self._missing(ours, theirs)
+        if missing < 0 or (self.is_strict and self._is_excluded(ours, theirs)):
+            return None
+        pairs = [(self.traits[0][torch], self.traits[1][keras]) for torch in ours for keras in theirs]
+        own = sum(torch.against(keras) for torch, keras in pairs) / len(pairs)
         aliases = sum(self.torch[position].alias for position in ours)
-        return PLACED * (len(ours) + len(theirs) - aliases) + own - MISSING * self.missing[key]
+        return PLACED * (len(ours) + len(theirs) - aliases) + own - MISSING * missing
 
     def _missing(self, ours: Positions, theirs: Positions) -> float:
         """Return how many weights a link would leave without a counterpart; -1 if there is no link."""
@@ -194,15 +208,6 @@ class _Links:
         """Return whether the names of some units exclude each other."""
         telling = {(self.traits[0][torch].telling, self.traits[1][keras].telling) for torch in ours for keras in theirs}
         return any(self.excludes(*pair) for pair in telling)
-
-    def _evidence(self, torch: int, keras: int) -> float:
-        """Return how much kinds and names speak for two units being counterparts.
-
-        It is computed once for all units whose names differ only in numbers; the first number is compared each time.
-        """
-        first = self.first[0][torch]
-        number = NUMBER if first and first == self.first[1][keras] else 0.0
-        return self.evidence(self.traits[0][torch], self.traits[1][keras]) + number
 
 
 def _size(unit: Unit) -> int:
