@@ -38,7 +38,7 @@ Watch = Callable[[], AbstractContextManager[Any]]
 
 
 class _Plan(NamedTuple):
-    """How a model gets the weights that it lacks, as learned from a first call."""
+    """How a model gets the weights that it lacks, as learned from a first call, or from its first construction."""
 
     depths: dict[str, int]  # how many layers call a layer, by its path, in the order of the first calls
     scopes: dict[str, str]  # the names of Keras's scopes around each layer, of which the names of its variables begin
@@ -88,14 +88,17 @@ def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]
     attributes get the values that they had before. What was learned of a model holds until one of its files changes.
     `watch`: a context that is entered anew for each attempt; the last is that of the returned model.
     """
-    plan, forms = _plans.get(_key(case, at, search, inputs)), list[_Form]()
-    if plan and plan.forms and not surveyed and (model := _told_again(case, at, search, watch, plan)):
-        return model
+    key, forms = _key(case, at, search, inputs), list[_Form]()
+    plan = _plans.get(key)
+    if plan and plan.forms and not surveyed:
+        if model := _told_again(case, at, search, watch, plan):
+            return model
+        _learn(key, plan._replace(forms=[]))
     with _noted(forms), _attempt(case, at, search, watch) as model:
         key = _key(case, at, search, inputs)  # the builder's files are imported now
         plan = _plans.get(key)
         if not _waits(model):
-            if forms and len(tree.named(model)) >= MANY:
+            if not plan and forms and len(tree.named(model)) >= MANY:
                 _learn(key, _finished(model, forms))
             return model
         if plan and plan.suffices and _is_built(model, plan):
@@ -150,10 +153,8 @@ def _telling(forms: list[_Form]) -> Iterator[None]:
         is_known = form and form.given == _given(function, args, kwargs)
         return _copied(form.returned) if is_known else compute(function, *args, **kwargs)
 
-    with (
-        around(backend, "compute_output_spec", tell),
-        warnings.catch_warnings(action="ignore"),
-    ):  # that it has no weights
+    with around(backend, "compute_output_spec", tell), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras warns of layers that are built and have no weights yet
         yield
 
 
