@@ -1,7 +1,9 @@
 """How a user's model is built, given its inputs, and what is taken from what it returns."""
 
 import dataclasses
+import gc
 import sys
+import weakref
 from typing import Any
 
 import keras
@@ -146,6 +148,17 @@ def test_what_the_call_that_makes_weights_leaves_is_gone(tmp_path, code):
             assert module.TOTAL == 0 and not hasattr(module.Counted, "made")
         model(data["x"])
         assert (model.calls, layer.calls, model.counted.steps.numpy()) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("code", ["COUNTING", "CONNECTED"])
+def test_what_is_kept_of_a_model_keeps_none_of_its_weights_alive(tmp_path, code):
+    made = pair(tmp_path, HEAD + globals()[code].replace("NOTE", ""), "[inputs.x]\nshape = [2, 3]\n")
+    model = ready(made.case, "float32", [str(tmp_path)], PairData(made.case, [str(tmp_path)]).step(0))
+    held = [weakref.ref(each) for each in model.weights]
+    del model
+    keras.utils.clear_session()
+    gc.collect()
+    assert held and not any(each() for each in held)
 
 
 def test_what_a_first_call_has_shown_holds_until_a_file_changes(tmp_path, monkeypatch):

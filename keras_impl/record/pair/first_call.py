@@ -184,8 +184,14 @@ def _finished(model: Any, forms: list[_Form]) -> _Plan:
     own = {path: layer for path, layer in named.items() if isinstance(layer, keras.Layer)}
     depths = {path: path.count("/") + bool(path) for path in own}
     scopes = {path: layer._parent_path or "" for path, layer in own.items()}
-    shapes = {path: layer._build_shapes_dict for path, layer in own.items()}
+    shapes = {path: _shapes(layer) for path, layer in own.items()}
     return _Plan(depths, scopes, shapes, _weights(model), set(named), forms=forms, state=_state(model))
+
+
+def _shapes(layer: keras.Layer) -> dict[str, Any]:
+    """Return what a layer was built with, in containers of its own: Keras's would keep the layer's variables alive."""
+    shapes = layer._build_shapes_dict or {}
+    return {name: [*each] if isinstance(each, list) else each for name, each in shapes.items()}
 
 
 def _state(model: Any) -> dict[str, str]:
@@ -238,7 +244,7 @@ def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
                 build.call(model, case.model, build.tensors(case.model, inputs), training=True)
     named = tree.named(model)
     scopes = {path: named[path]._parent_path or "" for path in depths}
-    shapes = {path: named[path]._build_shapes_dict for path in depths if named[path].built}
+    shapes = {path: _shapes(named[path]) for path in depths if named[path].built}
     return _Plan(depths, scopes, shapes, _weights(model), set(named))
 
 
