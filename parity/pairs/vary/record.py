@@ -81,6 +81,7 @@ def record(job: VaryJob, backend: str, open_: Open) -> None:
         with open_(job, run_precision, weights, chosen[0].inputs) as instance:
             for variation in chosen:
                 recording.add(run, variation, instance)
+        del instance  # the next run's model may need its memory
     recording.close(backend)
 
 
