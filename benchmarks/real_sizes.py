@@ -44,6 +44,9 @@ torch = "pixel_values"
 keras_layout = "n c h w -> n h w c"
 """
 HIDDEN = '[outputs.hidden]\ntorch = "last_hidden_state"\n'
+OF_GPT2 = (
+    ids("ids", [0, 50257], "input_ids", "token_ids") + ids("mask", [1, 2], "attention_mask", "padding_mask") + HIDDEN
+)
 # TensorFlow's GELU has constants in float32; keras.applications' batch norms have an epsilon of 1.001e-5.
 MODELS = {
     "bert": Model(
@@ -63,9 +66,7 @@ MODELS = {
         "hf.GPT2Model(hf.GPT2Config(embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0, use_cache=False))",
         "hub.GPT2Backbone(vocabulary_size=50257, num_layers=12, num_heads=12, hidden_dim=768, intermediate_dim=3072, "
         "max_sequence_length=1024, dropout=0.0)",
-        ids("ids", [0, 50257], "input_ids", "token_ids")
-        + ids("mask", [1, 2], "attention_mask", "padding_mask")
-        + HIDDEN,
+        OF_GPT2,
     ),
     "billion": Model(
         "subprecision",
@@ -73,9 +74,7 @@ MODELS = {
         "resid_pdrop=0.0, use_cache=False))",
         "hub.GPT2Backbone(vocabulary_size=50257, num_layers=20, num_heads=16, hidden_dim=2048, intermediate_dim=8192, "
         "max_sequence_length=1024, dropout=0.0)",
-        ids("ids", [0, 50257], "input_ids", "token_ids")
-        + ids("mask", [1, 2], "attention_mask", "padding_mask")
-        + HIDDEN,
+        OF_GPT2,
         backward=False,
     ),
     "t5": Model(

@@ -104,7 +104,7 @@ def _free() -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def end() -> None:
+def free_if_large() -> None:
     """Free what a run has built, if it is large: another process may need the memory."""
     with contextlib.suppress(OSError):
         if _resident() > KEPT:

@@ -93,7 +93,7 @@ class Side:
         return {key for key in inputs if not aliases.get(key, key).startswith(keys.key("activation", ""))}
 
     def lacks(self, unequal: Unequal) -> bool:
-        """Return whether this side lacks a tensor; a pair's sides record zeros for gradients that nothing reaches."""
+        """Return whether this side lacks a tensor; a gradient that does not arrive is recorded as zeros by a pair."""
         tensor = self.compared(unequal.step, unequal.replica).get(keys.key(unequal.kind, unequal.name))
         is_pair = isinstance(self.case.model, Pair)
         return tensor is None or (is_pair and unequal.kind == "gradient" and not np.any(tensor))

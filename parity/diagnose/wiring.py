@@ -190,9 +190,9 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     target = junction.value.flat[junction.probed]
     for rows in _arranged(places, junction.whole, settings["operation"] in ORDERED):
         fitting = _fit([values[each] for each in rows], target, settings)
-        found = np.stack([places[each[fitting]] for each in rows], axis=1)
-        for each in dict.fromkeys(map(tuple, found.tolist())):
-            yield tuple(junction.terms[place] for place in each)
+        sums = np.stack([places[each[fitting]] for each in rows], axis=1)
+        for terms in dict.fromkeys(map(tuple, sums.tolist())):
+            yield tuple(junction.terms[number] for number in terms)
 
 
 def _arranged(places: NDArray[np.intp], whole: int, are_ordered: bool) -> Iterator[tuple[NDArray[np.intp], ...]]:
@@ -205,10 +205,10 @@ def _arranged(places: NDArray[np.intp], whole: int, are_ordered: bool) -> Iterat
     later, earlier = places[:, None], places[None]
     is_sum = (later != earlier if are_ordered else later > earlier) & (np.minimum(later, earlier) < whole)
     is_sum[LATEST:, LATEST:] = False
-    one, other = np.nonzero(is_sum)
-    for begin in range(0, len(one), SETS):
+    first, second = np.nonzero(is_sum)
+    for begin in range(0, len(first), SETS):
         some = slice(begin, begin + SETS)
-        yield (one[some], other[some]) if are_ordered else (other[some], one[some])
+        yield (first[some], second[some]) if are_ordered else (second[some], first[some])
 
 
 def _fit(probes: list[Array], target: Array, settings: Settings) -> NDArray[np.bool_]:

@@ -165,7 +165,7 @@ def _do(run: Run, job: Work) -> Answer:
         traceback.print_exc()
         return Answer(status="error", message=f"{type(error).__name__}: {error}")
     finally:
-        program.end()
+        program.free_if_large()
     return Answer(status="done", seconds=time.perf_counter() - start)
 
 

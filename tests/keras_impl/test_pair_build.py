@@ -150,9 +150,25 @@ def test_what_the_call_that_makes_weights_leaves_is_gone(tmp_path, code):
         assert (model.calls, layer.calls, model.counted.steps.numpy()) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("code", ["COUNTING", "CONNECTED"])
+CONNECTED = """
+class Block(L.Layer):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = L.LayerNormalization(), L.Dense(5), L.Dense(3)
+    def call(self, x):
+        NOTE
+        return x + self.down(ops.tanh(self.up(self.norm(x))))
+def build():
+    x = inputs = keras.Input((3,))
+    for _ in range(20):
+        x = Block()(x)
+    return keras.Model(inputs, L.Dropout(0.5)(x))
+"""
+
+
+@pytest.mark.parametrize("code", [COUNTING, CONNECTED.replace("NOTE", "")])
 def test_what_is_kept_of_a_model_keeps_none_of_its_weights_alive(tmp_path, code):
-    made = pair(tmp_path, HEAD + globals()[code].replace("NOTE", ""), "[inputs.x]\nshape = [2, 3]\n")
+    made = pair(tmp_path, HEAD + code, "[inputs.x]\nshape = [2, 3]\n")
     model = ready(made.case, "float32", [str(tmp_path)], PairData(made.case, [str(tmp_path)]).step(0))
     held = [weakref.ref(each) for each in model.weights]
     del model
@@ -172,22 +188,6 @@ def test_what_a_first_call_has_shown_holds_until_a_file_changes(tmp_path, monkey
     file.write_text(file.read_text() + "# changed\n")
     ready(made.case, "float32", [str(tmp_path)], data)
     assert len(asked) == 2
-
-
-CONNECTED = """
-class Block(L.Layer):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.up, self.down = L.LayerNormalization(), L.Dense(5), L.Dense(3)
-    def call(self, x):
-        NOTE
-        return x + self.down(ops.tanh(self.up(self.norm(x))))
-def build():
-    x = inputs = keras.Input((3,))
-    for _ in range(20):
-        x = Block()(x)
-    return keras.Model(inputs, L.Dropout(0.5)(x))
-"""
 
 
 @pytest.mark.parametrize(("note", "is_again"), [("", False), ("self.calls = getattr(self, 'calls', 0) + 1", True)])

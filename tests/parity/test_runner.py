@@ -58,6 +58,19 @@ def job(name: str) -> Job:
     return Job(case=cases.resolve("simple_block/single"), runs=[], folder=name)
 
 
+def one_at_a_time() -> Callable[[Job], object]:
+    """A job that must not run beside another of its kind."""
+    running: list[str] = []
+
+    def alone(job: Job) -> None:
+        assert not running
+        running.append(job.folder)
+        time.sleep(0.05)
+        running.remove(job.folder)
+
+    return alone
+
+
 def test_both_sides_work_at_the_same_time(tmp_path: Path) -> None:
     meeting = threading.Barrier(2, timeout=WAIT)
     with runner(tmp_path, torch=lambda _: meeting.wait(), keras=lambda _: meeting.wait()) as both_sides:
@@ -66,28 +79,14 @@ def test_both_sides_work_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_sides_that_have_not_the_memory_for_both_work_in_turn(tmp_path: Path) -> None:
-    running: list[str] = []
-
-    def alone(job: Job) -> None:
-        assert not running
-        running.append(job.folder)
-        time.sleep(0.05)
-        running.remove(job.folder)
-
+    alone = one_at_a_time()
     with runner(tmp_path, torch=alone, keras=alone) as both_sides:
         answers = both({side: job(side.name) for side in both_sides.sides}, in_turn=True)
     assert [answer.status for answer in answers.values()] == ["done", "done"]
 
 
 def test_jobs_of_a_side_wait_for_its_one_process(tmp_path: Path) -> None:
-    running: list[str] = []
-
-    def alone(job: Job) -> None:
-        assert not running
-        running.append(job.folder)
-        time.sleep(0.05)
-        running.remove(job.folder)
-
+    alone = one_at_a_time()
     with runner(tmp_path, torch=alone) as one_side:
         (side,) = one_side.sides
         answers = [begun(lambda: side.do(job("one"))) for _ in range(QUEUE)]

@@ -9,7 +9,6 @@ the layers' weights are made from the shapes that they had.
 """
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from keras.src import backend
 from keras.src.utils import naming
 from keras.src.utils.python_utils import is_default
 
+from keras_impl.instruments.traced_forms import Form, record_forms, replay_forms
 from keras_impl.record import calls, draws, precision, tree
 from keras_impl.record.calls import Call
 from keras_impl.record.pair import build, layers, values
@@ -30,7 +30,7 @@ from parity.config.schema import Case
 from parity.core import program
 from parity.core.arrays import digest
 from parity.core.errors import BackendError, UsageError
-from parity.core.patches import applied, around, pushed
+from parity.core.patches import applied
 from parity.core.python_state import PythonState
 from parity.runtime import survey
 
@@ -47,15 +47,8 @@ class _Plan(NamedTuple):
     paths: set[str]  # the model's layers after the call
     suffices: bool = True  # whether building the layers with these shapes makes all weights
     # Of a model that its builder has built: what traced functions returned, and all that it keeps beside its weights.
-    forms: list["_Form"] = []
+    forms: list[Form] = []
     state: dict[str, str] = {}
-
-
-class _Form(NamedTuple):
-    """What a function was given while it was traced, and what it returned, without values."""
-
-    given: Any
-    returned: Any
 
 
 _plans: dict[bytes, _Plan] = {}  # by all on which they depend: each run of a pair builds the same model again
@@ -88,18 +81,18 @@ def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]
     attributes get the values that they had before. What was learned of a model holds until one of its files changes.
     `watch`: a context that is entered anew for each attempt; the last is that of the returned model.
     """
-    key, forms = _key(case, at, search, inputs), list[_Form]()
+    key, forms = _key(case, at, search, inputs), list[Form]()
     plan = _plans.get(key)
     if plan and plan.forms and not surveyed:
-        if model := _told_again(case, at, search, watch, plan):
+        if model := _rebuilt(case, at, search, watch, plan):
             return model
         _learn(key, plan._replace(forms=[]))
-    with _noted(forms), _attempt(case, at, search, watch) as model:
+    with record_forms(forms), _attempt(case, at, search, watch) as model:
         key = _key(case, at, search, inputs)  # the builder's files are imported now
         plan = _plans.get(key)
         if not _waits(model):
             if not plan and forms and len(tree.named(model)) >= MANY:
-                _learn(key, _finished(model, forms))
+                _learn(key, _plan_of(model, forms))
             return model
         if plan and plan.suffices and _is_built(model, plan):
             return model
@@ -119,72 +112,21 @@ def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]
     return model
 
 
-def _told_again(case: Case, at: str, search: list[str], watch: Watch, plan: _Plan) -> Any:
+def _rebuilt(case: Case, at: str, search: list[str], watch: Watch, plan: _Plan) -> Any:
     """Build the model without tracing it; None if it is not the one that it was when it was traced."""
-    with suppress(UsageError, BackendError), _telling(plan.forms), _attempt(case, at, search, watch) as model:
+    with suppress(UsageError, BackendError), replay_forms(plan.forms), _attempt(case, at, search, watch) as model:
         if _is_built(model, plan) and not _waits(model) and _state(model) == plan.state:
             return model
     return None
 
 
-@contextmanager
-def _noted(forms: list[_Form]) -> Iterator[None]:
-    """Note the forms of what functions are given and return while they are traced, but for what is called in them."""
-    running: list[Any] = []
-
-    def note(compute: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        with pushed(running, function):
-            returned = compute(function, *args, **kwargs)
-        if not running:
-            forms.append(_Form(_given(function, args, kwargs), _copied(returned)))
-        return returned
-
-    with around(backend, "compute_output_spec", note):
-        yield
-
-
-@contextmanager
-def _telling(forms: list[_Form]) -> Iterator[None]:
-    """Return noted forms in the order in which they were noted, in place of tracing what is given the same."""
-    left = iter(forms)
-
-    def tell(compute: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-        form = next(left, None)
-        is_known = form and form.given == _given(function, args, kwargs)
-        return _copied(form.returned) if is_known else compute(function, *args, **kwargs)
-
-    with around(backend, "compute_output_spec", tell), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras warns of layers that are built and have no weights yet
-        yield
-
-
-def _given(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what can be compared of a function and its arguments."""
-    owner = getattr(function, "__self__", None)
-    leaves = [
-        (each.shape, each.dtype) if isinstance(each, keras.KerasTensor) else repr(each)
-        for each in keras.tree.flatten((args, kwargs))
-    ]
-    return getattr(owner, "name", ""), getattr(function, "__qualname__", ""), [*kwargs], leaves
-
-
-def _copied(returned: Any) -> Any:
-    """Return what a traced function returned, without the model that its tensors belong to."""
-
-    def copied(each: Any) -> Any:
-        is_tensor = isinstance(each, keras.KerasTensor)
-        return keras.KerasTensor(each.shape, each.dtype, sparse=each.sparse) if is_tensor else each
-
-    return keras.tree.map_structure(copied, returned)
-
-
-def _finished(model: Any, forms: list[_Form]) -> _Plan:
+def _plan_of(model: Any, forms: list[Form]) -> _Plan:
     """Return how a model that its builder has built is built again."""
     named = tree.named(model)
-    own = {path: layer for path, layer in named.items() if isinstance(layer, keras.Layer)}
-    depths = {path: path.count("/") + bool(path) for path in own}
-    scopes = {path: layer._parent_path or "" for path, layer in own.items()}
-    shapes = {path: _shapes(layer) for path, layer in own.items()}
+    keras_layers = {path: layer for path, layer in named.items() if isinstance(layer, keras.Layer)}
+    depths = {path: path.count("/") + bool(path) for path in keras_layers}
+    scopes = {path: layer._parent_path or "" for path, layer in keras_layers.items()}
+    shapes = {path: _shapes(layer) for path, layer in keras_layers.items()}
     return _Plan(depths, scopes, shapes, _weights(model), set(named), forms=forms, state=_state(model))
 
 
@@ -196,9 +138,9 @@ def _shapes(layer: keras.Layer) -> dict[str, Any]:
 
 def _state(model: Any) -> dict[str, str]:
     """Return digests of what a model keeps beside its trained weights; numbers may be addresses, of other objects."""
-    kept = values.python_state(model).digests
-    own = {path: each for path, each in kept.items() if not (each.isdigit() and len(each) >= ADDRESS)}
-    return own | {"untrained": digest(values.untrained(model))}
+    digests = values.python_state(model).digests
+    comparable = {path: each for path, each in digests.items() if not (each.isdigit() and len(each) >= ADDRESS)}
+    return comparable | {"untrained": digest(values.untrained(model))}
 
 
 def _key(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]) -> bytes:

@@ -174,8 +174,8 @@ class _Links:
         It is computed once for all units that differ only in the numbers of their names; the first numbers are compared
         each time.
         """
-        mine, other = self.kinds
-        key = tuple([mine[each] for each in ours]), tuple([other[each] for each in theirs]), self.is_strict
+        torch, keras = self.kinds
+        key = tuple([torch[each] for each in ours]), tuple([keras[each] for each in theirs]), self.is_strict
         # Lone biases are packed only if their names say so: then equal signatures do not give equal answers.
         named = len(theirs) > 1 and not self.torch[ours[0]].family
         if named or key not in self.scores:
@@ -183,7 +183,7 @@ class _Links:
         score, first = self.scores[key], self.first
         if score is None:
             return 0.0
-        same = sum(bool(first[0][torch]) and first[0][torch] == first[1][keras] for torch in ours for keras in theirs)
+        same = sum(bool(first[0][our]) and first[0][our] == first[1][their] for our in ours for their in theirs)
         return score + NUMBER * same / (len(ours) * len(theirs))
 
     def _score(self, ours: Positions, theirs: Positions) -> float | None:
