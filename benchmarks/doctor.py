@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.config import cases
-from parity.doctor.drive import Drive, steps
-from parity.doctor.files import Files
+from parity.doctor.drive import Drive, Files, steps
 from parity.runtime.drive import Rank, plain_run
 from parity.runtime.environment import environment
 from parity.runtime.job import DoctorJob

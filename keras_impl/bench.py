@@ -1,8 +1,6 @@
 """A training in bursts of steps, to be timed: a built-in case or a user's pair, as a program that is not recorded."""
 
 import functools
-from contextlib import AbstractContextManager
-from typing import Any
 from unittest import mock
 
 import keras
@@ -18,7 +16,7 @@ from parity.bench.bursts import BATCHES, Bursts, endless
 from parity.core.errors import UsageError
 from parity.core.patches import around
 from parity.runtime.drive import Program, plain_run
-from parity.runtime.job import BenchJob, Mode
+from parity.runtime.job import BenchJob
 from parity.runtime.serve import Following
 
 
@@ -39,7 +37,10 @@ def bench(job: BenchJob, following: Following) -> None:
     peak = functools.partial(_peak, job.case.devices)
     bursts = Bursts(job, rank, following, wait, peak, timed, timed_communication)
     endlessly = around(single, "dataset", lambda dataset, steps: dataset(steps).repeat())
-    with precision.policy(job.case.precision), _carried_out(job.mode), endlessly:
+    # Functions are carried out eagerly, as graphs, or compiled by XLA.
+    compiled = mock.patch.object(tf, "function", functools.partial(tf.function, jit_compile=True))
+    carried_out = compiled if job.mode == "xla" else precision.eagerly(job.mode == "eager")
+    with precision.policy(job.case.precision), carried_out, endlessly:
         program = _program(job)
         strategy = job.case.distribution
         takes_all = strategy.fit or strategy.distribute_dataset  # before its first step, and TensorFlow repeats them
@@ -51,15 +52,7 @@ def bench(job: BenchJob, following: Following) -> None:
 def _program(job: BenchJob) -> Program:
     if job.pair:
         return pair.program(job.case, job.pair)
-    run = plain_run(job.case, BATCHES, devices.rank(), job.folder)
-    return built_in.program(run, devices.names(job.case.devices))
-
-
-def _carried_out(mode: Mode) -> AbstractContextManager[Any]:
-    """Return a context in which functions are carried out eagerly, as graphs, or compiled by XLA."""
-    if mode == "xla":
-        return mock.patch.object(tf, "function", functools.partial(tf.function, jit_compile=True))
-    return precision.eagerly(mode == "eager")
+    return built_in.program(plain_run(job.case, BATCHES, devices.rank(), job.folder), devices.names(job.case.devices))
 
 
 def _peak(count: int) -> int:

@@ -15,5 +15,5 @@ __all__ = ["assert_certified", "assert_equivalent", "assert_match", "assert_pair
 def __getattr__(name: str) -> Any:
     """Import the assert functions only when they are used: most who import this package do not need them."""
     if name in __all__:
-        return getattr(importlib.import_module("parity.asserts"), name)
+        return getattr(importlib.import_module("parity.asserts").default(), name)
     raise AttributeError(f"module 'parity' has no attribute {name!r}")

@@ -9,7 +9,8 @@ import functools
 import shlex
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from parity.core import inputs as flags
 from parity.core.arrays import Array
-from parity.core.errors import UsageError
+from parity.core.errors import MissingError, UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
@@ -80,68 +81,89 @@ class Session:
         self._scratch.cleanup()
 
 
-def assert_match(*, torch: str, keras: str, inputs: Inputs, vary: bool = True, **fields: Any) -> CaseResult:
-    """Assert that two builders ("module:function") return models that are the same computation.
+class Assertions:
+    """The assertions, about models that run in the processes of a session.
 
-    `inputs` is a list such as ["x=float32[8,16]", "ids=int64[2,8]<100"], or a dict by name of such descriptions
-    ("float32[8,16]"), of arrays, or of the fields of [inputs.NAME] in a pair file. `vary` compares the models also on
-    variations of these inputs. `fields` are further entries of a pair file (docs/pairs.md, "Reference"). Returns the
-    result. Raises AssertionError if the models differ, UsageError if an argument cannot be used, and MissingError where
-    a framework is not installed.
+    Each raises AssertionError if the models differ, UsageError if an argument cannot be used, and MissingError where a
+    framework is not installed. `search`: further folders in which modules are searched for. `again`: the command that
+    repeats a comparison which no flags describe. `note` is called with the name of what was compared, and with its
+    result, or None where it could not be compared.
     """
-    session = _session()
-    file = described(torch, keras, inputs, session.folder, **fields)
-    return _asserted(session, file, command(file, inputs, fields), vary)
+
+    def __init__(
+        self,
+        session: Session,
+        search: Sequence[str] = (),
+        again: str = "",
+        note: Callable[[str, CaseResult | None], None] = lambda name, result: None,
+    ) -> None:
+        self._session, self._search, self._again, self._note = session, search, again, note
+
+    def assert_match(self, *, torch: str, keras: str, inputs: Inputs, vary: bool = True, **fields: Any) -> CaseResult:
+        """Assert that two builders ("module:function") return models that are the same computation.
+
+        `inputs` is a list such as ["x=float32[8,16]", "ids=int64[2,8]<100"], or a dict by name of such descriptions
+        ("float32[8,16]"), of arrays, or of the fields of [inputs.NAME] in a pair file. `vary` compares the models also
+        on variations of these inputs. `fields` are further entries of a pair file (docs/pairs.md, "Reference"). Returns
+        the result.
+        """
+        file = described(torch, keras, inputs, self._session.folder, **fields)
+        return self._compared(file, command(file, inputs, fields), vary)
+
+    def assert_pair(self, path: str | Path, vary: bool = True) -> CaseResult:
+        """Assert that the two models of a pair file are the same computation, with `vary` also on varied inputs.
+
+        Returns the result.
+        """
+        file = files.load(Path(path))
+        return self._compared(file, command(file), vary)
+
+    def assert_certified(self, builder: str, certificate: str | Path, framework: str = "keras") -> CaseResult:
+        """Assert that the model that a builder ("module:function") returns is the one that a certificate records.
+
+        `framework`: the builder's, "keras" or "torch"; only that one needs to be installed. Returns the result.
+        """
+        flags = [f"--certificate={certificate}", f"--{framework}={builder}"]
+        again = f"python -m parity.compare {' '.join(map(shlex.quote, flags))}"
+        judge = partial(self._session.certified, builder, Path(certificate), framework, self._search)
+        return self._asserted(Path(certificate).stem, again, judge)
+
+    def assert_equivalent(self, path: str | Path, sides: Sequence[str]) -> list[CaseResult]:
+        """Assert that the sides of a pair file are the same computation as the first of them.
+
+        `sides` are names as in `--sides`, e.g. ["plain", "accumulated"]. Returns a result for each side but the first.
+        Raises AssertionError also if a side cannot be run.
+        """
+        file = self._searched(files.load(Path(path), sides=sides))
+        results = self._session.equivalent(file)
+        for result in results:
+            self._note(result.case, result)
+        if failures := [terminal.text(result) for result in results if result.verdict not in PASSED]:
+            raise AssertionError("\n".join([terminal.table(results), *failures, f"  again: {command(file)}"]))
+        return results
+
+    def _searched(self, file: PairFile) -> PairFile:
+        return file._replace(search=[*file.search, *self._search])
+
+    def _compared(self, file: PairFile, again: str, vary: bool) -> CaseResult:
+        return self._asserted(file.case.name, again, partial(self._session.compared, self._searched(file), vary))
+
+    def _asserted(self, name: str, again: str, judge: Callable[[], CaseResult]) -> CaseResult:
+        try:
+            result = judge()
+        except (UsageError, MissingError):
+            self._note(name, None)
+            raise
+        self._note(name, result)
+        if result.verdict not in PASSED:  # say where, which cause, how many bits, and the command that runs it again
+            text, again = terminal.text(result), again or self._again
+            raise AssertionError(text if not again or again in text else f"{text}\n  again: {again}")
+        return result
 
 
-def assert_pair(path: str | Path, vary: bool = True) -> CaseResult:
-    """Assert that the two models of a pair file are the same computation, with `vary` also on variations of the inputs.
-
-    Returns the result. Raises AssertionError if the models differ, UsageError if the file cannot be used, and
-    MissingError where a framework is not installed.
-    """
-    file = files.load(Path(path))
-    return _asserted(_session(), file, command(file), vary)
-
-
-def assert_certified(builder: str, certificate: str | Path, framework: str = "keras") -> CaseResult:
-    """Assert that the model that a builder ("module:function") returns is the one that a certificate records.
-
-    `framework`: the builder's, "keras" or "torch"; only that one needs to be installed. Returns the result. Raises
-    AssertionError if the models differ, UsageError if an argument cannot be used, and MissingError where the framework
-    is not installed.
-    """
-    result = _session().certified(builder, Path(certificate), framework)
-    if result.verdict not in PASSED:
-        raise AssertionError(failure_text(result, again_certified(builder, certificate, framework)))
-    return result
-
-
-def again_certified(builder: str, certificate: str | Path, framework: str) -> str:
-    """Return the command that judges a builder's model by a certificate."""
-    flags = [f"--certificate={certificate}", f"--{framework}={builder}"]
-    return f"python -m parity.compare {' '.join(map(shlex.quote, flags))}"
-
-
-def assert_equivalent(path: str | Path, sides: Sequence[str]) -> list[CaseResult]:
-    """Assert that the sides of a pair file are the same computation as the first of them.
-
-    `sides` are names as in `--sides`, e.g. ["plain", "accumulated"]. Returns a result for each side but the first.
-    Raises AssertionError if one of them differs or cannot be run, UsageError if the file cannot be used, and
-    MissingError where a framework is not installed.
-    """
-    file = files.load(Path(path), sides=sides)
-    results = _session().equivalent(file)
-    if any(result.verdict not in PASSED for result in results):
-        raise AssertionError(unequal_text(results, command(file)))
-    return results
-
-
-def _asserted(session: Session, file: PairFile, again: str, vary: bool) -> CaseResult:
-    result = session.compared(file, vary)
-    if result.verdict not in PASSED:
-        raise AssertionError(failure_text(result, again))
-    return result
+def default() -> Assertions:
+    """Return the assertions that `parity` itself has, whose processes end with the interpreter."""
+    return Assertions(_session())
 
 
 @functools.cache
@@ -195,19 +217,6 @@ def command(file: PairFile, inputs: Inputs = (), fields: Iterable[str] = ()) -> 
     if set(fields) - {"name"} or isinstance(inputs, Mapping):
         return ""
     return f"python -m parity.compare {' '.join(map(shlex.quote, file.flags))}"
-
-
-def failure_text(result: CaseResult, again: str = "") -> str:
-    """Return why a pair failed (where, which cause, how many bits) and the command that runs it again."""
-    text = terminal.text(result)
-    return text if not again or again in text else f"{text}\n  again: {again}"
-
-
-def unequal_text(results: Sequence[CaseResult], again: str) -> str:
-    """Return the table of several sides, why those that differ do, and the command that runs them again."""
-    table = terminal.table(results)
-    failures = [terminal.text(result) for result in results if result.verdict not in PASSED]
-    return "\n".join([table, *failures, f"  again: {again}"])
 
 
 def worst_bits(result: CaseResult) -> float | None:

@@ -30,7 +30,7 @@ from parity.pairs.file import PairFile
 from parity.report import ci, output, terminal
 from parity.results import CaseResult, Report, Result
 from parity.runtime.releases import Releases
-from parity.subjects.versions import Versions
+from parity.subjects.sides import Versions
 
 EPILOG = """Exit status: 0 both versions compute the same; 1 a version differs, or nothing could be decided; 2 a flag, a
 version or the pair's file is wrong; 3 a backend failed."""

@@ -27,7 +27,9 @@ from parity.pairs.file import PairFile
 from parity.runtime.backend import PATIENCE
 from parity.runtime.resources import WITHOUT_GPU, available
 
+FAILED = (errno.EBADF, errno.EIO, errno.ENOSPC, errno.EPIPE)  # what writing to a stream raises
 UNREAD = 141  # 128 + SIGPIPE: what a shell reports for a program whose output pipe was closed by its reader
+TRAINING = ("devices", "precision", "steps", "every", "seed")  # flags that change fields of a case, beside --set
 
 
 class Parser(argparse_flags.ArgumentParser):
@@ -56,14 +58,8 @@ def add_cases(parser: argparse.ArgumentParser, glob: Callable[[str], str] = str)
 def add_subjects(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose what is run: built-in cases, and files that describe a user's own two models."""
     add_cases(parser, _glob)
-    parser.add_argument(
-        "--pair",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE.toml",
-        help="pair file: your own PyTorch and Keras model (repeatable)",
-    )
+    text = "pair file: your own PyTorch and Keras model (repeatable)"
+    parser.add_argument("--pair", action="append", default=[], type=Path, metavar="FILE.toml", help=text)
 
 
 def pair_flag(word: str) -> str:
@@ -88,13 +84,8 @@ def add_pythons(parser: argparse.ArgumentParser) -> None:
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """Add `--timeout`, the time after which a process that makes no progress counts as hung."""
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=PATIENCE,
-        metavar="SECONDS",
-        help=f"stop a process that has recorded nothing for this long (default {PATIENCE:.0f})",
-    )
+    text = f"stop a process that has recorded nothing for this long (default {PATIENCE:.0f})"
+    parser.add_argument("--timeout", type=seconds, default=PATIENCE, metavar="SECONDS", help=text)
 
 
 def add_training_flags(parser: argparse.ArgumentParser) -> None:
@@ -103,12 +94,8 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     add("--devices", metavar="auto|cpu:N|gpu:N", help="logical devices (default auto: the GPUs, or else cpu:2)")
     add("--precision", choices=get_args(schema.Precision), help="the run precision beside float64 (default float32)")
     add("--steps", type=count, metavar="N", help="training steps (default 5)")
-    add(
-        "--every",
-        type=count,
-        metavar="N",
-        help="between the first and the last step, record losses and gradients every N steps",
-    )
+    between = "between the first and the last step, record losses and gradients every N steps"
+    add("--every", type=count, metavar="N", help=between)
     add("--seed", type=int, help="seed of the initial weights, the data and the sample order (default 0)")
     add("--set", action="append", default=[], metavar="A.B=C", help="override any field of a case (repeatable)")
 
@@ -193,14 +180,12 @@ def chosen_cases(args: argparse.Namespace, on: Devices) -> list[schema.Case]:
 
 
 def _fields(args: argparse.Namespace, on: Devices) -> dict[str, Any]:
-    return {"devices": on.number, **{name: getattr(args, name) for name in ("precision", "steps", "every", "seed")}}
+    return {**{name: getattr(args, name) for name in TRAINING}, "devices": on.number}
 
 
 def training_flags(args: argparse.Namespace) -> list[str]:
     """Return the given flags that change how the chosen cases are trained, quoted for a shell."""
-    names = ("devices", "precision", "steps", "every", "seed")
-    given = [(name, getattr(args, name)) for name in names]
-    words = [f"--{name}={value}" for name, value in given if value is not None]
+    words = [f"--{name}={value}" for name in TRAINING if (value := getattr(args, name)) is not None]
     return words + [f"--set {shlex.quote(change)}" for change in args.set]
 
 
@@ -233,7 +218,10 @@ def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
     process.prepare_streams()
     try:
         with process.stopping():
-            status = _status(main)
+            try:
+                status = main(sys.argv[1:])
+            except SystemExit as early:  # the argument parser ends it: --help, or a wrong flag
+                status = early.code if isinstance(early.code, int) else 0
             sys.stdout.flush()
     except Exception as error:
         status = _report_error(program, error)
@@ -242,14 +230,6 @@ def end(program: str, main: Callable[[Sequence[str]], int]) -> NoReturn:
         status = stop.status
     process.abandon_output()
     sys.exit(status)
-
-
-def _status(main: Callable[[Sequence[str]], int]) -> int:
-    """Return a program's exit status, also where the argument parser ends it early (`--help`, a wrong flag)."""
-    try:
-        return main(sys.argv[1:])
-    except SystemExit as early:
-        return early.code if isinstance(early.code, int) else 0
 
 
 def _report_error(program: str, error: Exception) -> int:
@@ -264,7 +244,7 @@ def _report_error(program: str, error: Exception) -> int:
         case BrokenPipeError():  # not 0: a reader that left early may not have seen the verdict
             process.tell(f"{program}: the reader of the output closed it before all was written")
             return UNREAD
-        case OSError() if process.is_output_error(error):
+        case OSError(filename=None) if error.errno in FAILED:  # one about a named file has a filename
             process.tell(f"{program}: the output cannot be written: {error.strerror}")
             return 2
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):

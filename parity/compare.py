@@ -37,8 +37,7 @@ from parity.runtime import resources
 from parity.runtime.plan import Plan
 from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
-from parity.subjects.builtin import BuiltIn
-from parity.subjects.pair import UserPair
+from parity.subjects.run import BuiltIn, UserPair
 from parity.subjects.sides import SidePair, SidesOfPair
 from parity.subjects.subject import Subject, compared_folders
 
@@ -83,18 +82,14 @@ def _collect(args: argparse.Namespace, report: Report, printed: terminal.Printed
     """
     with contextlib.closing(_results(args, report, printed)) as results:
         for result in results:
-            _shorten(result, args)
+            # Without the parts of which a report has many, unless a flag needs them.
+            if result.layout and not (args.layout or args.html):
+                result.layout.sides = {}
+            result.mapping = result.mapping if args.mapping else None
+            result.details = result.details if args.html else None
             report.add(result)
             if not args.quiet and not args.update_golden:
                 printed.add(result)
-
-
-def _shorten(result: CaseResult, args: argparse.Namespace) -> None:
-    """Take out of a result the parts of which a report has many, unless a flag needs them."""
-    if result.layout and not (args.layout or args.html):
-        result.layout.sides = {}
-    result.mapping = result.mapping if args.mapping else None
-    result.details = result.details if args.html else None
 
 
 def _write(args: argparse.Namespace, report: Report) -> None:
@@ -113,30 +108,19 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
     add = parser.add_argument
     add("traces", nargs="*", type=Path, metavar="TRACE", help="two folders of recorded traces; nothing is run")
     cli.add_runs(parser)
-    add(
-        "--sides",
-        type=lambda text: text.split(","),
-        default=[],
-        metavar="A,B[,C...]",
-        help="compare these sides of the pair file, each with the first: plain runs of a framework ('torch', 'keras') "
-        "or what the file declares as [sides.NAME], e.g. accumulate = 4",
+    sides = (
+        "compare these sides of the pair file, each with the first: plain runs of a framework ('torch', 'keras') or "
+        "what the file declares as [sides.NAME], e.g. accumulate = 4"
     )
+    add("--sides", type=lambda text: text.split(","), default=[], metavar="A,B[,C...]", help=sides)
     pair = "pair without a file: function that returns a {}, or a training script, e.g. '{} --epochs=1'"
     add("--torch", default="", metavar="MODULE:FN", help=pair.format("torch.nn.Module", "train.py"))
     add("--keras", default="", metavar="MODULE:FN", help=pair.format("keras.Model", "train_keras.py"))
-    add(
-        "--input",
-        action="append",
-        default=[],
-        metavar="SPEC",
-        help="an input of that pair, as name=dtype[shape], e.g. 'ids=int64[2,8]<100' (repeatable)",
-    )
+    given = "an input of that pair, as name=dtype[shape], e.g. 'ids=int64[2,8]<100' (repeatable)"
+    add("--input", action="append", default=[], metavar="SPEC", help=given)
     add("--mapping", action="store_true", help="print which torch weight of a pair belongs to which Keras weight")
-    add(
-        "--accept",
-        action="store_true",
-        help="add to the pair file the entries that accept the differences whose cause is known",
-    )
+    known = "add to the pair file the entries that accept the differences whose cause is known"
+    add("--accept", action="store_true", help=known)
     flags.add_flags(parser)
     vary = argparse.BooleanOptionalAction
     add("--vary", action=vary, default=True, help="compare a pair also on variations of its inputs (default)")

@@ -72,7 +72,6 @@ def compared(
             f"{folder} has no golden trace of {listed([subject.case.name for subject in missing], 1)}; "
             f"record it with: python -m parity.compare --golden={folder} --update-golden {words}"
         )
-
     wanted = [
         (subject, [side for side in subject.able(runner.sides) if side.name in golden[subject.case.name]])
         for subject in chosen

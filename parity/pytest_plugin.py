@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -22,8 +22,7 @@ import parity as package
 from parity.core.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from parity.asserts import Inputs, Session
-    from parity.pairs.file import PairFile
+    from parity.asserts import Session
     from parity.results import CaseResult
 
 SUFFIX = ".parity.toml"
@@ -52,71 +51,38 @@ def _version(name: str) -> str:
 
 
 class Parity:
-    """The fixture's value: compares pairs for one test, and fails it without a traceback."""
+    """The fixture's value: the assertions of `parity` for one test, which they fail without a traceback.
+
+    Modules are also searched for in the test file's folder.
+    """
 
     def __init__(self, node: pytest.Item) -> None:
         self._node = node
 
-    def assert_match(self, *, torch: str, keras: str, inputs: Inputs, vary: bool = True, **fields: Any) -> CaseResult:
-        """Do the same as `parity.assert_match`; modules are also searched for in the test file's folder."""
-        folder = _session(self._node.config).folder
-        file = _usable(_asserts().described, torch, keras, inputs, folder, **fields)
-        return self._compare(file, _asserts().command(file, inputs, fields), vary)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in package.__all__:
+            raise AttributeError(f"the fixture 'parity' has no attribute {name!r}")
+        again, folder = f"pytest {shlex.quote(self._node.nodeid)}", str(self._node.path.parent)
+        assertions = _asserts().Assertions(_session(self._node.config), [folder], again, self._note)
+        return partial(self._run, getattr(assertions, name))
 
-    def assert_pair(self, path: str | Path, vary: bool = True) -> CaseResult:
-        """Do the same as `parity.assert_pair`; modules are also searched for in the test file's folder."""
-        file = _usable(_asserts().files.load, Path(path))
-        return self._compare(file, _asserts().command(file), vary)
-
-    def assert_certified(self, builder: str, certificate: str | Path, framework: str = "keras") -> CaseResult:
-        """Do the same as `parity.assert_certified`; modules are also searched for in the test file's folder."""
-        session, folder = _session(self._node.config), str(self._node.path.parent)
-        again = _asserts().again_certified(builder, certificate, framework)
-        judge = partial(session.certified, builder, Path(certificate), framework, [folder])
-        return self._judged(Path(certificate).stem, again, judge)
-
-    def assert_equivalent(self, path: str | Path, sides: Sequence[str]) -> list[CaseResult]:
-        """Do the same as `parity.assert_equivalent`; modules are also searched for in the test file's folder."""
-        file = self._searched(_usable(_asserts().files.load, Path(path), sides=sides))
-        results: list[CaseResult] = _usable(_session(self._node.config).equivalent, file)
-        for result in results:
-            self._node.user_properties.extend(_properties(result.case, result))
-        if any(result.verdict not in _asserts().PASSED for result in results):
-            pytest.fail(_asserts().unequal_text(results, _asserts().command(file)), pytrace=False)
-        return results
-
-    def _searched(self, file: PairFile) -> PairFile:
-        return file._replace(search=[*file.search, str(self._node.path.parent)])
-
-    def _compare(self, file: PairFile, again: str, vary: bool) -> CaseResult:
-        file = self._searched(file)
-        name = file.case.name.removeprefix("pair/")
-        return self._judged(name, again, partial(_session(self._node.config).compared, file, vary))
-
-    def _judged(self, name: str, again: str, judge: Callable[[], CaseResult]) -> CaseResult:
+    def _run(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         try:
-            result = judge()
-        except (UsageError, MissingError) as error:
-            self._node.user_properties.extend([(FIRST, name), ("verdict", "error")])
+            return function(*arguments, **named)
+        except (UsageError, MissingError, AssertionError) as error:
+            if not str(error):  # not that two models differ: a mistake in this program
+                raise
             raise pytest.fail.Exception(str(error), pytrace=False) from None  # else it is printed twice
+
+    def _note(self, name: str, result: CaseResult | None) -> None:
         self._node.user_properties.extend(_properties(name, result))
-        if result.verdict not in _asserts().PASSED:
-            again = again or f"pytest {shlex.quote(self._node.nodeid)}"
-            pytest.fail(_asserts().failure_text(result, again), pytrace=False)
-        return result
 
 
-def _usable(function: Any, *arguments: Any, **named: Any) -> Any:
-    """Return what a function returns; turn its UsageError into a test failure without a traceback."""
-    try:
-        return function(*arguments, **named)
-    except (UsageError, MissingError) as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
-
-
-def _properties(name: str, result: CaseResult) -> Iterator[tuple[str, str]]:
+def _properties(name: str, result: CaseResult | None) -> Iterator[tuple[str, str]]:
     yield FIRST, name.removeprefix("pair/")
-    yield "verdict", result.verdict
+    yield "verdict", result.verdict if result else "error"
+    if result is None:
+        return
     if (bits := _asserts().worst_bits(result)) is not None:
         yield "worst_bits", f"{max(bits, 0.0):z.1f}"
     yield "seconds", f"{sum(result.seconds.values()):.1f}"

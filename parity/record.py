@@ -13,14 +13,12 @@ from pathlib import Path
 
 from parity import cli
 from parity.config.devices import obstacle
-from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
 from parity.results import error_kind
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import Answer
 from parity.runtime.resources import crowded, missing
-from parity.subjects.builtin import BuiltIn
-from parity.subjects.pair import UserPair
+from parity.subjects.run import BuiltIn, UserPair
 from parity.subjects.subject import Subject
 
 
@@ -43,49 +41,27 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
         raise BackendError(absent)
     python = cli.pythons(args)[args.backend]
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
-        chosen = [
-            case
-            for case in chosen
-            if not _skipped(
-                case, case.distribution.side_obstacle(args.backend) or crowded(case, devices, cli.pythons(args))
-            )
-        ]
+        subjects: list[Subject] = []
+        for case in chosen:
+            side_obstacle = case.distribution.side_obstacle(args.backend)
+            if reason := obstacle(case) or side_obstacle or crowded(case, devices, cli.pythons(args)):
+                print(f"{case.name}  skipped: {reason}", flush=True)
+            else:
+                subjects.append(BuiltIn(case))
         answers = {error.case: Answer(status="usage", message=str(error)) for error in wrong}
         for name, answer in answers.items():
             _tell(name, answer, args.out)
         backend = Backend(args.backend, python, Path(scratch), devices.kind, args.timeout)
-        answers |= _record(backend, [*map(BuiltIn, chosen), *map(UserPair, pairs)], args.out)
-    return _status(answers)
-
-
-def _status(answers: dict[str, Answer]) -> int:
-    """Return 0 if everything was recorded.
-
-    Raises BackendError if the backend failed on a case, else UsageError if a case could not be used.
-    """
+        with running([backend]):
+            for subject in (*subjects, *map(UserPair, pairs)):
+                name = subject.case.name
+                answers[name] = subject.recorded(backend, args.out / name)
+                _tell(name, answers[name], args.out / name / backend.name)
     failures = {name: answer for name, answer in answers.items() if answer.status != "done"}
     if not failures:
         return 0
     raised = BackendError if error_kind(failures.values()) == "backend" else UsageError
     raise raised(f"{len(failures)} of {count(len(answers), 'case')} failed: {', '.join(failures)}")
-
-
-def _skipped(case: Case, reason: str) -> bool:
-    """Return whether a case cannot be run on these devices, and if so print why."""
-    if reason := obstacle(case) or reason:
-        print(f"{case.name}  skipped: {reason}", flush=True)
-    return bool(reason)
-
-
-def _record(backend: Backend, chosen: Sequence[Subject], out: Path) -> dict[str, Answer]:
-    """Record the cases and pairs one after another; return the backend's answers by name."""
-    answers = {}
-    with running([backend]):
-        for subject in chosen:
-            name = subject.case.name
-            answers[name] = subject.recorded(backend, out / name)
-            _tell(name, answers[name], out / name / backend.name)
-    return answers
 
 
 def _tell(name: str, answer: Answer, folder: Path) -> None:

@@ -272,8 +272,7 @@ class Report(Result):
         failed = self.summary.get("diverged") or self.summary.get("inconclusive")
         if failed or (strict and any(case.verdict == "subprecision" or case.findings for case in self.cases)):
             return 1
-        compared = self.summary.get("match", 0) + self.summary.get("subprecision", 0)
-        return 0 if compared else 2
+        return 0 if self.summary.get("match") or self.summary.get("subprecision") else 2
 
 
 def failed(case: str, error: UsageError | BackendError) -> CaseResult:

@@ -15,8 +15,9 @@ import pytest
 from slow import WAIT
 
 from parity import certify
-from parity.asserts import Session, failure_text
+from parity.asserts import Session
 from parity.core.errors import UsageError
+from parity.report import terminal
 from parity.results import CaseResult
 from parity.trace import certificate
 
@@ -134,7 +135,7 @@ def session(forks: None) -> Iterator[Session]:
 
 def test_a_right_port_matches(folder: Path, session: Session) -> None:
     result = session.certified("words_keras:build", folder / "words.parity", "keras")
-    assert result.verdict == "match", failure_text(result)
+    assert result.verdict == "match", terminal.text(result)
     assert any("by their summaries" in line for line in result.not_compared)
     assert any("need both frameworks: python -m parity.compare --pair=" in line for line in result.not_compared)
     assert certificate.read(folder / "words.parity")[0].summarised > 0
@@ -144,7 +145,7 @@ def test_a_right_port_matches(folder: Path, session: Session) -> None:
 def test_another_epsilon_is_placed(folder: Path, session: Session) -> None:
     result = session.certified("words_keras:epsilon", folder / "words.parity", "keras")
     assert result.verdict == "diverged"
-    assert result.first_divergence and result.first_divergence.name == "norm", failure_text(result)
+    assert result.first_divergence and result.first_divergence.name == "norm", terminal.text(result)
 
 
 def compared(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -179,7 +180,7 @@ def test_the_reference_is_judged_by_its_own_past(folder: Path, session: Session)
     assert same.verdict == "error" and "words_torch" in same.reason  # its step is that of the file that is gone
     shutil.copyfile(folder / "later_torch.py", folder / "words_torch.py")
     again = session.certified("later_torch:build", folder / "words.parity", "torch")
-    assert again.verdict == "match", failure_text(again)
+    assert again.verdict == "match", terminal.text(again)
     (folder / "other_torch.py").write_text(TORCH.replace("nn.LayerNorm(160)", "nn.LayerNorm(160, eps=1e-6)"))
     other: CaseResult = session.certified("other_torch:build", folder / "words.parity", "torch")
     assert other.verdict == "diverged" and other.first_divergence and other.first_divergence.name == "norm"

@@ -11,7 +11,7 @@ from slow import WAIT
 
 from parity.pairs import file
 from parity.pairs.compare import compared
-from parity.repair.reproduce import reproduce
+from parity.repair.flags import reproduce
 
 pytestmark = pytest.mark.slow
 PAIRS = Path(__file__).parent / "pairs"

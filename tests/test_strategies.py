@@ -12,7 +12,7 @@ from parity.results import CaseResult, Report
 from parity.runtime.backend import Backend
 from parity.runtime.job import Answer, Job
 from parity.runtime.plan import Plan
-from parity.subjects.builtin import BuiltIn
+from parity.subjects.run import BuiltIn
 
 SMALL = {"steps": 2}
 SMALL_BLOCK = {"steps": 2, "model": {"out_channels": 4}, "data": {"size": 16, "batch": 6}}

@@ -29,9 +29,8 @@ from keras_impl.instruments.training import sizes
 from keras_impl.record import run as built_in
 from parity.core.clock import Clock
 from parity.core.patches import applied
-from parity.doctor.drive import OBSERVED, Contexts, Drive, building_errors, outcome, steps, users_program
+from parity.doctor.drive import Drive, Files, building_errors, outcome, schedule, steps, users_program
 from parity.doctor.evidence import Evidence
-from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
 
@@ -56,19 +55,20 @@ def examine(job: DoctorJob) -> None:
         clock = Clock(tf.test.experimental.sync_devices if rank.of == 1 else lambda: None)
         shapes: set[Any] = set()
         start: list[float] = []  # the size of each parameter before the first update
-        contexts = Contexts(
+
+        def shaped(batch: Any, *contexts: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
+            shapes.add(tuple(tuple(tensor.shape) for tensor in named(batch).values()))
+            return applied(contexts)
+
+        raw = Path(job.folder) / f"{rank.number}-profile"
+        contexts = schedule(
+            job,
             observed=partial(_observed, evidence, observer, start),
-            plain=lambda: functions,
-            timed=lambda: applied([functions, timed(clock, program.model)]),
-            profiled=partial(_profiled, evidence, Path(job.folder) / f"{rank.number}-profile", Path(job.profile)),
+            plain=lambda batch: shaped(batch, functions),
+            timed=lambda batch: shaped(batch, functions, timed(clock, program.model)),
+            profiled=lambda batch: shaped(batch, _profiled(evidence, raw, Path(job.profile))),
         )
-
-        def context(number: int, batch: Any) -> AbstractContextManager[Any]:
-            if number >= OBSERVED:
-                shapes.add(tuple(tuple(tensor.shape) for tensor in named(batch).values()))
-            return contexts.of(job, number, batch)
-
-        evidence.later = outcome(Drive(program, context, files, rank.of, steps(job)), source.line_of)
+        evidence.later = outcome(Drive(program, contexts, files, rank.of), source.line_of)
         evidence.changed = sizes(program.model) != start
         evidence.modules = building.modules(program.model)
         evidence.weights = building.weights(program.model, observer.optimizers)

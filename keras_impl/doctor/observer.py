@@ -75,8 +75,7 @@ class Observer:
         training.end()
         self.optimizers += training.stepped
         if calls.half and not step.half:
-            lines = {module.name: module.source for module in self.building.modules(self.model)}
-            step.half = lines.get(calls.half, "")
+            step.half = {each.name: each.source for each in self.building.modules(self.model)}.get(calls.half, "")
 
     def _failure(self, error: Exception, calls: Calls) -> Failure:
         message = str(error)

@@ -8,15 +8,10 @@ from keras_impl.models.residual_block import ResidualBlock
 from keras_impl.models.transformer import Transformer
 from parity.config import schema
 
-MODELS = {
-    schema.LinearStack: LinearStack,
-    schema.SimpleBlock: SimpleBlock,
-    schema.TwoLinear: TwoLinear,
-    schema.ResidualBlock: ResidualBlock,
-    schema.Transformer: Transformer,
-}
+MODELS = {kind.__name__: kind for kind in (LinearStack, SimpleBlock, TwoLinear, ResidualBlock, Transformer)}
 
 
 def build(config: schema.Model) -> keras.Model:
     """Create the model that `config` describes; building it gives it Keras's default initialization."""
-    return MODELS[type(config)](*msgspec.structs.astuple(config))  # each takes its settings in their order
+    # Each has the name of its config, and takes the settings in their order.
+    return MODELS[type(config).__name__](*msgspec.structs.astuple(config))

@@ -10,7 +10,6 @@ import keras
 import tensorflow as tf
 
 from keras_impl.models.residual_block import ResidualBlock
-from keras_impl.models.transformer import MultiheadAttention, Transformer
 from keras_impl.strategies import single
 from keras_impl.strategies.send_recv import under
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, Placed, evaluate, train
@@ -37,15 +36,10 @@ def branches(model: keras.Model) -> Iterator[tuple[int, keras.Layer]]:
     if isinstance(model, ResidualBlock):
         yield 1, model.shortcut
     else:
-        for attention in _attentions(model):
+        encoder, decoder = model.transformer.encoder.blocks, model.transformer.decoder.blocks
+        crossed = [attention for layer in decoder for attention in (layer.self_attn, layer.multihead_attn)]
+        for attention in (*(layer.self_attn for layer in encoder), *crossed):
             yield from enumerate((attention.query, attention.key, attention.value))
-
-
-def _attentions(model: Transformer) -> Iterator[MultiheadAttention]:
-    for layer in model.transformer.encoder.blocks:
-        yield layer.self_attn
-    for layer in model.transformer.decoder.blocks:
-        yield from (layer.self_attn, layer.multihead_attn)
 
 
 def on(device: str, home: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

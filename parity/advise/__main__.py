@@ -34,8 +34,7 @@ from parity.runtime import resources
 from parity.runtime.resources import available, gpus, processors
 
 SECONDS = 5.0
-OWN_LINKS = ("memory", "memory")  # until that between processes is measured
-GPU_LINK = "pcie"
+OWN_LINKS = {"cpu": "memory", "gpu": "pcie"}  # that between CPU processes is measured
 EPILOG = """Exit status: 0 the advice was given; 2 wrong usage; 3 a framework could not be run."""
 
 
@@ -108,19 +107,18 @@ def target(args: argparse.Namespace, group: Group, table: Table) -> Target:
             f"--devices={group}: this machine has {gpus(pythons)} GPUs that {' and '.join(pythons)} can use; for "
             "devices that are not here give their name, e.g. --devices=8xH200"
         )
-    usual = [row.link] if row else list(OWN_LINKS if group.kind == "cpu" else [GPU_LINK])
-    names = ([args.link] if args.link else usual) * 2
-    links = [choices.found(table.link, name, f"--link={name}: link") for name in names]
+    name = args.link or (row.link if row else OWN_LINKS[group.kind])
+    links = [choices.found(table.link, name, f"--link={name}: link")] * 2
     if group.kind == "cpu" and group.number > 1 and not args.link:
         links[0] = measured_link(group.number, Here(pythons, "cpu", args.seconds, args.timeout))
-    memory = choices.gigabytes(args.memory) if args.memory else row.memory * GIGA if row else _memory(group)
+    if args.memory:
+        memory = choices.gigabytes(args.memory)
+    elif row:
+        memory = row.memory * GIGA
+    else:  # of one device of this machine; all CPU devices share theirs
+        memory = float(resources.memory() if group.kind == "cpu" else int(_nvidia("memory.total")) * 2**20)
     measured = _rates(table, pythons) if row else None
     return Target(group=group, links=tuple(links), memory=memory, rates=measured, row=row)
-
-
-def _memory(group: Group) -> float:
-    """Return the memory of one device of this machine; that of a CPU is shared by all of them."""
-    return float(resources.memory()) if group.kind == "cpu" else float(_nvidia("memory.total")) * 2**20
 
 
 def _rates(table: Table, pythons: dict[str, str]) -> Rates:

@@ -1,12 +1,13 @@
 """Advise on one case: predict every strategy, choose the fastest that fits, and say what the choice depends on."""
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from parity.advise.choices import GIGA, TERA, Advice, Balanced, Choice, Device, Group, Link, Measured, by_strategy
-from parity.advise.duration import Compute, Duration, Machine, balanced, duration, work
-from parity.advise.measure import BACKWARD, Here, Rates, Single, single, steps
+from parity.advise.duration import Compute, Duration, balanced, duration, work
+from parity.advise.measure import BACKWARD, Here, Rates, single, steps
 from parity.advise.model import Model
 from parity.advise.spread import memory
 from parity.advise.traffic import traffic
@@ -41,7 +42,7 @@ class Adviser:
 
     def __init__(self, case: Case, model: Model, here: Here) -> None:
         self.case, self.model, self.here = case, model, here
-        self._singles: dict[str, Single] = {}
+        self._alone = functools.cache(lambda side: single(case, model, side, here))  # which is measured once
 
     def choices(self, target: Target, sides: Sequence[str] = SIDES) -> list[Choice]:
         """Return what every strategy costs on the target's devices. Raises UsageError, BackendError, MissingError."""
@@ -65,7 +66,7 @@ class Adviser:
         ranks = case.distribution.processes(side)
         link = target.links[0 if ranks > 1 or not target.group.is_here else 1]
         slots = min(ranks, processors()) if target.shares else 0
-        return duration(case, self.model, side, Machine(self._compute(side, target), link, slots))
+        return duration(case, self.model, side, self._compute(side, target), link, slots)
 
     def _compute(self, side: str, target: Target) -> Compute:
         """Return the measured computation on the target's devices, by the roofline of both (Williams et al. 2009).
@@ -106,12 +107,6 @@ class Adviser:
             return None
         fields = {"strategy": case.strategy, "accumulate": str(case.accumulate), "stage_blocks": str(sizes)}
         return Balanced(stage_blocks=sizes, step=step, fields={} if self.here.pair else fields)
-
-    def _alone(self, side: str) -> Single:
-        """Return the measured training on a single device, which is measured once."""
-        if side not in self._singles:
-            self._singles[side] = single(self.case, self.model, side, self.here)
-        return self._singles[side]
 
     def _fit(self, choice: Choice, case: Case, target: Target) -> None:
         """Note whether the training fits; CPU devices share the memory of this machine, and are processes on it."""

@@ -96,11 +96,12 @@ def parse(text: str, known: Table) -> Group:
     """Parse cpu:2, gpu:4 or 8xH200. Raises UsageError, with the nearest known device."""
     if match := re.fullmatch(r"(cpu|gpu):([1-9]\d{0,2})", text):
         return Group(int(match[2]), match[1])
-    if match := re.fullmatch(r"([1-9]\d{0,4})x(.+)", text):
-        found(known.device, match[2], f"--devices={text}: device")
-        return Group(int(match[1]), match[2])
-    expected = "cpu:N or gpu:N of this machine, or NxDEVICE of the table, e.g. 8xH200"
-    raise UsageError(f"--devices={text}: expected {expected}")
+    match = re.fullmatch(r"([1-9]\d{0,4})x(.+)", text)
+    if not match:
+        expected = "cpu:N or gpu:N of this machine, or NxDEVICE of the table, e.g. 8xH200"
+        raise UsageError(f"--devices={text}: expected {expected}")
+    found(known.device, match[2], f"--devices={text}: device")
+    return Group(int(match[1]), match[2])
 
 
 def found(rows: dict[str, Kind], name: str, where: str) -> Kind:

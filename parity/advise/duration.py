@@ -30,13 +30,6 @@ class Compute(NamedTuple):
     flop: float
 
 
-class Machine(NamedTuple):
-    compute: Compute
-    link: Link
-    # How many devices can compute at the same time, where they share a machine's processors; 0 if each has its own.
-    slots: int = 0
-
-
 class Duration(NamedTuple):
     """The seconds of a step."""
 
@@ -50,10 +43,12 @@ class Duration(NamedTuple):
         return sum(self)
 
 
-def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
-    """Return the predicted time of a step of the case under a framework."""
-    loads = spread(case, model, side)
-    busy = [_busy(load, case, model, side, machine.compute) for load in loads]
+def duration(case: Case, model: Model, side: str, compute: Compute, link: Link, slots: int = 0) -> Duration:
+    """Return the predicted time of a step of the case under a framework.
+
+    `slots`: how many devices can compute at once, where they share a machine's processors; 0 if each has its own.
+    """
+    busy = [_busy(load, case, model, side, compute) for load in spread(case, model, side)]
     strategy = case.distribution
     most = max(busy)
     mean = min(sum(busy) / len(busy), most)  # the mean of equal numbers may round to more than each of them
@@ -64,11 +59,11 @@ def duration(case: Case, model: Model, side: str, machine: Machine) -> Duration:
         bubbles = max(sum(busy) - most, 0.0)
     else:
         bubbles = 0.0
-    if machine.slots:
+    if slots:
         # What waits leaves its processor to others, and no more devices compute than there are processors.
-        bubbles += max(sum(busy) / machine.slots - most - bubbles, 0.0)
-    moved = _moved(case, model, side, machine.link)
-    if strategy.averages_gradients and not machine.slots and not case.accumulate > 1:
+        bubbles += max(sum(busy) / slots - most - bubbles, 0.0)
+    moved = _moved(case, model, side, link)
+    if strategy.averages_gradients and not slots and not case.accumulate > 1:
         moved = max(moved - BACKWARD * mean, 0.0)
     return Duration(mean, most - mean, bubbles, moved)
 

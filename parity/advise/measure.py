@@ -83,9 +83,9 @@ def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
             backend = Backend(side, here.pythons[side], own, here.kind, here.patience)
             lanes.append(stack.enter_context(Lane(Way(side, USUAL[side]), case, backend, here.pair)))
             lanes[-1].begin()
-        times = measured(lanes, here.seconds)
-        first = statistics.median(times[0].samples)
-        return [Step(first * time.ratio.middle, time.lane.peak) for time in times]
+        ratios = measured(lanes, here.seconds)
+        first = statistics.median(lanes[0].samples)
+        return [Step(first * ratio.middle, lane.peak) for ratio, lane in zip(ratios, lanes, strict=True)]
 
 
 def single(case: Case, model: Model, side: str, here: Here) -> Single:

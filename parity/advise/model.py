@@ -112,8 +112,7 @@ class Model(NamedTuple):
 
     def size(self, names: tuple[str, ...] | None = None) -> int:
         """Return the bytes of the named weights, by default of all."""
-        chosen = self.weights if names is None else names
-        return FLOAT * sum(math.prod(self.weights[name]) for name in chosen)
+        return FLOAT * sum(math.prod(self.weights[name]) for name in (self.weights if names is None else names))
 
 
 MEMBER = re.compile(r"(?:.*?\.)??\d+(?=\.|$)")  # a member of a numbered list of modules, such as encoder.layers.3
@@ -139,8 +138,7 @@ def recorded(
         raise (UsageError if result.error == "usage" else BackendError)(f"{file.case.name}: {result.reason}")
     model, batch = described(Trace(folder / file.case.name / "torch"))
     data = msgspec.structs.replace(file.case.data, batch=batch)
-    stand_in = PairModel(blocks=len(model.blocks))
-    case = msgspec.structs.replace(file.case, model=stand_in, data=data)
+    case = msgspec.structs.replace(file.case, model=PairModel(blocks=len(model.blocks)), data=data)
     return case, model, recorded_context(file, folder / file.case.name)
 
 

@@ -96,10 +96,8 @@ def _notes(advice: Advice) -> Iterator[str]:
         for number, strategy, speed_up in points:
             bar = "█" * max(round(BAR * speed_up / most), 1)
             yield f"{side:5} {number:4} {agree(number, 'device'):7}  {bar:{BAR}} {speed_up:6.2f} x  {strategy}"
-    for line in advice.assumed:
-        yield f"assumed: {line}"
-    for line in advice.would_change:
-        yield f"would change the choice: {line}"
+    yield from (f"assumed: {line}" for line in advice.assumed)
+    yield from (f"would change the choice: {line}" for line in advice.would_change)
 
 
 def _seconds(seconds: float | None) -> str:

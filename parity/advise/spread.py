@@ -123,25 +123,12 @@ class Memory(NamedTuple):
 
 def memory(case: Case, model: Model, side: str) -> list[Memory]:
     """Return the memory of each device under the case's strategy and the given framework."""
-    loads = spread(case, model, side)
-    return [_device(case, model, side, number, load) for number, load in enumerate(loads)]
+    return [_device(case, model, side, number, load) for number, load in enumerate(spread(case, model, side))]
 
 
 def slots(optimizer: Optimizer) -> int:
     """Return the number of tensors of a parameter's size that the optimizer keeps for each parameter."""
     return int(optimizer.momentum > 0) if isinstance(optimizer, SGD) else 2
-
-
-def in_flight(case: Case, stage: int) -> int:
-    """Return how many micro-batches a stage has in flight at most.
-
-    All under GPipe (Huang et al. 2018); as many as stages from it to the last under 1F1B (Narayanan et al. 2019).
-    """
-    strategy = case.distribution
-    if not isinstance(strategy, strategies.Pipelined):
-        return 1
-    limit = strategy.stages - stage if strategy.schedule == "1f1b" else case.accumulate
-    return min(limit, case.accumulate)
 
 
 def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Memory:
@@ -151,6 +138,11 @@ def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Mem
     sums = 2 if side == "keras" and case.accumulate > 1 else 1
     kept = side == "keras" or not strategy.is_gathered or number == 0  # nn.DataParallel's replicas last for a pass
     held = 1.0 if strategy.shards_parameters else load.weights / model.size()
+    in_flight = 1  # micro-batches at most
+    if isinstance(strategy, strategies.Pipelined):
+        # All under GPipe (Huang et al. 2018); as many as stages from it to the last under 1F1B (Narayanan et al. 2019).
+        ahead = strategy.stages - number % strategy.stages if strategy.schedule == "1f1b" else case.accumulate
+        in_flight = min(ahead, case.accumulate)
     return Memory(
         parameters=load.weights,
         gradients=load.weights * sums,
@@ -158,7 +150,7 @@ def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Mem
         buffers=FLOAT * model.buffers * held,
         activations=one,
         buckets=_buckets(case, model, side, load),
-        stash=one * (in_flight(case, number % strategy.stages) - 1),
+        stash=one * (in_flight - 1),
     )
 
 

@@ -15,6 +15,7 @@ from parity.config import strategies
 from parity.config.base import BaseStrategy
 from parity.config.devices import split
 from parity.config.schema import Case
+from parity.core.groups import by_key
 from parity.trace.layout import Transfer, total
 
 Copies = Iterator[Transfer]
@@ -29,10 +30,8 @@ class Traffic(NamedTuple):
     @property
     def by_kind(self) -> dict[str, int]:
         """Return the bytes of all copies, by what they are, and of what one rank gives into each collective."""
-        sizes = dict(self.collectives)
-        for transfer in self.transfers:
-            sizes[transfer.what] = sizes.get(transfer.what, 0) + transfer.bytes
-        return sizes
+        copies = ((transfer.what, transfer.bytes) for transfer in self.transfers)
+        return {what: sum(sizes) for what, sizes in by_key((*self.collectives.items(), *copies)).items()}
 
 
 def traffic(case: Case, model: Model, side: str) -> Traffic:

@@ -59,6 +59,8 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         self.start = self.first = 0.0
         self.peak = 0
         self.parts: list[Time] = []
+        self.samples: list[float] = []  # the seconds of one step, one number for each round
+        self.joules: list[float] = []  # of one step, for each round; none where the machine does not tell them
         self._backend = backend
         self._ranks = case.distribution.processes(way.side)
         folder = backend.folder / "bursts"
@@ -101,37 +103,27 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         return slowest.seconds
 
 
-class Measured(NamedTuple):
-    """The seconds of one step of a lane, one number for each round, and its ratio to the first lane's."""
+def measured(lanes: Sequence[Lane], seconds: float) -> list[Interval]:
+    """Measure all lanes, which have begun, until the ratios of their times to the first one's are known to 5%.
 
-    lane: Lane
-    samples: list[float]
-    ratio: Interval
-    joules: list[float]  # of one step, one number for each round; none where the machine does not tell them
-
-
-def measured(lanes: Sequence[Lane], seconds: float) -> list[Measured]:
-    """Return the times of all lanes, which have begun, measured until all ratios are known to 5%.
-
-    It ends after `seconds` at the latest, but not before six rounds. In a round each lane makes a burst, and each comes
-    first as often as the others, so that whatever else the machine does slows down all alike: the ratios are those
-    within a round. Raises UsageError and BackendError.
+    Returns these ratios. It ends after `seconds` at the latest, but not before six rounds. In a round each lane makes a
+    burst, and each comes first as often as the others, so that whatever else the machine does slows down all alike: the
+    ratios are those within a round. Raises UsageError and BackendError.
     """
-    steps = [_steps(lane) for lane in lanes]
-    samples: list[list[float]] = [[] for _ in lanes]
-    joules: list[list[float]] = [[] for _ in lanes]
-    order, deadline = list(range(len(lanes))), time.monotonic() + seconds
+    steps = {lane: _steps(lane) for lane in lanes}
+    order, deadline = list(lanes), time.monotonic() + seconds
     while True:
-        for number in order:
+        for lane in order:
             before = read_energy()
-            samples[number].append(lanes[number].burst(steps[number]) / steps[number])
+            lane.samples.append(lane.burst(steps[lane]) / steps[lane])
             if (taken := energy_between(before, read_energy())) is not None:
-                joules[number].append(taken / steps[number])
+                lane.joules.append(taken / steps[lane])
         order.append(order.pop(0))
-        ratios = [interval([own / first for own, first in zip(times, samples[0], strict=True)]) for times in samples]
+        pairs = (zip(lane.samples, lanes[0].samples, strict=True) for lane in lanes)
+        ratios = [interval([own / first for own, first in rounds]) for rounds in pairs]
         known = all(ratio.width < ENOUGH for ratio in ratios)
-        if len(samples[0]) >= ROUNDS and (known or time.monotonic() > deadline):
-            return [Measured(*parts) for parts in zip(lanes, samples, ratios, joules, strict=True)]
+        if len(lanes[0].samples) >= ROUNDS and (known or time.monotonic() > deadline):
+            return ratios
 
 
 def _steps(lane: Lane) -> int:

@@ -196,9 +196,8 @@ def _plot(heading: str, what: str, samples: Sequence[Sample]) -> Markup:
         ordered = sorted(curve, key=lambda sample: sample.x)
         points = [(x_of(math.log(sample.x)), y_of(math.log(sample.y))) for sample in ordered]
         parts.append(svg.path(points, STYLES[curve[0].side]))
-        for sample, (x, y) in zip(ordered, points, strict=True):
-            said = f"{name}, {what} {sample.x}: {sample.y:.4g} samples per second"
-            parts.append(svg.marked(x, y, "name", said))
+        for sample, point in zip(ordered, points, strict=True):
+            parts.append(svg.marked(*point, "name", f"{name}, {what} {sample.x}: {sample.y:.4g} samples per second"))
         ends.append((points[-1][1], name))
     return svg.figure(WIDTH, HEIGHT, heading, [*parts, *_names(ends)], "losses")
 

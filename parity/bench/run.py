@@ -3,7 +3,6 @@
 import contextlib
 import statistics
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from parity.bench.results import LaneTimes, Timed, interval, quartiles
 from parity.config.devices import Devices, baseline
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
+from parity.core.groups import by_key
 from parity.pairs import compare as pairs
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
@@ -21,7 +21,7 @@ from parity.runtime.backend import Backend
 from parity.runtime.plan import Plan
 from parity.runtime.resources import processors
 from parity.runtime.runner import Runner
-from parity.subjects.builtin import BuiltIn
+from parity.subjects.run import BuiltIn
 from parity.subjects.subject import note_environment
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
@@ -60,7 +60,12 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
             row.is_alone = own is not case
             row.sent = _sent(compared, way.side) if own is case else {}
             result.lanes.append(row)
-            backend = _backend(way, own, settings, folder / f"{way.side}-{way.mode}-{own.strategy}")
+            apart = folder / f"{way.side}-{way.mode}-{own.strategy}"
+            apart.mkdir()
+            # Its processes together have as many threads as this one may use processors.
+            threads = max(processors() // own.distribution.processes(way.side), 1)
+            devices, python = settings.devices, settings.pythons[way.side]
+            backend = Backend(way.side, python, apart, devices.kind, settings.patience, threads)
             lane = stack.enter_context(Lane(way, own, backend, context))
             try:
                 lane.begin()
@@ -106,20 +111,13 @@ def _trainings(case: Case, settings: Settings) -> Iterator[tuple[Way, Case]]:
         yield from ((way, alone) for way in able if way.mode == USUAL[way.side])
 
 
-def _backend(way: Way, case: Case, settings: Settings, folder: Path) -> Backend:
-    """Return processes that together have as many threads as this one may use processors."""
-    folder.mkdir()
-    threads = max(processors() // case.distribution.processes(way.side), 1)
-    return Backend(way.side, settings.pythons[way.side], folder, settings.devices.kind, settings.patience, threads)
-
-
 def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:
     """Time the lanes that have begun, and note in their rows what was measured."""
-    for (lane, row), times in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
-        row.step, row.quartiles, row.samples = interval(times.samples), quartiles(times.samples), times.samples
+    for (lane, row), ratio in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
+        row.step, row.quartiles, row.samples = interval(lane.samples), quartiles(lane.samples), lane.samples
         row.per_second = batch / row.step.middle if batch else None
-        row.ratio, row.peak, row.start, row.first = times.ratio, lane.peak, lane.start, lane.first
-        row.joules = statistics.median(times.joules) if times.joules else None
+        row.ratio, row.peak, row.start, row.first = ratio, lane.peak, lane.start, lane.first
+        row.joules = statistics.median(lane.joules) if lane.joules else None
         lane.burst(PARTS, parts=True)
         # In a compiled step the parts cannot be told apart.
         row.parts = lane.parts[0] if lane.parts and lane.parts[0].forward is not None else None
@@ -137,7 +135,7 @@ def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
 def _sent(result: CaseResult, side: str) -> dict[str, int]:
     """Return the bytes of a side's copies between devices and of its collectives in a step, by what they are."""
     layout = result.layout.sides.get(side) if result.layout else None
-    copies: Counter[str] = Counter()
-    for transfer in layout.transfers if layout else ():
-        copies[f"{transfer.what} copies"] += transfer.bytes
-    return {**copies, **layout.collectives} if layout else {}
+    if layout is None:
+        return {}
+    copies = by_key((f"{transfer.what} copies", transfer.bytes) for transfer in layout.transfers)
+    return {what: sum(sizes) for what, sizes in copies.items()} | layout.collectives

@@ -27,31 +27,16 @@ class BaseModel(Frozen, frozen=True, tag_field="kind"):
     has_branches: ClassVar[bool] = False  # modules that do not need each other's results: branch_parallel
     has_linear_pairs: ClassVar[bool] = False  # linear1 and linear2 in a row: tensor_parallel
     is_distributable: ClassVar[bool] = True  # other strategies than single can train it
+    # Constants without annotation, so that a model may have a field of the same name.
+    dropout = 0.0  # the rate at which the model drops activations in training
+    heads = 0  # of each attention; 0 if the config does not say
+    causal = False  # the decoder's self-attention is masked, so that no position sees a later one
+    vocabulary = 0  # the number of different words, if the inputs are word ids; 0 if they are numbers
 
     @property
     def blocks(self) -> int:
         """Return the number of consecutive blocks into which `blocks()` of both sides' models cuts the model."""
         return 1
-
-    @property
-    def dropout(self) -> float:
-        """Rate at which the model drops activations in training."""
-        return 0.0
-
-    @property
-    def heads(self) -> int:
-        """Return the number of heads of each attention; 0 if the config does not say."""
-        return 0
-
-    @property
-    def causal(self) -> bool:
-        """Return whether the decoder's self-attention is masked, so that no position sees a later one."""
-        return False
-
-    @property
-    def vocabulary(self) -> int:
-        """Return the number of different words, if the inputs are word ids; 0 if they are numbers."""
-        return 0
 
     @property
     def sample_shape(self) -> tuple[int | None, ...]:
@@ -91,6 +76,10 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
     # Whether each rank of PyTorch keeps only a shard of every parameter between the passes.
     shards_parameters: ClassVar[bool] = False
     keras_obstacle: ClassVar[str] = ""  # why Keras on TensorFlow cannot train by it, or ""
+    # Constants without annotation, so that a strategy may have an option of the same name.
+    fit = False  # whether Keras trains with compile and fit instead of a training loop
+    distribute_dataset = False  # whether Keras splits the batches with experimental_distribute_dataset
+    workers = False  # whether Keras, too, runs one process per device
 
     @property
     def used_devices(self) -> int:
@@ -130,22 +119,12 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
     @property
     def is_mirrored(self) -> bool:
         """Return whether Keras runs all replicas in one process, where each expects its samples on its own device."""
-        return self.is_replicated and not self.is_staged
+        return self.is_replicated and not self.is_staged and not self.workers
 
     @property
     def is_chunked(self) -> bool:
         """Return whether the framework cuts the batch, in parts of ceil(samples / replicas); else the program does."""
-        return self.is_gathered
-
-    @property
-    def fit(self) -> bool:
-        """Return whether Keras trains with compile and fit instead of a training loop."""
-        return False
-
-    @property
-    def distribute_dataset(self) -> bool:
-        """Return whether Keras splits the batches with experimental_distribute_dataset."""
-        return False
+        return self.is_gathered or self.distribute_dataset
 
     @property
     def broadcasts_buffers(self) -> bool:
@@ -173,7 +152,7 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
 
     def processes(self, backend: str) -> int:
         """Return in how many processes (ranks) a backend runs it."""
-        return self.devices if backend == "torch" and self.has_ranks else 1
+        return self.devices if self.workers or (backend == "torch" and self.has_ranks) else 1
 
     def can_split(self, model: BaseModel) -> bool:
         """Return whether the model has the parts that are spread over the devices."""

@@ -112,15 +112,12 @@ def merge(base: Table, change: Table) -> Table:
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, dict) and _same_kind(old, value):
-            merged[key] = merge(old, value)
+        if isinstance(value, dict) and isinstance(old, dict):
+            kinds = [table["kind"] for table in (old, value) if "kind" in table]
+            merged[key] = merge(old, value) if kinds[:1] == kinds[-1:] else value
         else:
             merged[key] = value
     return merged
-
-
-def _same_kind(old: Table, new: Table) -> bool:
-    return "kind" not in old or new.get("kind", old["kind"]) == old["kind"]
 
 
 def _matching(pattern: str) -> list[str]:
@@ -180,38 +177,36 @@ def _at(kind: type, table: Any, path: str) -> tuple[list[inspect.Type], list[ins
     """Return the types at a path that agree with the tags in the table, and all types that the schema allows there."""
     possible = list(_flat(inspect.type_info(kind)))
     for step in STEP.finditer(path):
-        within = [inner for outer in _tagged(possible, table) for inner in _within(outer, step[1])]
-        possible = [member for inner in within for member in _flat(inner)]
+        possible = [member for outer in _tagged(possible, table) for member in _within(outer, step[1])]
         table = table.get(step[1]) if isinstance(table, dict) else None
     return _tagged(possible, table), possible
 
 
 def _flat(kind: inspect.Type) -> Iterator[inspect.Type]:
     """Yield the members of a union, or the type itself."""
-    if isinstance(kind, inspect.UnionType):
-        for member in kind.types:
-            yield from _flat(member)
-    elif isinstance(kind, inspect.Metadata):
-        yield from _flat(kind.type)
-    else:
-        yield kind
+    match kind:
+        case inspect.UnionType(types=members):
+            yield from (inner for member in members for inner in _flat(member))
+        case inspect.Metadata(type=inner):
+            yield from _flat(inner)
+        case _:
+            yield kind
 
 
 def _tagged(possible: Iterable[inspect.Type], table: Any) -> list[inspect.Type]:
     """Return the types that the table can be: leave out structs with another tag than the table's."""
     given = table if isinstance(table, dict) else {}
-    return [
-        kind
-        for kind in possible
-        if not (isinstance(kind, inspect.StructType) and kind.tag_field in given and given[kind.tag_field] != kind.tag)
-    ]
+
+    def is_other(kind: inspect.Type) -> bool:
+        return isinstance(kind, inspect.StructType) and given.get(kind.tag_field, kind.tag) != kind.tag
+
+    return [kind for kind in possible if not is_other(kind)]
 
 
 def _within(kind: inspect.Type, name: str | None) -> Iterator[inspect.Type]:
-    """Yield the type of a struct's field, or of the items of a list or a dict."""
-    if isinstance(kind, inspect.StructType):
-        yield from (field.type for field in kind.fields if field.encode_name == name)
-    elif isinstance(kind, inspect.DictType):
-        yield kind.value_type
-    elif isinstance(kind, inspect.ListType):
-        yield kind.item_type
+    """Yield the type of a struct's field, or of the items of a list or a dict; of a union its members."""
+    match kind:
+        case inspect.StructType(fields=fields):
+            yield from (inner for field in fields if field.encode_name == name for inner in _flat(field.type))
+        case inspect.DictType(value_type=inner) | inspect.ListType(item_type=inner):
+            yield from _flat(inner)

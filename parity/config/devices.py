@@ -70,8 +70,7 @@ def why_no_baseline(case: Case) -> str:
 
 def baseline(case: Case) -> Case:
     """Return the same training on one device, without accumulation: each batch is computed at once."""
-    name = f"{case.name.partition('/')[0]}/single"
-    return msgspec.structs.replace(case, name=name, strategy="single", **UNUSED)
+    return msgspec.structs.replace(case, name=f"{case.name.partition('/')[0]}/single", strategy="single", **UNUSED)
 
 
 Indices = NDArray[np.int64]
@@ -98,17 +97,12 @@ def distributed_sampler(size: int, replicas: int, seed: int, epoch: int) -> list
     multiple of the number of ranks, and dealt to the ranks in turn. The permutation is torch.randperm's:
     a Fisher-Yates shuffle with a 32-bit Mersenne Twister (ATen/native/TensorFactories.cpp, randperm_cpu).
     """
-    order = _randperm(size, seed + epoch)
-    total = -(-size // replicas) * replicas
-    while len(order) < total:
-        order += order[: total - len(order)]
-    return [order[rank:total:replicas] for rank in range(replicas)]
-
-
-def _randperm(size: int, seed: int) -> list[int]:
-    twister: Any = np.random.RandomState(seed % 2**32)._bit_generator  # seeded like std::mt19937
+    twister: Any = np.random.RandomState((seed + epoch) % 2**32)._bit_generator  # seeded like std::mt19937
     order = list(range(size))
     for i, draw in enumerate(twister.random_raw(size - 1).tolist()):
         j = i + draw % (size - i)
         order[i], order[j] = order[j], order[i]
-    return order
+    total = -(-size // replicas) * replicas
+    while len(order) < total:
+        order += order[: total - len(order)]
+    return [order[rank:total:replicas] for rank in range(replicas)]

@@ -131,15 +131,6 @@ class Case(Frozen, frozen=True):
         return self.model.dropout
 
     def __post_init__(self) -> None:
-        self._check_options()
-        self._check_accumulation()
-        if obstacle := self.distribution.options_obstacle:
-            raise ValueError(obstacle)
-        if self.loss.reduction != "mean" and (what := self.distribution.loss_must_be_mean_because):
-            raise ValueError(f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'")
-        self._check_model()
-
-    def _check_options(self) -> None:
         for option, users in strategies.OPTIONS.items():
             value = getattr(self, option)
             if value != UNUSED[option] and self.strategy not in users:
@@ -147,30 +138,28 @@ class Case(Frozen, frozen=True):
                     f"{option} = {_toml(value)} needs the strategy {_either(users)}, received {self.strategy!r}; "
                     f"otherwise set {option} = {_toml(UNUSED[option])}"
                 )
+        if obstacle := self._obstacle():
+            raise ValueError(obstacle)
 
-    def _check_accumulation(self) -> None:
-        if self.accumulate == 1:
-            return
-        if self.loss.reduction != "mean":
-            raise ValueError("accumulate > 1 gives the gradient of the full batch only with loss.reduction = 'mean'")
+    def _obstacle(self) -> str:
+        """Return why these settings do not go together, or ""."""
+        strategy, kind, is_mean = self.distribution, type(self.model).__name__, self.loss.reduction == "mean"
+        if self.accumulate > 1 and not is_mean:
+            return "accumulate > 1 gives the gradient of the full batch only with loss.reduction = 'mean'"
         if self.accumulate > self.data.batch:
-            raise ValueError(
-                f"accumulate is {self.accumulate}, but data.batch is only {self.data.batch}; "
-                "a micro-batch needs at least one sample"
-            )
-
-    def _check_model(self) -> None:
-        if self.clip_norm and self.distribution.splits_model:
-            raise ValueError(
-                f"clip_norm needs all gradients on one device, but {self.strategy!r} spreads them over several"
-            )
-        kind = type(self.model).__name__
-        if not self.distribution.can_split(self.model):
-            raise ValueError(f"the strategy {self.strategy!r} cannot split the model {kind}")
-        if self.distribution.is_distributed and not self.model.is_distributable:
-            raise ValueError(
-                f"a {kind.lower()} can only be trained with the strategy 'single', received {self.strategy!r}"
-            )
+            batch = f"accumulate is {self.accumulate}, but data.batch is only {self.data.batch}"
+            return f"{batch}; a micro-batch needs at least one sample"
+        if strategy.options_obstacle:
+            return strategy.options_obstacle
+        if not is_mean and (what := strategy.loss_must_be_mean_because):
+            return f"{what}, which gives the loss of the whole batch only with loss.reduction = 'mean'"
+        if self.clip_norm and strategy.splits_model:
+            return f"clip_norm needs all gradients on one device, but {self.strategy!r} spreads them over several"
+        if not strategy.can_split(self.model):
+            return f"the strategy {self.strategy!r} cannot split the model {kind}"
+        if strategy.is_distributed and not self.model.is_distributable:
+            return f"a {kind.lower()} can only be trained with the strategy 'single', received {self.strategy!r}"
+        return ""
 
 
 # The options of strategies with the values that switch them off, as for a training on a single device.

@@ -19,7 +19,7 @@ from parity.core.script import is_script
 
 NAME = re.compile(r"\w[\w.-]*")  # a folder of traces is named by the side
 SINGLE: Literal["single"] = "single"
-SHARDED = ("fsdp",)
+SHARDED, COMPILED = ("fsdp",), ("compile", "graph", "xla")  # strategies and switches
 KEPT = ("python", "env")  # where a side runs: they change no step of the training
 
 
@@ -70,17 +70,17 @@ class Switches(Frozen, frozen=True, omit_defaults=True):
     @property
     def ranks(self) -> int:
         """Return the number of processes that train together."""
-        return 1
+        return self.devices if self.framework == "torch" else 1
 
     @property
     def is_compiled(self) -> bool:
         """Return whether a compiler sees the model, in which hooks would change what is compiled."""
-        return False
+        return not self.changes.keys().isdisjoint(COMPILED)
 
     @property
     def is_sharded(self) -> bool:
         """Return whether each device holds a part of every parameter."""
-        return False
+        return self.strategy in SHARDED
 
     @property
     def parts(self) -> int:
@@ -127,18 +127,6 @@ class TorchSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
             excluded = "checkpointing" if self.checkpointing else f"strategy = {self.strategy!r}"
             raise ValueError(f"compile and {excluded} exclude each other; give each a side of its own")
 
-    @property
-    def ranks(self) -> int:
-        return self.devices
-
-    @property
-    def is_compiled(self) -> bool:
-        return bool(self.compile)
-
-    @property
-    def is_sharded(self) -> bool:
-        return self.strategy in SHARDED
-
 
 class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework", tag="keras"):
     """A side in Keras.
@@ -161,10 +149,6 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
         if self.is_compiled and others:
             names = "xla" if self.xla else "graph", others[0]
             raise ValueError(f"{' and '.join(names)} exclude each other; give each a side of its own")
-
-    @property
-    def is_compiled(self) -> bool:
-        return self.graph or self.xla
 
     def trained(self, case: Case) -> Case:
         pair = case.model
@@ -204,12 +188,10 @@ def unknown(name: str, table: Mapping[str, Any]) -> str:
     if framework not in KINDS:
         return f'framework is {framework!r}, expected "torch" (the default) or "keras"'
     known = {side: [field for field in kind.__struct_fields__ if field != "name"] for side, kind in KINDS.items()}
-    for key in table:
-        if key == "framework" or key in known[framework]:
-            continue
-        switches = f'those of framework = "{framework}" are {", ".join(known[framework])}'
-        owner = next((side for side, names in known.items() if key in names), "")
-        if owner:
-            return f'{key} is a switch of framework = "{owner}"; {switches}'
-        return f"{key!r} is no switch{nearest(key, known[framework])}; {switches}"
-    return ""
+    if not (wrong := [key for key in table if key not in ("framework", *known[framework])]):
+        return ""
+    key = wrong[0]
+    switches = f'those of framework = "{framework}" are {", ".join(known[framework])}'
+    owner = next((side for side, names in known.items() if key in names), "")
+    what = f'a switch of framework = "{owner}"' if owner else f"no switch{nearest(key, known[framework])}"
+    return f"{key if owner else repr(key)} is {what}; {switches}"

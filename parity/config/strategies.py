@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, get_args
 from msgspec import field
 
 from parity.config.base import BaseModel, BaseStrategy, Positive
+from parity.core.groups import by_key
 
 Name = Literal[
     "single",
@@ -89,14 +90,6 @@ class DDP(Accumulating, frozen=True, tag="ddp"):
     distribute_dataset: bool
 
     @property
-    def is_mirrored(self) -> bool:
-        return not self.workers
-
-    @property
-    def is_chunked(self) -> bool:
-        return self.distribute_dataset
-
-    @property
     def broadcasts_buffers(self) -> bool:
         return not self.local_buffers
 
@@ -104,9 +97,6 @@ class DDP(Accumulating, frozen=True, tag="ddp"):
     def loss_must_be_mean_because(self) -> str:
         weighted = "distribute_dataset weights the loss of each replica by its number of samples"
         return weighted if self.distribute_dataset else ""
-
-    def processes(self, backend: str) -> int:
-        return self.devices if backend == "torch" or self.workers else 1
 
 
 class AllReduce(BaseStrategy, frozen=True, tag="all_reduce"):
@@ -227,14 +217,10 @@ Strategy = (
 )
 
 
-def _options() -> dict[str, list[str]]:
-    """Return the options of all strategies, by their names in a case, each with the strategies that have it."""
-    users: dict[str, list[str]] = {}
-    for kind in get_args(Strategy):
-        for option in kind.__struct_encode_fields__:
-            if option != "devices":
-                users.setdefault(option, []).append(str(kind.__struct_config__.tag))
-    return users
-
-
-OPTIONS = _options()
+# The options of all strategies, by their names in a case, each with the strategies that have it.
+OPTIONS: dict[str, list[str]] = by_key(
+    (option, str(kind.__struct_config__.tag))
+    for kind in get_args(Strategy)
+    for option in kind.__struct_encode_fields__
+    if option != "devices"
+)

@@ -6,6 +6,7 @@ fills every matrix with xavier_uniform_). Buffers are not listed: the layers ini
 """
 
 import math
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -36,20 +37,15 @@ def initial(case: schema.Case) -> dict[str, Floats]:
     return drawn
 
 
-class Nudged(Mapping[str, Floats]):
+class Nudged(UserDict[str, Floats]):
     """The initial weights of the witness run: each moved by one float64 ulp, computed on access."""
 
     def __init__(self, weights: Mapping[str, Floats], seed: int) -> None:
-        self._weights, self._seed = weights, seed
+        super().__init__(weights)
+        self._seed = seed
 
     def __getitem__(self, name: str) -> Floats:
-        return random.one_ulp_away(self._weights[name], self._seed, f"witness/{name}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
+        return random.one_ulp_away(self.data[name], self._seed, f"witness/{name}")
 
 
 def specify(model: schema.Model) -> Iterator[Weight]:

@@ -1,6 +1,6 @@
-"""Items in groups of one key."""
+"""Items in groups of one key; paths in groups of one beginning."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -19,3 +19,9 @@ def by_key(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
+
+
+def depth_of(paths: Sequence[list[str]], most: int) -> int:
+    """Return by how many of their first parts the paths make at most so many groups; 1 if there are always more."""
+    depths = range(max(map(len, paths), default=1), 0, -1)
+    return next((depth for depth in depths if len({tuple(path[:depth]) for path in paths}) <= most), 1)

@@ -65,51 +65,33 @@ class Homes(msgspec.Struct, frozen=True):
 
 def claim(module: str) -> None:
     """Count the top-level package of a module as the user's, wherever it lies. Call this before it is imported."""
-    for path in _paths(module.partition(".")[0]):
-        if path not in _programs:
-            _programs.append(path)
+    if new := [path for path in _paths(module.partition(".")[0]) if path not in _programs]:
+        _programs.extend(new)
+        for answers in (here, owner, is_models, Lines.kind):
+            answers.cache_clear()
 
 
-def programs() -> tuple[str, ...]:
-    """Return what was claimed so far; whoever caches answers of `owner` needs it as a part of the key."""
-    return tuple(_programs)
-
-
+@cache
 def here() -> Homes:
     """Return the homes of this process."""
-    return _here(programs())
-
-
-def owner(file: str) -> Owner:
-    """Return to whom a file belongs in this process."""
-    return _owner(file, programs())
-
-
-def is_models(file: str) -> bool:
-    """Return whether a file belongs to the code of models: the user's, or a library's that is no framework."""
-    return _is_models(file, programs())
-
-
-@cache
-def _owner(file: str, programs: tuple[str, ...]) -> Owner:
-    return _here(programs).owner(file)
-
-
-@cache
-def _is_models(file: str, programs: tuple[str, ...]) -> bool:
-    found, frameworks = _owner(file, programs), _here(programs).frameworks
-    return found == "user" or (found == "installed" and not _within([file, os.path.realpath(file)], frameworks))
-
-
-@cache
-def _here(programs: tuple[str, ...]) -> Homes:
     own = [os.path.join(path, part) for name, parts in OWN.items() for path in _paths(name) for part in parts]
     standard = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
     frameworks = [path for name in FRAMEWORKS for path in _paths(name)]
     built_in = [path for name in BUILT_IN for path in _paths(name)]
-    return Homes(
-        _resolved_too(own), _resolved_too(frameworks), _resolved_too(standard), _resolved_too([*programs, *built_in])
-    )
+    return Homes(*map(_resolved_too, (own, frameworks, standard, [*_programs, *built_in])))
+
+
+@cache
+def owner(file: str) -> Owner:
+    """Return to whom a file belongs in this process."""
+    return here().owner(file)
+
+
+@cache
+def is_models(file: str) -> bool:
+    """Return whether a file belongs to the code of models: the user's, or a library's that is no framework."""
+    of_framework = _within([file, os.path.realpath(file)], here().frameworks)
+    return owner(file) == "user" or (owner(file) == "installed" and not of_framework)
 
 
 def _paths(name: str) -> list[str]:
@@ -132,12 +114,6 @@ def _resolved_too(paths: Sequence[str]) -> list[str]:
 def _within(paths: Sequence[str], homes: Sequence[str]) -> list[str]:
     """Return the rest of each path that is a home or lies within one."""
     return [path[len(home) :] for path in paths for home in homes if f"{path}{os.sep}".startswith(f"{home}{os.sep}")]
-
-
-def in_package(file: str) -> str:
-    """Return the path of an installed file within the folder of packages: "torchvision/models/resnet.py"."""
-    site = re.search(rf".*{re.escape(os.sep)}(?:{'|'.join(SITES)}){re.escape(os.sep)}", file)
-    return file[site.end() :] if site else file
 
 
 def is_installed(path: str) -> bool:
@@ -187,12 +163,15 @@ class Lines:
         text: Callable[[str, int], str] = shown,
     ) -> None:
         self._framework, self._generated, self._original, self._text = framework, generated, original, text
-        self._kind = cache(self._judged)
         self._standing: list[str] = []  # lines that stand for what runs now, the innermost last
 
+    @cache  # noqa: B019 - a framework has one such object, as long as its process runs
     def kind(self, file: str) -> int:
         """Return whose a file is: USER, PASSED, MOVED or LIBRARY."""
-        return self._kind(file, programs())
+        whose = "standard" if self._generated and self._generated in file else owner(file)
+        if whose == "installed":
+            return self._framework(file)
+        return USER if whose == "user" else PASSED
 
     def at(self, frame: FrameType, number: int | None = None) -> Line:
         """Return the line that a frame runs, or that with a number, of a generated file the user's."""
@@ -245,19 +224,14 @@ class Lines:
 
     def nearest(self) -> str:
         """Return the user's line that is running; else that of an installed package that is no framework."""
-        return self.line() or (self._standing[-1] if self._standing else "") or self._packaged_line()
+        if line := self.line() or (self._standing[-1] if self._standing else ""):
+            return line
+        lines = (self.at(frame) for frame in stack(sys._getframe(1)))
+        file, number = next((line for line in lines if is_models(line[0])), ("", 0))
+        # The path within the folder of packages, such as "torchvision/models/resnet.py".
+        site = re.search(rf".*{re.escape(os.sep)}(?:{'|'.join(SITES)}){re.escape(os.sep)}", file)
+        return f"{file[site.end() :] if site else file}:{number}" if file else ""
 
     def standing_for(self, line: str) -> AbstractContextManager[None]:
         """Return a context in which a line counts as the user's, of what was seen before and is done again."""
         return pushed(self._standing, line)
-
-    def _packaged_line(self) -> str:
-        lines = (self.at(frame) for frame in stack(sys._getframe(1)))
-        file, number = next((line for line in lines if is_models(line[0])), ("", 0))
-        return f"{in_package(file)}:{number}" if file else ""
-
-    def _judged(self, file: str, _programs: tuple[str, ...]) -> int:
-        whose = "standard" if self._generated and self._generated in file else owner(file)
-        if whose != "installed":
-            return USER if whose == "user" else PASSED
-        return self._framework(file)

@@ -8,7 +8,6 @@ thread, so that every `with` block on the way out ends processes and deletes fil
 
 import codecs
 import contextlib
-import errno
 import io
 import os
 import signal
@@ -19,7 +18,6 @@ from types import FrameType
 from typing import NoReturn
 
 PLAIN = {"≈": "~", "→": "->", "…": "...", "µ": "u"}
-FAILED = (errno.EBADF, errno.EIO, errno.ENOSPC, errno.EPIPE)
 MEANINGS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 TIDYING = 3.0  # seconds for which further signals are ignored, so that they do not interrupt the cleanup
 
@@ -51,11 +49,6 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="parity.plain")
-
-
-def is_output_error(error: OSError) -> bool:
-    """Return whether an error was raised by writing to a stream (an error about a named file has a filename)."""
-    return error.filename is None and error.errno in FAILED
 
 
 def tell(line: str) -> None:

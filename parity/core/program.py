@@ -72,8 +72,7 @@ def find(flag: str, text: str, search: Sequence[str] = ()) -> Callable[..., Any]
     target: Any = _imported(f"{flag}={text}", module, name, folders)
     for part in name.split("."):
         if not hasattr(target, part):
-            hint = nearest(part, vars(target))
-            raise UsageError(f"{flag}={text}: {module} has no {name!r}{hint}")
+            raise UsageError(f"{flag}={text}: {module} has no {name!r}{nearest(part, vars(target))}")
         target = getattr(target, part)
     if not callable(target):
         raise UsageError(f"{flag}={text}: expected a function, received {type(target).__name__}")
@@ -99,34 +98,33 @@ def begin_anew(seed: int) -> None:
 def _free() -> None:
     """Free what nothing refers to any more, and give large memory back, which the allocator would keep (`KEPT`)."""
     gc.collect()  # the modules of a model refer to each other
-    with contextlib.suppress(OSError, AttributeError):  # another system than Linux, or another allocator than glibc's
-        if _resident() > KEPT:
+    with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's
+        if _is_large():
             ctypes.CDLL(None).malloc_trim(0)
 
 
 def free_if_large() -> None:
     """Free what a run has built, if it is large: another process may need the memory."""
-    with contextlib.suppress(OSError):
-        if _resident() > KEPT:
-            _free()
+    if _is_large():
+        _free()
 
 
-def _resident() -> int:
-    """Return the bytes of memory that this process holds. Raises OSError on another system than Linux."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+def _is_large() -> bool:
+    """Return whether this process holds much memory, which can be told on Linux."""
+    file = Path("/proc/self/statm")
+    return file.exists() and int(file.read_text().split()[1]) * mmap.PAGESIZE > KEPT
 
 
 def modules() -> dict[str, ModuleType]:
     """Return the user's own modules that were imported for programs, by name."""
-    imported = {name: sys.modules[name] for name in set(sys.modules) - _others} if _others else {}
-    files = {name: getattr(module, "__file__", None) for name, module in imported.items()}
-    return {name: imported[name] for name, file in files.items() if file and _is_source_of_user(file)}
-
-
-def _is_source_of_user(file: str) -> bool:
-    # Some modules that packages make, such as torch.classes, give a file that is none.
-    is_file = file.endswith(".py") and os.path.isabs(file)
-    return is_file and ownership.owner(file) == "user" and not ownership.is_installed(file)
+    found = {}
+    for name in set(sys.modules) - _others if _others else ():
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        # Some modules that packages make, such as torch.classes, give a file that is none.
+        is_file = file.endswith(".py") and os.path.isabs(file) and not ownership.is_installed(file)
+        if is_file and ownership.owner(file) == "user":
+            found[name] = sys.modules[name]
+    return found
 
 
 def _imported(received: str, module: str, name: str, folders: list[str]) -> ModuleType:

@@ -39,8 +39,10 @@ UNIFORM, NORMAL = "of", "normal of"  # kinds of random numbers that models draw;
 
 def bits(seed: int, name: str, size: int, start: int = 0) -> Bits:
     """Return `size` words of 64 random bits, beginning with element `start` of the stream."""
-    counter = np.arange(start + 1, start + size + 1, dtype=np.uint64)
-    return _mix(_key(seed, name) + counter * GOLDEN)
+    state = _key(seed, name) + np.arange(start + 1, start + size + 1, dtype=np.uint64) * GOLDEN
+    state = (state ^ (state >> np.uint64(30))) * MIX[0]
+    state = (state ^ (state >> np.uint64(27))) * MIX[1]
+    return state ^ (state >> np.uint64(31))
 
 
 def integers(seed: int, name: str, shape: tuple[int, ...], first: int, stop: int) -> NDArray[np.int64]:
@@ -176,9 +178,3 @@ def representable(values: Floats, at: str) -> Floats:
 def _key(seed: int, name: str) -> np.uint64:
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))
-
-
-def _mix(state: Bits) -> Bits:
-    state = (state ^ (state >> np.uint64(30))) * MIX[0]
-    state = (state ^ (state >> np.uint64(27))) * MIX[1]
-    return state ^ (state >> np.uint64(31))

@@ -63,8 +63,7 @@ class Dataset:
 
     def evaluation(self) -> list[Batch]:
         """Return the batch of the evaluation after training, one part per replica: the first step's batch again."""
-        parts = devices.split(self._indices(0, self.case.data.batch), self.case)
-        return [self.batch(part) for part in parts]
+        return [self.batch(part) for part in devices.split(self._indices(0, self.case.data.batch), self.case)]
 
     def batch(self, indices: Indices, whole: int = 0) -> Batch:
         """Return the samples of these indices as a batch of a step with `whole` samples (0: of no training step)."""

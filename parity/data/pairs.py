@@ -191,7 +191,8 @@ def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Iterator[A
     file = file_of(name, given, search)
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            keys = [name] if name in arrays else _numbered(name, arrays)
+            of_steps = (key for key in arrays if key.rpartition("@")[0] == name)
+            keys = [name] if name in arrays else sorted(of_steps, key=lambda key: int(key.rpartition("@")[2]))
             if not keys:
                 raise UsageError(f"inputs.{name}: {file} has no array {name!r}{nearest(name, list(arrays))}")
             read = {key: arrays[key] for key in keys}
@@ -199,11 +200,6 @@ def _from_file(name: str, given: PairInput, search: Sequence[str]) -> Iterator[A
         raise UsageError(f"inputs.{name}: {file} cannot be read as an .npz file: {error}") from None
     for array in read.values():
         yield _checked(name, given, file, array)
-
-
-def _numbered(name: str, keys: Iterable[str]) -> list[str]:
-    """Return which of the keys hold the values of an input in some step, in order."""
-    return sorted((key for key in keys if key.rpartition("@")[0] == name), key=lambda key: int(key.rpartition("@")[2]))
 
 
 def _checked(name: str, given: PairInput, file: Path, array: Array) -> Array:

@@ -39,7 +39,9 @@ def load(case: schema.Case) -> Samples:
     if len(samples.inputs) != taken:
         raise _misfit(case, f"gives {count(len(samples.inputs), 'input')}, but the model takes {taken}")
     for array in samples.inputs:
-        if not _fits(array.shape[1:], expected) or not len(array):
+        sizes = zip(array.shape[1:], expected, strict=False)
+        fits = array.ndim - 1 == len(expected) and all(wanted in (None, size) for size, wanted in sizes)
+        if not fits or not len(array):
             shape = tuple("any" if size is None else size for size in expected)
             raise _misfit(
                 case, f"gives {count(len(array), 'sample')} of the shape {array.shape[1:]}, but the model takes {shape}"
@@ -96,12 +98,6 @@ def _choose(case: schema.Case) -> Samples:
         "linear_stack), photographs (for residual_block), text or text:FILE (for transformer), synthetic or FILE.npz "
         "(for any model)"
     )
-
-
-def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    """Return whether a shape is the expected one, in which None stands for any size."""
-    sizes = zip(shape, expected, strict=False)
-    return len(shape) == len(expected) and all(wanted in (None, size) for size, wanted in sizes)
 
 
 def _shape(case: schema.Case) -> tuple[int, ...]:
@@ -204,9 +200,8 @@ def _archive(file: Path) -> Samples:
             arrays = dict(archive)
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise UsageError(f"data.source {str(file)!r}: expected an .npz file of plain arrays: {error}") from None
-    names = (
-        ["inputs"] if "inputs" in arrays else sorted(filter(NUMBERED.fullmatch, arrays), key=lambda name: int(name[6:]))
-    )
+    numbered = sorted(filter(NUMBERED.fullmatch, arrays), key=lambda name: int(name[6:]))
+    names = ["inputs"] if "inputs" in arrays else numbered
     if not names:
         raise UsageError(f"{file}: expected the array 'inputs' (or 'input_0'...), received {sorted(arrays)}")
     if any(array.ndim == 0 for array in arrays.values()) or len({len(array) for array in arrays.values()}) != 1:

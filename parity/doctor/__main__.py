@@ -59,16 +59,14 @@ def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
         _write(args, examination)  # first, so that they are not lost if printing the text fails
     finally:
         if not args.quiet and (examination.evidence or not examination.errors):
-            file = sys.stderr if args.json == "-" else sys.stdout
-            report.show(examination.findings, examination.evidence, file)
+            report.show(examination, sys.stderr if args.json == "-" else sys.stdout)
     if examination.errors:
         raise BackendError("\n".join(dict.fromkeys(examination.errors)))  # the same may be missing for each
     return int(any(finding.severity != "note" for finding in examination.findings))
 
 
 def _write(args: argparse.Namespace, examination: Examination) -> None:
-    document = report.document(examination.findings, examination.evidence)
-    output.write(args, document, report.makers(examination))
+    output.write(args, report.document(examination), report.makers(examination))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:

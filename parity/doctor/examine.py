@@ -10,8 +10,8 @@ import msgspec
 from parity.config.devices import Kind
 from parity.core.errors import BackendError, UsageError
 from parity.doctor import rules
+from parity.doctor.drive import Files, waiting
 from parity.doctor.evidence import Evidence
-from parity.doctor.files import Files, waiting
 from parity.doctor.finding import Finding
 from parity.runtime.backend import Backend, running
 from parity.runtime.job import DoctorJob
@@ -41,8 +41,7 @@ def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], l
 
 
 def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
-    ranks = program.job.group(program.side).ranks
-    threads = max(processors() // ranks, 1)
+    threads = max(processors() // program.job.group(program.side).ranks, 1)
     kind: Kind = "cpu" if program.job.virtual else "gpu"
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         backend = Backend(program.side, program.python, Path(scratch), kind, patience, threads)

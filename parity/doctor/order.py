@@ -119,5 +119,4 @@ def _in_order(expression: Expression) -> str:
     node, operand = expression.node, expression.text(_operand(expression))
     if isinstance(node, ast.Subscript):
         return f"{operand}[order]"
-    function = expression.text(node.func) if len(node.args) > 1 else "tf.gather"
-    return f"{function}({operand}, order)"
+    return f"{expression.text(node.func) if len(node.args) > 1 else 'tf.gather'}({operand}, order)"

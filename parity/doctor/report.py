@@ -27,10 +27,19 @@ PARTS = ("forward", "loss", "backward", "update", "copies")
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
-def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> None:
+class Examination(NamedTuple):
+    """What came of all programs; `errors` are the messages of those that could not be run, `command` the command."""
+
+    findings: list[Finding]
+    evidence: list[Evidence]
+    errors: list[str]
+    command: str
+
+
+def show(examination: Examination, file: TextIO) -> None:
     """Print what ran, the findings, the times and the number of findings."""
-    console = Console(file, PIPE_WIDTH)
-    for line in dict.fromkeys(map(_headline, evidences)):
+    console, findings = Console(file, PIPE_WIDTH), examination.findings
+    for line in dict.fromkeys(map(_headline, examination.evidence)):
         console.print(line, style="dim")
     for finding in findings:
         at, names = _at(finding), _program(finding)
@@ -44,21 +53,24 @@ def show(findings: list[Finding], evidences: list[Evidence], file: TextIO) -> No
             console.print(Text(f"  fix: {finding.fix}", style="bold"), soft_wrap=True)
     if findings:
         console.print()
-    for evidence in evidences:
+    ranks = [
+        (f"{_program(each)}{f' rank {each.rank}' if each.ranks > 1 else ''}", each) for each in examination.evidence
+    ]
+    for rank, evidence in ranks:
         for time in evidence.times:
-            console.fold(f"{_rank(evidence)}{_timed(time)}")
-    for evidence in evidences:
+            console.fold(f"{rank}: {_timed(time)}")
+    for rank, evidence in ranks:
         if evidence.profile:
-            console.print(f"{_rank(evidence)}profile: {evidence.profile}")
+            console.print(f"{rank}: profile: {evidence.profile}")
     total = f"{count(len(findings), 'finding')}: {', '.join(_counts(findings))}" if findings else "no findings"
     console.print(total, style="bold")
 
 
-def document(findings: list[Finding], evidences: list[Evidence]) -> dict[str, Any]:
-    ranks = [({"side": each.side, "case": each.case, "rank": each.rank}, each) for each in evidences]
+def document(examination: Examination) -> dict[str, Any]:
+    ranks = [({"side": each.side, "case": each.case, "rank": each.rank}, each) for each in examination.evidence]
     return {
         "schema": SCHEMA,
-        "findings": msgspec.to_builtins(findings),
+        "findings": msgspec.to_builtins(examination.findings),
         "times": [rank | msgspec.to_builtins(time) for rank, each in ranks for time in each.times],
         "environment": [rank | {"devices": _devices(each), "profile": each.profile} for rank, each in ranks],
     }
@@ -75,10 +87,6 @@ def _headline(evidence: Evidence) -> str:
 def _devices(evidence: Evidence) -> dict[str, str]:
     physical = evidence.physical + [""] * len(evidence.devices)
     return dict(zip(evidence.devices, physical, strict=False))
-
-
-def _rank(evidence: Evidence) -> str:
-    return f"{_program(evidence)}{f' rank {evidence.rank}' if evidence.ranks > 1 else ''}: "
 
 
 def _program(of: Evidence | Finding) -> str:
@@ -101,20 +109,13 @@ def _counts(findings: Sequence[Finding]) -> list[str]:
     return [count(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
 
 
-class Examination(NamedTuple):
-    """What came of all programs; `errors` are the messages of those that could not be run, `command` the command."""
-
-    findings: list[Finding]
-    evidence: list[Evidence]
-    errors: list[str]
-    command: str
-
-
 def makers(examination: Examination) -> Makers:
     return {
         "html": lambda: _page(examination),
         "junit": lambda: ci.junit("parity.doctor", _tests(examination)),
-        "sarif": lambda: ci.sarif(list(map(_remark, examination.findings))),
+        "sarif": lambda: ci.sarif(
+            [ci.Remark(each.id, each.severity, _with_fix(each, " Fix: "), each.source) for each in examination.findings]
+        ),
         "markdown": lambda: _markdown(examination),
     }
 
@@ -132,7 +133,7 @@ def _page(examination: Examination) -> str:
     state = "error" if is_error else "warning" if "warning" in severities else "match"
     banner = page.Banner(state, MARKS[state], headline(examination), examination.command)
     findings = sorted(examination.findings, key=lambda finding: SEVERITIES.index(finding.severity))
-    encoded = document(examination.findings, examination.evidence)
+    encoded = document(examination)
     sections = [
         page.Section("findings", "Findings", page.part("findings", findings=findings, marks=MARKS, run=examination)),
         page.Section("times", "Time of a step", page.part("times", times=encoded["times"], parts=PARTS)),
@@ -147,19 +148,14 @@ def _tests(examination: Examination) -> list[ci.Test]:
     failed = [finding for finding in examination.findings if finding.severity != "note"]
     for program in tests:
         if own := [finding for finding in failed if _program(finding) == program]:
-            text = "\n\n".join(map(_said, own))
-            tests[program] = ci.Test("doctor", program, "failure", own[0].message, text)
+            heads = [f"{each.severity}: {each.id} at {_at(each)}\n" for each in own]
+            texts = [head + _with_fix(each, "\nfix: ") for head, each in zip(heads, own, strict=True)]
+            tests[program] = ci.Test("doctor", program, "failure", own[0].message, "\n\n".join(texts))
     return [*tests.values(), *(ci.Test("doctor", "a program", "error", error) for error in examination.errors)]
 
 
-def _said(finding: Finding) -> str:
-    fix = f"\nfix: {finding.fix}" if finding.fix else ""
-    return f"{finding.severity}: {finding.id} at {_at(finding)}\n{finding.message}{fix}"
-
-
-def _remark(finding: Finding) -> ci.Remark:
-    fix = f" Fix: {finding.fix}" if finding.fix else ""
-    return ci.Remark(finding.id, finding.severity, f"{finding.message}{fix}", finding.source)
+def _with_fix(finding: Finding, before: str) -> str:
+    return f"{finding.message}{before}{finding.fix}" if finding.fix else finding.message
 
 
 def _markdown(examination: Examination) -> str:

@@ -168,8 +168,7 @@ def _sent_once(case: Case, sides: Sides) -> Sides:
 
 def _as_in_torch(sides: Sides, is_aligned: Callable[[Transfer, int], bool]) -> Sides:
     """Give transfers of Keras the bytes that PyTorch's have on the same route, where `is_aligned` allows it."""
-    sizes = sides.torch.routes
-    pairs = ((transfer, sizes.get(transfer.route, 0)) for transfer in sides.keras.transfers)
+    pairs = ((transfer, sides.torch.routes.get(transfer.route, 0)) for transfer in sides.keras.transfers)
     transfers = [replace(each, bytes=size) if is_aligned(each, size) else each for each, size in pairs]
     return sides._replace(keras=replace(sides.keras, transfers=transfers))
 

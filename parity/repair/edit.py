@@ -81,8 +81,7 @@ def with_argument(text: str, key: str, value: Any) -> str | None:
     given = table["pair"]
     if key not in {**given.get("kwargs", {}), **given.get("keras_kwargs", {})}:
         return None
-    own = {**given.get("keras_kwargs", {}), key: value}
-    wanted = {**table, "pair": {**given, "keras_kwargs": own}}
+    wanted = {**table, "pair": {**given, "keras_kwargs": {**given.get("keras_kwargs", {}), key: value}}}
     written = f"{key} = {_toml(value)}"
     entry = re.compile(rf"(?<![\w.-]){re.escape(key)}\s*=\s*[^,}}#\n]*[^,}}#\s]")
     attempts = [f"{text[: found.start()]}{written}{text[found.end() :]}" for found in entry.finditer(text)]

@@ -96,11 +96,9 @@ def remarks_of_causes(report: Report) -> list[Remark]:
 
 def sarif(remarks: Sequence[Remark]) -> str:
     """Return the JSON text; remarks without a file and a line are left out."""
-    results = []
-    for remark in remarks:
-        file, _, line = remark.source.rpartition(":")
-        if file and line.isdecimal() and int(line) > 0:
-            results.append(_result(remark, Path(file), int(line)))
+    lines = [(remark, *remark.source.rpartition(":")[::2]) for remark in remarks]
+    known = [(remark, Path(file), int(line)) for remark, file, line in lines if file and line.isdecimal() and int(line)]
+    results = [_result(*each) for each in known]
     rules = [{"id": rule} for rule in sorted({result["ruleId"] for result in results})]
     driver = {"name": "framework-parity", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}

@@ -151,10 +151,7 @@ def _least(of: str, report: Report) -> str:
 
 def _by_side(tables: Iterable[dict[str, list[str]]]) -> Counter[str]:
     """Return how many names all tables together have for each side."""
-    counts: Counter[str] = Counter()
-    for names_by_side in tables:
-        counts.update({side: len(names) for side, names in names_by_side.items()})
-    return counts
+    return Counter(side for names_by_side in tables for side, names in names_by_side.items() for _ in names)
 
 
 def not_compared(case: CaseResult) -> list[str]:

@@ -132,16 +132,16 @@ class _Recordings:
         self.cases = [*(resolve(faults_of_case[0]) for faults_of_case in by_case.values()), *clean]
         self.faults = [*by_case.values(), *([] for _ in clean)]
         self._entries = [(number, fault) for number, faults in enumerate(self.faults) for fault in (None, *faults)]
-        self._tasks: dict[tuple[int, str], Task] = {}  # by the number of the case and the name of the fault, or ""
-        for number, fault in self._entries:
-            name = fault.name if fault else ""
-            self._tasks[number, name] = Task(self.cases[number], folder / str(number) / (name or "clean"), True, name)
+        names = [(number, fault.name if fault else "") for number, fault in self._entries]
+        self._tasks = {
+            (number, name): Task(self.cases[number], folder / str(number) / (name or "clean"), True, name)
+            for number, name in names
+        }
 
     def outcomes(self, runner: Runner) -> Generator[Outcome, None, None]:
         """Yield the outcome of each case without a fault and of each fault, as soon as both sides are recorded."""
         left = Counter(number for number, _ in self._entries)
-        outcome = partial(self._outcome, runner.sides)
-        results = in_order(self._entries, outcome, AHEAD * runner.at_once)
+        results = in_order(self._entries, partial(self._outcome, runner.sides), AHEAD * runner.at_once)
         for (number, _), result in zip(self._entries, results, strict=True):
             yield result
             left[number] -= 1

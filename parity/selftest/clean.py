@@ -61,7 +61,11 @@ def _cases(draw: Draw) -> Case:
     if model == "residual_block":
         table["data"]["size"] = draw(st.sampled_from([4, 7, 8]))
     if draw(st.booleans()):
-        table["optimizer"] = _optimizer(draw)
+        kind = draw(st.sampled_from(["sgd", "adam", "adamw"]))
+        rate = draw(st.sampled_from([2.0**-13, 1e-3, 0.01]))
+        table["optimizer"] = {"kind": kind, "learning_rate": rate, "weight_decay": draw(st.sampled_from([0.0, 0.01]))}
+        if kind == "sgd":
+            table["optimizer"]["momentum"] = draw(st.sampled_from([0.0, 0.9]))
     if model not in ("transformer", "residual_block") and draw(st.booleans()):
         table["loss"] = {"kind": "mse", "target": "zeros", "reduction": draw(st.sampled_from(["mean", "sum"]))}
     try:
@@ -89,11 +93,3 @@ def _model(draw: Draw, model: str) -> dict[str, Any]:
         },
     }
     return {name: draw(strategy) for name, strategy in sizes[model].items()}
-
-
-def _optimizer(draw: Draw) -> dict[str, Any]:
-    kind = draw(st.sampled_from(["sgd", "adam", "adamw"]))
-    rate = draw(st.sampled_from([2.0**-13, 1e-3, 0.01]))
-    decay = draw(st.sampled_from([0.0, 0.01]))
-    momentum = {"momentum": draw(st.sampled_from([0.0, 0.9]))} if kind == "sgd" else {}
-    return {"kind": kind, "learning_rate": rate, "weight_decay": decay, **momentum}

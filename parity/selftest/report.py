@@ -77,8 +77,7 @@ def show(selftest: Selftest, file: TextIO) -> None:
         console.print(f"false alarm: {outcome.result.verdict}: {outcome.result.reason}\n  {config}", style="red")
     faults, clean = selftest.faults, selftest.clean
     sums = {name: sum(getattr(outcome, name) for outcome in faults) for name in ("caught", "placed", "named")}
-    summary = ", ".join(f"{number} {name}" for name, number in sums.items())
-    console.print(f"{count(len(faults), 'fault')}: {summary}")
+    console.print(f"{count(len(faults), 'fault')}: {', '.join(f'{number} {name}' for name, number in sums.items())}")
     console.print(f"{count(len(clean), 'clean run')}: {count(len(selftest.false_alarms), 'false alarm')}")
     for name in _other_checks(selftest):
         caught, alarms = (sum(outcome.objections[name] for outcome in outcomes) for outcomes in (faults, clean))

@@ -41,23 +41,17 @@ class Subject(ABC):
         """
 
     @abstractmethod
-    def record(self, side: Worker, folder: Path, summarises: bool = False) -> Answer:
+    def record(self, side: Worker, folder: Path, golden: Path | None, summarises: bool) -> Answer:
         """Record all runs of one side into `folder`; with `summarises`, large tensors as summaries.
 
-        Raises UsageError and BackendError.
-        """
-
-    @abstractmethod
-    def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
-        """Record what is compared with the side's earlier trace below `golden`.
-
-        It needs no witness, which only the reference (the golden trace) must have. Raises UsageError, BackendError.
+        With `golden`, record what is compared with the side's earlier trace below that folder. It needs no witness,
+        which only the reference (the golden trace) must have. Raises UsageError and BackendError.
         """
 
     def recorded(self, side: Worker, folder: Path, golden: Path | None = None, summarises: bool = False) -> Answer:
-        """Record one side, with `golden` as its candidate, and return the answer, also where that fails."""
+        """Record one side like `record`, and return the answer, also where that fails."""
         try:
-            return self.record_candidate(side, folder, golden) if golden else self.record(side, folder, summarises)
+            return self.record(side, folder, golden, summarises)
         except BackendError as error:
             return Answer(status="error", message=str(error))
         except UsageError as error:
@@ -116,10 +110,13 @@ def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
 def check_steps(trace: Trace) -> None:
     """Raise TraceError if a replica lacks a step of a run, the state before the first step, or the evaluation.
 
-    A step that both traces lack would silently not be compared.
+    A step that both traces lack would silently not be compared. A pair without [train] has a single step and no
+    evaluation.
     """
-    facts = trace.manifest
-    demanded, listed = list(_stems(trace.case)), facts.files.keys() | facts.same.keys()
+    facts, case = trace.manifest, trace.case
+    last = case.steps if case.model.trains else 0
+    steps = [step for step in range(last + 1) if step in (0, last - 1, last) or step % case.every == 0]
+    demanded, listed = [keys.INITIAL, *map(keys.step_file, steps)], facts.files.keys() | facts.same.keys()
     if not facts.layout.parameters:  # a model without parameters has no state before the first step
         demanded.remove(keys.INITIAL)
     for run in (*keys.RUNS[:2], *keys.RUNS[2:] * (keys.RUNS[2] in facts.runs)):
@@ -130,18 +127,5 @@ def check_steps(trace: Trace) -> None:
             if lost := [stem for stem in demanded if stem not in held]:
                 raise TraceError(
                     f"{trace.folder / keys.MANIFEST}: is truncated: its {run} run has no {lost[0]}, which "
-                    f"{trace.case.name} with steps={trace.case.steps} must have; record the trace again"
+                    f"{case.name} with steps={case.steps} must have; record the trace again"
                 )
-
-
-def _stems(case: Case) -> Iterator[str]:
-    """Yield the stems of the files that `parity.trace.recorder` writes for a case.
-
-    A pair without [train] has a single step and no evaluation.
-    """
-    yield keys.INITIAL
-    trains = case.model.trains
-    last = case.steps if trains else 0
-    for step in range(last + 1):
-        if step in (0, last - 1, last) or step % case.every == 0:
-            yield keys.step_file(step)

@@ -19,8 +19,7 @@ from doctor_evidence import (
 )
 
 from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Module
-from parity.doctor.evidence.ops import Call, NotPretended, Soft
+from parity.doctor.evidence.ops import Call, Module, NotPretended, Soft
 from parity.trace.keys import MODEL
 
 KIB = 256  # float32 numbers

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Module, Move, Place, Tensor, Weight
-from parity.doctor.evidence.ops import Call, Copy, Failure
-from parity.doctor.evidence.training import Backward, Cut, Gradient, Optimizer
+from parity.doctor.evidence import Backward, Cut, Evidence, Gradient, Optimizer, Step
+from parity.doctor.evidence.ops import Call, Copy, Failure, Module, Move, Place, Tensor, Weight
 from parity.doctor.finding import Finding, Severity
 from parity.trace.keys import MODEL
 

@@ -5,10 +5,8 @@ from typing import Any
 from doctor_evidence import Row, evidence, gradients, place, step
 from doctor_training_rows import cut_off, grown, losing
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code, Made
-from parity.doctor.evidence.ops import Frozen, Method, NotFinite
-from parity.doctor.evidence.training import Backward
+from parity.doctor.evidence import Backward, Evidence
+from parity.doctor.evidence.ops import Code, Frozen, Made, Method, NotFinite
 
 LINE = "t.py:8"
 NAN = NotFinite(operation="Softmax", became="nan", smallest=None, largest=None, place=place("", LINE))

@@ -4,10 +4,8 @@ from typing import Any
 
 from doctor_evidence import NAMES, Row, evidence, failed, modules, place, step, tensor
 
-from parity.doctor.evidence import Evidence, Step
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.ops import Call, Race
-from parity.doctor.evidence.training import Backward, Carried, Cleared, Event, Held, LossCall, Optimizer, Still
+from parity.doctor.evidence import Backward, Carried, Cleared, Event, Evidence, Held, LossCall, Optimizer, Step, Still
+from parity.doctor.evidence.ops import Call, Code, Race
 from parity.trace.keys import MODEL
 
 LINE = "t.py:8"

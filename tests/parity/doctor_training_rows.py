@@ -4,10 +4,8 @@ from typing import Any
 
 from doctor_evidence import NAMES, Row, cut, evidence, gradients, place, step, tensor
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Code
-from parity.doctor.evidence.ops import Dropped, Repeated
-from parity.doctor.evidence.training import Backward, Cut, Event, Held, LossCall, Optimizer
+from parity.doctor.evidence import Backward, Cut, Event, Evidence, Held, LossCall, Optimizer
+from parity.doctor.evidence.ops import Code, Dropped, Repeated
 from parity.trace.keys import MODEL
 
 WHOLE = {"encoder": "none", "decoder": "none"}

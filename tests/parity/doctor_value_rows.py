@@ -17,10 +17,8 @@ from doctor_evidence import (
     weight,
 )
 
-from parity.doctor.evidence import Evidence
-from parity.doctor.evidence.common import Module
-from parity.doctor.evidence.ops import Broadcast, Call, Eager, InPlace, NotFinite, Retrace
-from parity.doctor.evidence.training import Backward, LossCall, Optimizer
+from parity.doctor.evidence import Backward, Evidence, LossCall, Optimizer
+from parity.doctor.evidence.ops import Broadcast, Call, Eager, InPlace, Module, NotFinite, Retrace
 from parity.trace.keys import MODEL
 
 

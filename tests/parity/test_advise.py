@@ -11,7 +11,7 @@ from parity.advise import advice, choices, measure
 from parity.advise.advice import Adviser, Target
 from parity.advise.choices import Link, by_strategy
 from parity.advise.describe import describe
-from parity.advise.duration import Compute, Machine, balanced, duration
+from parity.advise.duration import Compute, balanced, duration
 from parity.advise.measure import Here, Rates, Single, Step
 from parity.advise.model import Model
 from parity.advise.spread import SPREADS, memory
@@ -83,7 +83,7 @@ def test_a_pipeline_has_bubbles_and_uneven_stages() -> None:
     trained = case("linear_stack/pipeline", model={"layers": 3, "width": 64}, accumulate=4)
     model = describe(trained)
     compute = Compute(0, 0, 12 * MS / (model.cost.flops * trained.data.batch))
-    found = duration(trained, model, "torch", Machine(compute, LINK))
+    found = duration(trained, model, "torch", compute, LINK)
     assert found[:3] == pytest.approx((6 * MS, 2 * MS, 2 * MS))
 
 
@@ -91,7 +91,7 @@ def test_stages_share_the_update_and_replicas_each_make_it() -> None:
     # Three equal layers: on two stages two and one, each with its parameters.
     for strategy, seconds in (("ddp", 6 * MS), ("fsdp", 6 * MS), ("send_recv", 4 * MS)):
         trained = case(f"linear_stack/{strategy}", model={"layers": 3, "width": 64})
-        found = duration(trained, describe(trained), "torch", Machine(Compute(6 * MS, 0, 0), LINK))
+        found = duration(trained, describe(trained), "torch", Compute(6 * MS, 0, 0), LINK)
         assert found.compute + found.imbalance == pytest.approx(seconds)
 
 

@@ -21,9 +21,9 @@ from parity.core.clock import Time
 from parity.core.errors import BackendError, MissingError
 from parity.doctor import __main__ as command
 from parity.doctor import examine, rules
+from parity.doctor.drive import Files
 from parity.doctor.evidence import Collective, Evidence
 from parity.doctor.examine import ExaminedProgram
-from parity.doctor.files import Files
 from parity.doctor.finding import Finding
 from parity.runtime.job import Answer, DoctorJob
 

@@ -25,7 +25,7 @@ def waits(rank: int, line: int = 7, ended: bool = False) -> Waiting:
 def left(rank: int, copy: Path | None = None) -> Waiting:
     """Where ranks wait for those that are still in the step; a rank's process may have another copy of the project."""
     homes = Homes([f"{copy}/parity"], [], [], []) if copy else None
-    file = f"{copy or Path(parity.__file__).parents[1]}/parity/doctor/files.py"
+    file = f"{copy or Path(parity.__file__).parents[1]}/parity/doctor/drive.py"
     return Waiting(rank=rank, ended=True, stack=[f'File "{file}", line 9 in meet'], homes=homes)
 
 

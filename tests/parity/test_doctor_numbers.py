@@ -17,8 +17,8 @@ from test_doctor_rules import TABLE
 
 from parity.core.clock import Time
 from parity.doctor import report, rules
+from parity.doctor.drive import Files
 from parity.doctor.evidence import Evidence
-from parity.doctor.files import Files
 from parity.doctor.report import Examination
 from parity.report.output import as_json
 
@@ -60,8 +60,9 @@ def test_no_number_breaks_the_evidence_the_rules_or_what_is_written(seen: Eviden
     found = rules.findings([read, evidence(seen.side, rank=1)])
     rules.findings([read, msgspec.structs.replace(read, rank=1)])
     text = io.StringIO()
-    report.show(found, [read], text)
-    json.loads(as_json(report.document(found, [read])), parse_constant=pytest.fail)
+    examination = report.Examination(found, [read], [], "")
+    report.show(examination, text)
+    json.loads(as_json(report.document(examination)), parse_constant=pytest.fail)
     written = {name: make() for name, make in report.makers(Examination(found, [read], [], "parity")).items()}
     json.loads(written["sarif"], parse_constant=pytest.fail)
     ElementTree.fromstring(written["junit"])

@@ -5,8 +5,7 @@ from typing import Any
 from doctor_evidence import evidence, step
 
 from parity.doctor import rules
-from parity.doctor.evidence import Change, Collective, Comparable, Evidence, Numbers
-from parity.doctor.evidence.training import Optimizer
+from parity.doctor.evidence import Change, Collective, Comparable, Evidence, Numbers, Optimizer
 from parity.doctor.finding import Finding
 
 REDUCED = Collective(operation="all_reduce", shape=[64], dtype="float32", source="train.py:8")

@@ -62,7 +62,7 @@ def virtual(**fields: object) -> Evidence:
 
 def shown(findings: list[Finding], *seen: Evidence) -> str:
     out = io.StringIO()
-    report.show(findings, list(seen), out)
+    report.show(report.Examination(findings, list(seen), [], ""), out)
     return out.getvalue()
 
 
@@ -71,7 +71,8 @@ def test_the_look_at_80_columns() -> None:
 
 
 def test_the_document_is_json_with_all_fields() -> None:
-    document = json.loads(msgspec.json.encode(report.document([INPUT], [virtual(times=[TIME], profile="p")])))
+    examination = report.Examination([INPUT], [virtual(times=[TIME], profile="p")], [], "")
+    document = json.loads(msgspec.json.encode(report.document(examination)))
     assert list(document) == ["schema", "findings", "times", "environment"]
     assert document["schema"] == 1
     (finding,) = document["findings"]

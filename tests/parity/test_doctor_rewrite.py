@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parity.doctor import rewrite
-from parity.doctor.evidence.common import Code
+from parity.doctor.evidence.ops import Code
 from parity.doctor.rewrite import Expression
 
 PROGRAM = """\

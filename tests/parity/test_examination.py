@@ -1,6 +1,7 @@
 """An examination without a framework: inputs, the user's functions, the drive, the ranks' files, the clock."""
 
 import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -17,9 +18,8 @@ from parity.core import inputs
 from parity.core.clock import Clock, Time
 from parity.core.errors import UsageError
 from parity.core.program import load
-from parity.doctor.drive import Drive, outcome
+from parity.doctor.drive import Drive, Files, outcome, waiting
 from parity.doctor.evidence import Collective, Evidence
-from parity.doctor.files import Files, waiting
 from parity.runtime.drive import Program
 
 MISTAKEN_INPUTS = [
@@ -103,6 +103,9 @@ class Log:
         self.lines: list[str] = []
         self.swallows = swallows
 
+    def contexts(self, steps):
+        return [functools.partial(self.context, number) for number in range(steps)]
+
     @contextlib.contextmanager
     def context(self, number, batch):
         self.lines.append(f"{number} begins with {batch}")
@@ -117,7 +120,7 @@ class Log:
 
 
 def drive(tmp_path, log, train, steps=2):
-    Drive(Program(None, iter("abc"), train), log.context, Files(tmp_path, 0), ranks=1, steps=steps).run()
+    Drive(Program(None, iter("abc"), train), log.contexts(steps), Files(tmp_path, 0), ranks=1).run()
 
 
 def one_by_one(batches, on_step):
@@ -155,13 +158,13 @@ def test_what_an_unobserved_step_raises_is_told_by_its_line(tmp_path):
     def train(batches, on_step):
         raise ValueError("only in a graph\nand more")
 
-    made = Drive(Program(None, iter("ab"), train), Log().context, Files(tmp_path, 0), ranks=1, steps=2)
+    made = Drive(Program(None, iter("ab"), train), Log().contexts(2), Files(tmp_path, 0), ranks=1)
     found = outcome(made, lambda traceback: "train.py:3")
     assert (found.exception, found.message, found.place.source) == ("ValueError", "only in a graph", "train.py:3")
-    made = Drive(Program(None, iter("ab"), train), Log().context, Files(tmp_path, 0), ranks=1, steps=2)
+    made = Drive(Program(None, iter("ab"), train), Log().contexts(2), Files(tmp_path, 0), ranks=1)
     with pytest.raises(ValueError, match="only in a graph"):  # no line of the user's: the doctor's own mistake
         outcome(made, lambda traceback: "")
-    made = Drive(Program(None, iter("ab"), one_by_one), Log().context, Files(tmp_path, 0), ranks=1, steps=2)
+    made = Drive(Program(None, iter("ab"), one_by_one), Log().contexts(2), Files(tmp_path, 0), ranks=1)
     assert outcome(made, lambda traceback: "train.py:3") is None
 
 
@@ -191,7 +194,7 @@ def test_calls_and_evidence_are_read_back(tmp_path):
 
 def test_a_process_that_hangs_says_where(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom parity.doctor.files import Files\n"
+        "import sys, time\nfrom pathlib import Path\nfrom parity.doctor.drive import Files\n"
         "files = Files(Path(sys.argv[1]), 1)\nfiles.answer_where()\nprint('ready', flush=True)\n"
         "def stuck():\n    time.sleep(60)\nstuck()\n"
     )

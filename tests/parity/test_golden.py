@@ -21,7 +21,7 @@ from parity.results import CaseResult, Report
 from parity.runtime import drive, runner
 from parity.runtime.job import Answer, Job
 from parity.runtime.runner import Runner
-from parity.subjects import pair
+from parity.subjects import run as pair
 
 SMALL = ["--case=simple_block/single", "--steps=2", "--set", "data.batch=4", "--devices=cpu:1", "--quiet"]
 SMALL += ["--set", "data.source=synthetic", "--set", "optimizer.momentum=0"]

@@ -17,7 +17,7 @@ from synthetic import small_case
 
 from parity.details import Compared, Details
 from parity.doctor import report as doctor
-from parity.report.html import comparison, page, rows
+from parity.report.html import comparison, page
 from parity.report.output import write_json
 from parity.results import CaseResult, Report
 from parity.selftest import report as selftest
@@ -199,11 +199,11 @@ def test_the_default_matrix_fits(report: Report) -> None:
 
 def test_too_many_rows_are_counted(report: Report) -> None:
     unequal = Compared(step=0, replica=0, kind="activation", name="m", verdict="diverged", bits=0.0)
-    tensors = [unequal for _ in range(rows.MOST + 7)]
+    tensors = [unequal for _ in range(comparison.MOST + 7)]
     case = msgspec.structs.replace(report.cases[1], details=Details(needed=20, tensors=tensors))
     whole = Report(environment=report.environment)
     whole.add(case)
-    assert len(rows.listed(tensors)) <= rows.MOST + rows.AROUND
+    assert len(comparison.listed(tensors)) <= comparison.MOST + comparison.AROUND
     assert "listed: those that are no match (but for the last 7), with" in Parsed(comparison.render(whole)).text
     assert "but for the last" not in Parsed(comparison.render(report)).text
 

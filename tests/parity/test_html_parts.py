@@ -6,7 +6,7 @@ import pytest
 from report_samples import HOSTILE, TWO
 
 from parity.details import Compared, Counterpart, Details
-from parity.report.html import band, losses, rows, svg
+from parity.report.html import comparison, plots, svg
 from parity.report.html.comparison import matrix
 from parity.results import Against, CaseResult
 
@@ -18,13 +18,13 @@ def tensor(name: str, verdict: str = "match", kind: str = "activation", **fields
 def test_the_rows_are_the_unequal_ones_with_their_neighbours_and_the_worst_of_each_module() -> None:
     tensors = [tensor(f"m{number // 5}", bits=20.0 + number % 5) for number in range(30)]
     tensors[17].verdict = "diverged"
-    assert rows.listed(tensors) == [0, 5, 10, 15, 16, 17, 18, 19, 20, 25]
+    assert comparison.listed(tensors) == [0, 5, 10, 15, 16, 17, 18, 19, 20, 25]
 
 
 def test_a_weight_s_tensors_belong_to_its_module() -> None:
     named = {"gradient": "a.b.weight@local", "optimizer_state": "a.b.weight.exp_avg", "activation": "a.b#1"}
-    assert {rows.module(tensor(name, kind=kind)) for kind, name in named.items()} == {"a.b"}
-    assert rows.module(tensor("learning_rate", kind="optimizer_state")) == "learning_rate"
+    assert {comparison.module(tensor(name, kind=kind)) for kind, name in named.items()} == {"a.b"}
+    assert comparison.module(tensor("learning_rate", kind="optimizer_state")) == "learning_rate"
 
 
 def test_rows_have_both_names_and_how_they_were_matched() -> None:
@@ -35,7 +35,7 @@ def test_rows_have_both_names_and_how_they_were_matched() -> None:
     ]
     tensors = [tensor("a"), tensor("a.weight", kind="gradient"), tensor("a.weight.m", kind="optimizer_state"),
                tensor("b", "diverged", alone="torch"), tensor("c", "diverged")]  # fmt: skip
-    (group,) = rows.groups(Details(needed=20, tensors=tensors, counterparts=counterparts), range(5))
+    (group,) = comparison.groups(Details(needed=20, tensors=tensors, counterparts=counterparts), range(5))
     assert [row[:4] for row in group.rows] == [
         ("matched", "a", "dense", "value"),
         ("matched", "a.weight", "dense/kernel", "shape"),
@@ -48,12 +48,12 @@ def test_rows_have_both_names_and_how_they_were_matched() -> None:
 
 def test_many_rows_are_folded_by_module() -> None:
     tensors = [tensor(f"model.layers.{layer}.part{part}") for layer in range(8) for part in range(9)]
-    found = rows.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
+    found = comparison.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
     assert [(group.name, len(group.rows)) for group in found] == [(f"model.layers.{layer}", 9) for layer in range(8)]
     assert not any(group.is_open for group in found)
     for number in (30, 50):
         tensors[number].verdict = "diverged"
-    found = rows.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
+    found = comparison.groups(Details(needed=20, tensors=tensors), range(len(tensors)))
     assert [(group.name, group.unequal) for group in found if group.unequal] == [
         ("model.layers.3", 1),
         ("model.layers.5", 1),
@@ -82,22 +82,22 @@ def y_of(drawing: str, style: str) -> list[float]:
 
 
 def test_there_is_no_band_without_numbers() -> None:
-    assert band.plot(Details(needed=20, tensors=[tensor("ids")]), [0]) == ""
-    assert band.plot(Details(needed=20), []) == ""
+    assert plots.noise_band(Details(needed=20, tensors=[tensor("ids")]), [0]) == ""
+    assert plots.noise_band(Details(needed=20), []) == ""
 
 
 def test_the_losses_and_their_difference() -> None:
     curves: dict[str, list[float | None]] = {"torch": [2.0, 1.0, 0.5], "keras": [2.0, 1.5, None]}
-    drawing = str(losses.plot(curves))
+    drawing = str(plots.loss_curves(curves))
     assert len(y_of(drawing, "reference")) == 3 and len(y_of(drawing, "candidate")) == 2
     assert drawing.count('class="bar"') == 1 and "<title>step 1, keras: 1.5</title>" in drawing
-    assert losses.largest_difference(curves) == pytest.approx(1 / 3)
-    assert losses.plot({"torch": [1.0], "keras": [1.0]}) == ""
-    assert losses.plot({"torch": [None, None], "keras": [None, None]}) == ""
+    assert plots.largest_difference(curves) == pytest.approx(1 / 3)
+    assert plots.loss_curves({"torch": [1.0], "keras": [1.0]}) == ""
+    assert plots.loss_curves({"torch": [None, None], "keras": [None, None]}) == ""
 
 
 def test_the_devices_and_what_moves_between_them() -> None:
-    drawing = str(rows.drawing("torch", TWO))
+    drawing = str(svg.drawing("torch", TWO))
     texts = re.findall(r">([^<]+)</text>", drawing)
     assert texts == [
         "0: CPU (virtual)", "1 parameter", "linear1", "relu", "1: CPU (virtual)", "1 parameter", "linear2",
@@ -108,10 +108,10 @@ def test_the_devices_and_what_moves_between_them() -> None:
 
 def test_many_modules_are_counted_by_their_beginnings() -> None:
     names = [f"encoder.layers.{layer}.{part}" for layer in range(3) for part in "abcd"]
-    assert rows.folded(names, 8) == [f"encoder.layers.{layer} (4)" for layer in range(3)]
-    assert rows.folded(["a", "b.c"], 8) == ["a", "b.c"]
-    assert rows.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
-    assert rows.folded([], 8) == []
+    assert svg.folded(names, 8) == [f"encoder.layers.{layer} (4)" for layer in range(3)]
+    assert svg.folded(["a", "b.c"], 8) == ["a", "b.c"]
+    assert svg.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
+    assert svg.folded([], 8) == []
 
 
 def test_texts_in_drawings_are_escaped() -> None:
@@ -121,4 +121,4 @@ def test_texts_in_drawings_are_escaped() -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")])
 def test_sizes(count: int, said: str) -> None:
-    assert rows.size(count) == said
+    assert svg.size(count) == said

@@ -16,7 +16,7 @@ from parity.report.pairs import coverage_lines
 from parity.results import Branch, CaseResult, Coverage
 from parity.results import Variation as VariationResult
 from parity.runtime import survey
-from parity.subjects import pair
+from parity.subjects import run as pair
 from parity.trace.mapping import Match, Matching
 
 
@@ -216,5 +216,5 @@ def test_assertions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: 
 
     session = Session()
     monkeypatch.setattr(asserts, "_session", lambda: session)
-    asserts.assert_match(torch="a:b", keras="c:d", inputs=["x=float32[2,3]"], **arguments)
+    asserts.default().assert_match(torch="a:b", keras="c:d", inputs=["x=float32[2,3]"], **arguments)
     assert session.asked == [expected]

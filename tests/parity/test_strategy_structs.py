@@ -96,6 +96,7 @@ YES = {
     "broadcasts_buffers": {"ddp"},
     "fit": set(),
     "distribute_dataset": set(),
+    "workers": set(),
 }
 
 
@@ -134,7 +135,7 @@ def test_an_option_of_ddp_changes_an_answer(option: str, answer: str, expected: 
     assert chosen("ddp", workers=True).processes("keras") == 4
 
 
-@pytest.mark.parametrize("option", ["fit", "distribute_dataset"])
+@pytest.mark.parametrize("option", ["fit", "distribute_dataset", "workers"])
 def test_an_option_is_the_answer_of_the_strategies_that_have_it(option: str) -> None:
     users = strategies.OPTIONS[option]
     assert all(getattr(chosen(name, **{option: True}), option) for name in users)

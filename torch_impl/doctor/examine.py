@@ -21,9 +21,8 @@ import torch.distributed as dist
 from torch import nn
 
 from parity.core.clock import Clock, Time
-from parity.doctor.drive import TIMED, WARM, Contexts, Drive, building_errors, outcome, steps, users_program
+from parity.doctor.drive import TIMED, WARM, Drive, Files, building_errors, outcome, schedule, steps, users_program
 from parity.doctor.evidence import Evidence
-from parity.doctor.files import Files
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import DoctorJob
 from torch_impl.doctor.observer import Observer, timed
@@ -49,14 +48,15 @@ def examine(job: DoctorJob) -> None:
         files.built()
         observer = Observer(program.model, building, evidence.devices)
         clock = Clock(partial(_wait, job))
-        contexts = Contexts(
+        contexts = schedule(
+            job,
             observed=partial(_observed, evidence, observer, files),
             plain=contextlib.nullcontext,
-            timed=partial(timed, clock, program.model),
-            profiled=partial(_profiled, evidence, Path(job.profile)),
+            timed=lambda _: timed(clock, program.model),
+            profiled=lambda _: _profiled(evidence, Path(job.profile)),
         )
         sizes = values.root_mean_squares(program.model)
-        evidence.later = outcome(Drive(program, partial(contexts.of, job), files, rank.of, steps(job)), source.line_of)
+        evidence.later = outcome(Drive(program, contexts, files, rank.of), source.line_of)
         evidence.visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         evidence.kept = observer.training.graphs.kept()
         evidence.still = observer.training.unused.still()
@@ -74,8 +74,7 @@ def examine(job: DoctorJob) -> None:
 
 def _program(job: DoctorJob, evidence: Evidence) -> Program:
     if job.case:
-        run = plain_run(job.case, steps(job), devices.rank(), job.folder)
-        return built_in.program(run, evidence.devices)
+        return built_in.program(plain_run(job.case, steps(job), devices.rank(), job.folder), evidence.devices)
     program = users_program(job, "torch", (nn.Module,), _step, partial(_batches, job))
     weights = [*program.model.parameters(), *program.model.buffers()]
     # Unless the program has placed a part of it.
@@ -91,9 +90,9 @@ def _on_cpu(job: DoctorJob) -> list[Time]:
     clock = Clock(lambda: None)
     with contextlib.suppress(Exception), on_cpu(job.devices):
         program = _program(job, Evidence(side="torch", devices=[f"cuda:{i}" for i in range(job.devices)]))
-        contexts = [contextlib.nullcontext] * WARM + [partial(timed, clock, program.model)] * TIMED
+        contexts = [contextlib.nullcontext] * WARM + [lambda _: timed(clock, program.model)] * TIMED
         files = Files(Path(job.folder), 1)  # the file of another rank: the parent process sees that this goes on
-        Drive(program, lambda number, batch: contexts[number](), files, 1, len(contexts)).run()
+        Drive(program, contexts, files, 1).run()
     return clock.result("CPU")
 
 
@@ -181,5 +180,4 @@ def _step(model: nn.Module, inputs: Inputs) -> None:
         outputs = model(**moved)
     floats = [tensor for tensor in tensors(outputs) if tensor.requires_grad]
     if floats:
-        home = floats[0].device
-        torch.stack([tensor.sum().to(home) for tensor in floats]).sum().backward()
+        torch.stack([tensor.sum().to(floats[0].device) for tensor in floats]).sum().backward()

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from parity.doctor.drive import Files
 from parity.doctor.evidence import PEERS, Change, Collective, Comparable, Numbers, Step
-from parity.doctor.files import Files
 from torch_impl.instruments import devices, source, values
 from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.origins import dtype, tensors

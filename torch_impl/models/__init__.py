@@ -8,15 +8,10 @@ from torch_impl.models.perceptrons import LinearStack, SimpleBlock, TwoLinear
 from torch_impl.models.residual_block import ResidualBlock
 from torch_impl.models.transformer import Transformer
 
-MODELS = {
-    schema.LinearStack: LinearStack,
-    schema.SimpleBlock: SimpleBlock,
-    schema.TwoLinear: TwoLinear,
-    schema.ResidualBlock: ResidualBlock,
-    schema.Transformer: Transformer,
-}
+MODELS = {kind.__name__: kind for kind in (LinearStack, SimpleBlock, TwoLinear, ResidualBlock, Transformer)}
 
 
 def build(config: schema.Model) -> nn.Module:
     """Build the model that `config` describes, with PyTorch's default initialization."""
-    return MODELS[type(config)](*msgspec.structs.astuple(config))  # each takes its settings in their order
+    # Each has the name of its config, and takes the settings in their order.
+    return MODELS[type(config).__name__](*msgspec.structs.astuple(config))

@@ -1,11 +1,111 @@
-"""What the modules, ops and functions of a step did: calls, copies, broadcasts, failures, and calls not imitated.
+"""What all facts are made of, the model as it was built, and what the ops and functions of a step did.
 
-Of a tf.function: how often TensorFlow traced it, and what of it runs in Python or was kept in its graph.
+A tensor, a place in the program, a line of code with its correction; modules, their weights, and what was put on which
+device. Calls, copies, broadcasts, failures, and calls not imitated. Of a tf.function: how often TensorFlow traced it,
+and what of it runs in Python or was kept in its graph.
 """
 
+import math
 from typing import Literal
 
-from parity.doctor.evidence.common import Code, Fact, Occurrence, Place, Tensor
+import msgspec
+
+from parity.trace.keys import MODEL
+
+Phase = Literal["forward", "loss", "backward", "update", "other"]
+# Bytes of an element; of all other dtypes 4.
+SIZES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
+
+
+class Fact(msgspec.Struct, kw_only=True):
+    """Base of all parts of the evidence."""
+
+
+class Tensor(Fact):
+    """A tensor as it was observed, and where it came from."""
+
+    device: str
+    dtype: str
+    shape: list[int]
+    # "input src", "parameter fc.weight", "buffer mask", "output of encoder.0" (what a module returned), "hidden weight
+    # of layers[0]" (of a module that is not registered), "constant" (created in the step, not computed from any known
+    # tensor), "loss", "gradient", or "" if it is not known.
+    origin: str = ""
+    made: str = ""  # the user's line that created the tensor, or gave it its dtype or device
+
+    @property
+    def bytes(self) -> int:
+        """Return the size in bytes."""
+        return math.prod(self.shape) * SIZES.get(self.dtype, 4)
+
+
+class Place(Fact):
+    """Where in the program something happened: the innermost module, the user's line and the phase of the step."""
+
+    module: str = ""
+    source: str = ""
+    phase: Phase = "other"
+
+
+class Code(Fact):
+    """A line of the user's code, and how it should read."""
+
+    source: str = ""
+    fix: str = ""
+
+
+class Occurrence(Fact, kw_only=True):
+    """What happened at a place of the program, in one step."""
+
+    place: Place
+    count: int = 1  # how often it happened, where equal ones of a line, as of a loop, are one entry
+    mended: Code | None = None  # the line as it should read, if that can be made of the user's own
+
+
+def below(path: str, name: str) -> bool:
+    """Return whether module `name` is the module `path` or lies within it."""
+    return path == MODEL or name == path or name.startswith((f"{path}.", f"{path}["))
+
+
+class Module(Fact):
+    """A module of the model, once the model is built."""
+
+    name: str
+    kind: str
+    source: str = ""  # the line that created it
+    training: bool = True  # its mode while the first step ran
+    # False if it is stored in a plain list, dict or closure of another module, where moving and training the model do
+    # not reach it. `name` then says where it is stored ("layers[0]").
+    registered: bool = True
+    # Settings that rules need: batch_first, rows (of an embedding), frozen (has parameters, none of which is trained).
+    facts: dict[str, int | float | bool | str] = {}
+
+
+class Weight(Fact):
+    """A parameter, buffer or optimizer slot, as it was after the first step."""
+
+    name: str  # its path; for an optimizer slot, that of its parameter
+    module: str  # the path of the module that owns it
+    kind: Literal["parameter", "buffer", "optimizer_state"]
+    tensor: Tensor
+    trained: bool = True  # whether it requires a gradient
+
+
+class Move(Fact):
+    """An instruction of the program that put something on a device while it built the model, such as `.to`."""
+
+    device: str
+    source: str
+    module: str = ""
+    whole: bool = False  # whether it moved the whole model at once
+    numbered: bool = False  # whether it names the number of the device, as in "cuda:0"
+
+
+class Made(Occurrence):
+    """A module with parameters that another one makes and calls while it is called itself."""
+
+    kind: str  # its class
+    parameters: int  # the number of its parameters
 
 
 class Call(Fact):
@@ -35,7 +135,6 @@ class Copy(Occurrence):
     seconds: float = 0.0  # of all copies together
     # How many of them moved a tensor that was moved there before in this step, or if it is no input, in the last step.
     again: int = 0
-    mended: Code | None = None  # the line without the copy, if that is a call that can be left out
     pinned: bool = True  # for a copy from the host to a GPU, whether it came from pinned memory
     contiguous: bool = True  # whether its values were contiguous in memory
 
@@ -45,7 +144,6 @@ class Race(Occurrence):
 
     tensor: Tensor
     read: str  # the line that reads it
-    mended: Code | None = None  # the line with a copy that the host waits for, if the same line reads it
 
 
 class Broadcast(Occurrence):
@@ -62,7 +160,6 @@ class Dropped(Occurrence):
 
     function: str
     rate: float  # the share of the values that it dropped
-    mended: Code | None = None  # the line in which the module's mode decides
 
 
 class Repeated(Occurrence):
@@ -133,7 +230,6 @@ class Method(Occurrence):
 
     what: Literal["compile", "predict"]  # of a model compiled before; of a single batch, not after a `fit`
     resets: bool = False  # whether it replaced the model's optimizer, whose state is then lost
-    mended: Code | None = None  # the line with what is to be called instead
 
 
 class Frozen(Occurrence):
@@ -141,7 +237,6 @@ class Frozen(Occurrence):
 
     what: str  # the function that is called ("np.random.normal")
     clock: bool = False  # whether it is a time, and no random number
-    mended: Code | None = None  # the line in which TensorFlow computes it in each step
 
 
 class NotPretended(Fact):

@@ -273,5 +273,4 @@ def _enters(step: Step, call: Call, a: str) -> bool:
 def _is_held(step: Step, module: str, a: str) -> bool:
     """Return whether an optimizer holds all parameters of a module, and it has some."""
     numbered = enumerate(step.optimizers)
-    holders = {str(i) for i, held in numbered if any(name.startswith(f"{module}.") for name in held.parameters)}
-    return holders == {a}
+    return {str(i) for i, held in numbered if any(name.startswith(f"{module}.") for name in held.parameters)} == {a}

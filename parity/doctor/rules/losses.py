@@ -63,15 +63,15 @@ def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
 
 def raw_logits(evidence: Evidence) -> Iterator[Finding]:
     """Report values outside of 0 to 1 where probabilities belong."""
-    for call in _by_finding(evidence, lambda call: call.takes == "probabilities" and _leaves_0_to_1(call)):
+
+    def leaves_0_to_1(call: LossCall) -> bool:
+        low, high = call.smallest, call.largest
+        return low is not None and high is not None and (low < -SLACK or high > 1 + SLACK)
+
+    for call in _by_finding(evidence, lambda call: call.takes == "probabilities" and leaves_0_to_1(call)):
         effect = "it clips them, and most gradients are 0 or wrong"
         message = f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: {effect}."
         yield _finding("loss.raw_logits", call, message, "from_logits=True")
-
-
-def _leaves_0_to_1(call: LossCall) -> bool:
-    low, high = call.smallest, call.largest
-    return low is not None and high is not None and (low < -SLACK or high > 1 + SLACK)
 
 
 def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:

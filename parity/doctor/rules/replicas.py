@@ -63,7 +63,9 @@ def shared(
     informative = [name for name in changes if not used[name].constant]
     common = set(alike if in_ddp(evidence) else informative) - unlike
     around = {name: _around(name, informative) for name in alike}
-    return [n for n in alike if n in common or _ever_shared(changes[n]) or common >= around[n] > set()]
+    together = {name: zip(*changes[name], strict=False) for name in alike}  # the same change on all ranks
+    ever_shared = {name for name in alike if any(is_shared([each.gradient for each in of]) for of in together[name])}
+    return [name for name in alike if name in common | ever_shared or common >= around[name] > set()]
 
 
 def _around(name: str, candidates: list[str]) -> set[str]:
@@ -74,11 +76,6 @@ def _around(name: str, candidates: list[str]) -> set[str]:
         if inside := {candidate for candidate in candidates if below(module, candidate)}:
             return inside
     return set()
-
-
-def _ever_shared(by_rank: list[list[Change]]) -> bool:
-    together = zip(*by_rank, strict=False)
-    return any(is_shared([change.gradient for change in changes]) for changes in together)
 
 
 def is_shared(gradients: list[Numbers]) -> bool:

@@ -1,19 +1,28 @@
-"""The page of a comparison: the first screen with the table of models and strategies, each case, the environment."""
+"""The page of a comparison: the first screen with the table of models and strategies, each case, the environment.
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, get_args
+The tensors of a case are listed in groups of rows, one for each module.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 from markupsafe import Markup
 
 from parity.config import strategies as strategy_names
-from parity.core.groups import by_key
-from parity.details import Details
+from parity.core.groups import by_key, depth_of, grouped
+from parity.details import Compared, Details
 from parity.report import pairs, words
-from parity.report.html import band, losses, page, rows
+from parity.report.html import page, plots, svg
 from parity.report.words import extent_line, not_compared
 from parity.results import CaseResult, Check, Report
+from parity.trace import keys
 
 PAIR = "pair/"
+AROUND = 2  # tensors before and after one that is no match
+MOST = 300  # tensors of one case that are shown because they are no match
+FEW = 40  # rows that stand in one list
+MOST_GROUPS = 24  # groups into which more rows are folded, by as many parts of the modules' paths as give no more
+State = Literal["diverged", "matched", "alone"]
 
 
 def render(report: Report) -> str:
@@ -65,7 +74,7 @@ def _cases(report: Report) -> Iterator[Markup]:
     for number, case in enumerate(report.cases, start=1):
         sides = case.layout.sides if case.layout else {}
         details = case.details or Details(needed=0.0)
-        numbers = rows.listed(details.tensors)
+        numbers = listed(details.tensors)
         yield page.part(
             "case",
             number=number,
@@ -74,15 +83,15 @@ def _cases(report: Report) -> Iterator[Markup]:
             case=case,
             findings=words.findings(case),
             checks={kind: check for kind, check in case.checks.items() if isinstance(check, Check)},
-            band=band.plot(details, numbers),
-            losses=losses.plot(details.losses),
-            apart=losses.largest_difference(details.losses),
-            groups=rows.groups(details, numbers),
+            band=plots.noise_band(details, numbers),
+            losses=plots.loss_curves(details.losses),
+            apart=plots.largest_difference(details.losses),
+            groups=groups(details, numbers),
             shown=len(numbers),
-            left_out=rows.left_out(details.tensors),
+            left_out=left_out(details.tensors),
             names=list(case.devices) or ["torch", "keras"],
             layout=case.layout,
-            drawings={side: rows.drawing(side, layout) for side, layout in sides.items()},
+            drawings={side: svg.drawing(side, layout) for side, layout in sides.items()},
             not_compared=not_compared(case) if case.extent else case.not_compared,
             remarks=list(pairs.lines(case)),
         )
@@ -129,3 +138,86 @@ def matrix(cases: Sequence[CaseResult]) -> Matrix:
     known = get_args(strategy_names.Name)
     order = sorted(strategies, key=lambda name: known.index(name) if name in known else len(known))
     return Matrix(order, models, others)
+
+
+class Row(NamedTuple):
+    """A row: a tensor under its name on each side ("" if it has none), and how these were matched."""
+
+    state: State
+    torch: str
+    keras: str
+    by: str
+    tensor: Compared | None
+
+
+class Group(NamedTuple):
+    """The rows of one module, folded together; of several groups the first with a row that is no match is open."""
+
+    name: str
+    rows: list[Row]
+    is_open: bool = True
+
+    @property
+    def unequal(self) -> int:
+        """Return how many rows are no match."""
+        return sum(row.state == "diverged" for row in self.rows)
+
+
+def listed(tensors: Sequence[Compared]) -> list[int]:
+    """Return the numbers of the tensors to show: what is no match, its neighbours, and each module's fewest bits."""
+    unequal = [number for number, each in enumerate(tensors) if each.verdict != "match"][:MOST]
+    near = {place for number in unequal for place in range(number - AROUND, number + AROUND + 1)}
+    worst: dict[str, int] = {}
+    for number, each in enumerate(tensors):
+        owner = module(each)
+        if owner not in worst or _bits(each) < _bits(tensors[worst[owner]]):
+            worst[owner] = number
+    return sorted({*worst.values(), *(place for place in near if 0 <= place < len(tensors))})
+
+
+def left_out(tensors: Sequence[Compared]) -> int:
+    """Return how many tensors are no match and yet may not be shown, because they are too many."""
+    return max(sum(each.verdict != "match" for each in tensors) - MOST, 0)
+
+
+def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
+    """Return the tensors of these numbers and those that stand alone on a side, by module, in execution order."""
+    alone = (each for each in details.counterparts if not (each.torch and each.keras))
+    rows = [*_rows(details, numbers), *(Row("alone", each.torch, each.keras, "", None) for each in alone)]
+    if len(rows) <= FEW:
+        return [Group("all modules", rows)] if rows else []
+    depth = depth_of(list(map(_path, rows)), MOST_GROUPS)
+    folded = [Group(*item) for item in grouped(rows, lambda row: ".".join(_path(row)[:depth])).items()]
+    first = next((group for group in folded if group.unequal), None)
+    return [group._replace(is_open=group is first) for group in folded]
+
+
+def module(tensor: Compared) -> str:
+    name = keys.plain(tensor.name)
+    if tensor.kind in ("activation", "input", "sample", "loss"):
+        return name
+    weight = keys.parameter(tensor.kind, name)
+    return weight.rpartition(".")[0] or weight or name
+
+
+def _rows(details: Details, numbers: Iterable[int]) -> Iterator[Row]:
+    by_torch = {name: each for each in details.counterparts for name in each.torch.split(", ") if each.torch}
+    for number in numbers:
+        tensor = details.tensors[number]
+        state: State = "alone" if tensor.alone else "matched" if tensor.verdict == "match" else "diverged"
+        # A weight's counterpart is found by its name, that of a module's output by the module's.
+        is_slot, of_weight = tensor.kind == "optimizer_state", tensor.name.rpartition(".")[0]
+        pair = by_torch.get(of_weight if is_slot else tensor.name.partition("@")[0])
+        keras, by = (pair.keras, pair.by) if pair else (tensor.name, "name")
+        names = ("" if tensor.alone in ("keras", "candidate") else tensor.name, keras)
+        yield Row(state, names[0], "" if tensor.alone in ("torch", "reference") else names[1], by, tensor)
+
+
+def _path(row: Row) -> list[str]:
+    """Return the parts of the path of a row's module; Keras's are separated by slashes."""
+    name = module(row.tensor) if row.tensor else (row.torch or row.keras).partition("#")[0]
+    return name.replace("/", ".").split(".")
+
+
+def _bits(tensor: Compared) -> float:
+    return float("inf") if tensor.bits is None else tensor.bits

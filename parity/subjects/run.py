@@ -1,13 +1,19 @@
-"""A built-in case: both sides know its weights and its activations by the same names."""
+"""A built-in case, and a pair of a user's models, as subjects: both sides are recorded, and then compared."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from parity.config.devices import why_no_baseline
 from parity.config.schema import Case
-from parity.core.errors import UsageError
+from parity.core.errors import TraceError, UsageError
 from parity.diagnose.diagnosis import examined
+from parity.pairs.compare import compared
+from parity.pairs.file import PairFile
+from parity.pairs.prepare import place
+from parity.pairs.recording import recorded, recorded_again
 from parity.results import Against, CaseResult, LayoutCheck, Report, error_kind, failed, worst
 from parity.runtime import resources
 from parity.runtime.job import RUNS, Answer, Job
@@ -18,9 +24,14 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.verdict.distributed import against_single
 
+FollowUp = Callable[[PairFile, CaseResult, Sequence[Worker], Path], None]
+
 
 class BuiltIn(Subject):
-    """A built-in case. `changes` are the flags that change how it is trained, quoted for a shell."""
+    """A built-in case: both sides know its weights and its activations by the same names.
+
+    `changes` are the flags that change how it is trained, quoted for a shell.
+    """
 
     keras_needs_torch = False
 
@@ -92,15 +103,65 @@ class BuiltIn(Subject):
         witness = Trace(single.folder / "torch") if alone["torch"].status == "done" else None
         return against_single(Trace(single.folder / trace.backend), trace, witness)
 
-    def record(self, side: Worker, folder: Path, summarises: bool = False) -> Answer:
-        """Record all runs of one side. Raises UsageError where there is no room for them."""
-        resources.check(self.case, resources.of_case(self.case), folder, keys.RUNS, summarises)
-        return side.do(self._job(side, folder, keys.RUNS, summarises))
+    def record(self, side: Worker, folder: Path, golden: Path | None, summarises: bool) -> Answer:
+        """Record one side. Raises UsageError where there is no room for all of its runs."""
+        if not golden:
+            resources.check(self.case, resources.of_case(self.case), folder, keys.RUNS, summarises)
+        runs, own = list(RUNS["keras"] if golden else keys.RUNS), str((folder / side.name).absolute())
+        return side.do(Job(case=self.case, runs=runs, folder=own, summarises=summarises))
 
-    def record_candidate(self, side: Worker, folder: Path, golden: Path) -> Answer:
-        """Record what is compared with the side's golden trace."""
-        return side.do(self._job(side, folder, RUNS["keras"]))
 
-    def _job(self, side: Worker, folder: Path, runs: Sequence[str], summarises: bool = False) -> Job:
-        own = str((folder / side.name).absolute())
-        return Job(case=self.case, runs=list(runs), folder=own, summarises=summarises)
+class UserPair(Subject):
+    """A pair. `varied`: whether to compare it also on variations of its inputs.
+
+    `whole`: whether to record large tensors whole at once, also those of a large model. `follow_up` is called with the
+    result of the comparison, both sides, and the folder of the traces.
+    """
+
+    keras_needs_torch = True
+
+    def __init__(
+        self, file: PairFile, varied: bool = True, follow_up: FollowUp | None = None, whole: bool = False
+    ) -> None:
+        self.file, self.case, self.flags = file, file.case, file.flags
+        self.again = " ".join(map(shlex.quote, file.flags))
+        self._varied, self._follow_up, self._whole = varied, follow_up, whole
+
+    def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
+        """Record and compare the pair."""
+        folder = plan.folder / self.case.name
+        try:
+            result = compared(self.file, sides, folder, self._varied, self._whole or plan.kept)
+        except UsageError as error:
+            result = failed(self.case.name, error)
+        if result.verdict != "error":
+            note_environment([Trace(folder / side) for side in ("torch", "keras")], report)
+            if self._follow_up:
+                self._follow_up(self.file, result, sides, folder)
+        if not plan.kept:
+            shutil.rmtree(folder, ignore_errors=True)  # the next pair may need the disk space
+        return result
+
+    def record(self, side: Worker, folder: Path, golden: Path | None, summarises: bool) -> Answer:
+        """Record one side, and its survey; with `golden`, from the weights in the golden survey.
+
+        Raises TraceError if that survey is missing.
+        """
+        if not golden:
+            return recorded(self.file, side, folder, summarises=summarises)
+        survey = Path(place(golden / self.case.name, "torch"))
+        if not survey.is_dir():
+            raise TraceError(
+                f"{survey}: not found, and {side.name} starts from the weights in it; record torch's golden trace first"
+            )
+        own = folder / side.name
+        if side.name == "torch":
+            return recorded_again(self.file, side, golden / self.case.name, own, RUNS["keras"])
+        # Keras expects torch's survey in the folder that it writes to: use a copy, so that the golden folder is
+        # unchanged.
+        with tempfile.TemporaryDirectory(dir=side.folder) as apart:
+            shutil.copytree(survey, place(Path(apart), "torch"))
+            answer = recorded(self.file, side, Path(apart))
+            if answer.status == "done":
+                shutil.move(Path(apart) / side.name, own)
+            return answer

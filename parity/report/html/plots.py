@@ -1,9 +1,4 @@
-"""The noise-band plot: by how much the two sides differ, against the rounding of their low runs.
-
-Each tensor stands at its place in execution order. The difference of the float64 runs (dots) and the noise of the low
-runs (upper line) are fractions of the tensor's largest value, in powers of two. The lower line is the noise less the
-bits that a match needs: what lies above it is more than rounding explains.
-"""
+"""The plots of a case: its noise band, by how much the sides differ against rounding, and the losses of both sides."""
 
 import itertools
 import math
@@ -18,8 +13,8 @@ from parity.core.wording import count
 from parity.details import Compared, Details
 from parity.report.html import svg
 
-WIDTH, HEIGHT = 960.0, 320.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 948.0, 16.0, 268.0
+WIDTH = 960.0
+HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320.0, 64.0, 948.0, 16.0, 268.0  # of the noise band
 LOWEST, HIGHEST = -60.0, 10.0  # log2 of the fractions that are drawn; equal tensors are drawn below
 EQUAL = 288.0  # y of the tensors that are equal
 CHARACTER = 5.8  # width of a character of a step's name
@@ -34,8 +29,13 @@ class _Place(NamedTuple):
     noise: float | None
 
 
-def plot(details: Details, listed: Collection[int]) -> Markup:
-    """Return the plot; of the tensors in `listed`, by their number, the names are shown. Empty without numbers."""
+def noise_band(details: Details, listed: Collection[int]) -> Markup:
+    """Return the noise band; of the tensors in `listed`, by their number, the names are shown. Empty without numbers.
+
+    Each tensor stands at its place in execution order. The difference of the float64 runs (dots) and the noise of the
+    low runs (upper line) are fractions of the tensor's largest value, in powers of two. The lower line is the noise
+    less the bits that a match needs: what lies above it is more than rounding explains.
+    """
     width = (RIGHT - LEFT) / max(len(details.tensors), 1)
     places = [
         _Place(LEFT + (number + 0.5) * width, row, _relative(row.difference, row), _relative(row.noise, row))
@@ -100,3 +100,62 @@ def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Marku
             bits = "" if row.bits is None else f", {row.bits:z.1f} bits"
             title = f"{step}, {row.kind} {row.name}: {row.verdict}{bits}"
             yield svg.marked(*point, "name" if is_match else "apart", title, cross=not is_match)
+
+
+CURVES_HEIGHT, BEGIN, END, TOPMOST = 300.0, 84.0, 940.0, 24.0
+MIDDLE, BELOW = 170.0, 200.0  # the curves are above, their difference is below, down to BOTTOM
+STYLES = "reference", "candidate"
+Curve = Sequence[float | None]
+
+
+def loss_curves(losses: dict[str, list[float | None]]) -> Markup:
+    """Return the plot of two curves; empty where there are not two steps of finite losses."""
+    known = [value for curve in losses.values() for value in curve if value is not None]
+    if len(losses) != 2 or min(map(len, losses.values())) < 2 or not known:
+        return Markup("")
+    names, curves = list(losses), list(losses.values())
+    x = svg.Axis(0, max(map(len, curves)) - 1, BEGIN, END)
+    y = svg.Axis(min(known), max(known), MIDDLE, TOPMOST)
+    parts: list[Markup] = []
+    for value in dict.fromkeys((y.low, (y.low + y.high) / 2, y.high)):
+        parts.append(svg.line((BEGIN, y(value)), (END, y(value)), "grid"))
+        parts.append(svg.text(BEGIN - 8, y(value) + 4, f"{value:z.4g}", "tick", "end"))
+    parts += [*_curves(names, curves, x, y), *_difference(curves, x)]
+    for step in range(0, len(curves[0]), max(1, math.ceil(len(curves[0]) / 12))):
+        parts.append(svg.text(x(step), CURVES_HEIGHT - 8, f"step {step}" if step == 0 else str(step), "tick", "middle"))
+    label = f"Loss of {names[0]} and {names[1]} in {count(len(curves[0]), 'step')}"
+    return svg.figure(WIDTH, CURVES_HEIGHT, label, parts, "losses")
+
+
+def largest_difference(losses: dict[str, list[float | None]]) -> float | None:
+    """Return the largest difference of the two curves, as a fraction of the loss there; None if unknown."""
+    apart = [
+        abs(one - other) / (max(abs(one), abs(other)) or 1.0)
+        for one, other in zip(*losses.values(), strict=False)
+        if one is not None and other is not None
+    ]
+    return max(apart, default=None)
+
+
+def _curves(names: Sequence[str], curves: Sequence[Curve], x: svg.Axis, y: svg.Axis) -> Iterator[Markup]:
+    """Yield a line for each side, then, above both, the points with their numbers."""
+    points = []
+    for name, curve, style in zip(names, curves, STYLES, strict=True):
+        known = [(step, value) for step, value in enumerate(curve) if value is not None]
+        yield svg.path([(x(step), y(value)) for step, value in known], style)
+        points += [svg.marked(x(at), y(loss), "name", f"step {at}, {name}: {loss:z.17g}") for at, loss in known]
+    yield from points
+
+
+def _difference(curves: Sequence[Curve], x: svg.Axis) -> Iterator[Markup]:
+    """Yield a bar for each step: the difference as a fraction of the loss, in powers of two from -60 to 0."""
+    yield svg.line((BEGIN, BOTTOM), (END, BOTTOM), "grid")
+    yield svg.line((BEGIN, BELOW), (END, BELOW), "grid")
+    yield svg.text(BEGIN - 8, BELOW + 4, f"apart {svg.power_of_two(0)}", "tick", "end")
+    yield svg.text(BEGIN - 8, BOTTOM + 4, svg.power_of_two(-60), "tick", "end")
+    for step, (one, other) in enumerate(zip(*curves, strict=False)):
+        if one is None or other is None or one == other:
+            continue
+        apart = math.log2(abs(one - other)) - math.log2(max(abs(one), abs(other)))
+        height = max(apart + 60, 0) / 60 * (BOTTOM - BELOW)
+        yield svg.rectangle(x(step) - 3, BOTTOM - height, 6, max(height, 1), "bar")
