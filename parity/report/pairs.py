@@ -52,7 +52,7 @@ def lines(case: CaseResult) -> Iterator[str]:
             if keys:
                 yield f"{len(keys)} only in {side}: {_few(keys)}"
         for name, layout in matched.layouts.items():
-            yield f"output {name} by its layers: {layout}"
+            yield f"output {name} by its layers or the inputs: {layout}"
     for what, names in (
         ("the model computes these in lower precision; promoted to float64 in the high run", case.lifted),
         ("modules whose weights could not be told apart; matched in the order of execution", case.undecided),

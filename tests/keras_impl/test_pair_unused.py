@@ -27,8 +27,10 @@ class build(keras.Model):
         self.normed, self.statistics = L.BatchNormalization(name="normed"), L.BatchNormalization(name="statistics")
         self.penal, self.regular = L.Dense(3, name="penal"), L.Dense(3, kernel_regularizer="l2", name="regular")
         self.of["head"].build((None, 3))
+        self.frozen, self.teacher = (L.Dense(3, name=name, trainable=False) for name in ("frozen", "teacher"))
+        self.teacher.build((None, 3))
     def call(self, x, training=False):
-        of = self.of
+        of, x = self.of, self.frozen(x)
         y = of["used"](x) + ops.stop_gradient(of["stopped"](x)) + ops.relu(of["closed"](x) - 100)
         one, other = of["trained"](x), of["inferred"](x)
         y = y + (one if training else other) + self.statistics(x, training=training)
@@ -93,7 +95,7 @@ def unused(tmp_path: Path, code: str, toml: str, asked: bool = True) -> list[str
 
 def test_what_no_compared_output_depends_on(tmp_path):
     found = unused(tmp_path, IDLE, Y)
-    assert {name.partition("/")[0] for name in found} == {"head", "pooled", "normed", "regular"}
+    assert {name.partition("/")[0] for name in found} == {"head", "pooled", "normed", "regular", "teacher"}
     assert {name for name in found if name.startswith("normed")} == {
         f"normed/{role}" for role in ("gamma", "beta", "moving_mean", "moving_variance")
     }
@@ -102,7 +104,7 @@ def test_what_no_compared_output_depends_on(tmp_path):
 
 @pytest.mark.slow
 def test_without_named_outputs_all_of_them_are_compared(tmp_path):
-    assert {name.partition("/")[0] for name in unused(tmp_path, IDLE, X)} == {"head", "regular"}
+    assert {name.partition("/")[0] for name in unused(tmp_path, IDLE, X)} == {"head", "regular", "teacher"}
 
 
 def test_nothing_is_proven_where_there_is_no_gradient(tmp_path):

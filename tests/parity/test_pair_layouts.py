@@ -54,6 +54,16 @@ def test_a_residual_connection() -> None:
     assert layouts(conv_torch(output, OTHER, CONV), conv_keras(as_keras(output), OTHER, CONV)) == FOUND
 
 
+def test_an_input_tells_where_no_layer_does_and_only_one_order_fits() -> None:
+    torch, order = RANDOM.normal(size=(2, 5, 3, 3)), (0, 3, 1, 2)
+    sides = side("torch", torch), side("keras", as_keras(torch))
+    assert output_layouts(*sides[0], *sides[1], [MODEL], [order, order]) == {
+        MODEL: "axis0 axis1 axis2 axis3 -> axis0 axis2 axis3 axis1"
+    }
+    assert not output_layouts(*sides[0], *sides[1], [MODEL], [order, (0, 3, 2, 1)])
+    assert not output_layouts(*side("torch", CONV), *side("keras", as_keras(CONV)), [MODEL], [order])
+
+
 def test_a_norm_says_its_axis() -> None:
     torch = side("torch", CONV, ("batch_norm", {}, CONV))
     for axis, found in ((-1, FOUND), (3, FOUND), (1, {})):

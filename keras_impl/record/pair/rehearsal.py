@@ -111,8 +111,8 @@ class _Trials(Trials):
 
     def __init__(self, model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> None:
         self.model, self.inputs = model, inputs
-        held = [each for each in layers.variables(model) if each.description.trainable or each.description.statistic]
-        trained = [each.description.name for each in held if each.description.trainable]
+        held = [each for each in layers.variables(model) if not each.description.fixed]
+        trained = [each.description.name for each in held if not each.description.statistic]
         weights = {each.description.name: each.variable for each in held}
         super().__init__(case, weights, trained, "/", array)
 

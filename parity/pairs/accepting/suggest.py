@@ -19,6 +19,7 @@ from parity.config.pair import SUM, UNNAMED, Expect
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.groups import grouped
+from parity.pairs.activations.layouts import pattern
 from parity.pairs.activations.values import SAME, Tensor, fit
 from parity.pairs.causes.pair_causes import VALUES
 from parity.pairs.untrained.random_tables import DISTRIBUTION
@@ -79,8 +80,7 @@ def order_of_axes(torch: Array, keras: Array) -> str:
     moved = fitted and tuple(keras.shape[axis] for axis in fitted.order) == torch.shape
     if not fitted or not moved or fitted.distance > SAME or fitted.order == tuple(range(keras.ndim)):
         return ""
-    axes = [f"axis{number}" for number in range(torch.ndim)]
-    return f"{' '.join(axes)} -> {' '.join(axes[fitted.order.index(axis)] for axis in range(keras.ndim))}"
+    return pattern(fitted.order)
 
 
 def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:

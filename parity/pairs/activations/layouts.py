@@ -7,7 +7,7 @@ noticed.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations, product
 from typing import Literal
 
@@ -36,12 +36,25 @@ KINDS = ("conv", "max_pool", "average_pool", "depthwise", "separable")  # how ki
 
 
 def output_layouts(
-    torch: Survey, torch_values: Mapping[str, Array], keras: Survey, keras_values: Mapping[str, Array], keys: list[str]
+    torch: Survey,
+    torch_values: Mapping[str, Array],
+    keras: Survey,
+    keras_values: Mapping[str, Array],
+    keys: list[str],
+    given: Sequence[Order] = (),
 ) -> dict[str, str]:
-    """Return the outputs that are channels-first in torch and channels-last in Keras, with their einops patterns."""
+    """Return the outputs that are channels-first in torch and channels-last in Keras, with their einops patterns.
+
+    So are those of which no layer tells it, but whose shapes only fit in one order of axes that an input is `given` in.
+    """
     layouts = {}
     for key in keys:
         shapes = torch_values[key].shape, keras_values[key].shape
+        likely = [order for order in given if len(order) == len(shapes[1])] if shapes[0] != shapes[1] else []
+        fitting = {order for order in likely if tuple(shapes[1][axis] for axis in order) == shapes[0]}
+        if len(fitting) == 1:
+            layouts[key] = pattern(fitting.pop())
+            continue
         channels_last = (*shapes[1][:1], *shapes[1][-1:], *shapes[1][1:-1])
         if len(shapes[0]) < 3 or shapes[0] != channels_last:
             continue
@@ -116,6 +129,12 @@ def order_by_channels(torch: Channels, keras: Channels, shapes: tuple[Shape, Sha
         ("first", "first"): tuple(range(rank)),
         ("last", "last"): tuple(range(rank)),
     }.get((torch, keras))
+
+
+def pattern(order: Sequence[int]) -> str:
+    """Return the einops pattern from torch's axes to Keras's, of which `order` tells where torch's are."""
+    axes = [f"axis{number}" for number in range(len(order))]
+    return f"{' '.join(axes)} -> {' '.join(axes[order.index(axis)] for axis in range(len(order)))}"
 
 
 def given_orders(pair: Pair) -> list[Order]:

@@ -55,7 +55,7 @@ def match(
     output.
     """
     output_keys = _outputs(torch, keras)
-    layouts = output_layouts(torch, torch_values, keras, keras_values, output_keys)
+    layouts = output_layouts(torch, torch_values, keras, keras_values, output_keys, given)
     # In torch's axes; a layout is the pattern from torch's to Keras's.
     canonical = {key: rearrange(keras_values[key], reverse(layout)) for key, layout in layouts.items()}
     keras_values = keras_values | canonical
