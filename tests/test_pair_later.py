@@ -120,6 +120,7 @@ ROWS = {
     "cut off in torch": Row(steps("cut_step", "together_step"), "clip.value", ELEMENT, TOGETHER),
     "clipped by the optimizer": Row(optimizers("sgd", "clipped_sgd"), "clip.scope", "none", "each parameter, at 0.01"),
     "cut off by the optimizer": Row(optimizers("clipped_sgd", "cut_sgd"), "clip.value", TOGETHER, ELEMENT),
+    "cut rows": Row(optimizers("cut_sgd", "cut_sgd"), "clip.sparse_gradient", "dense", "IndexedSlices"),
     "clipped rows": Row(optimizers("clipped_sgd", "rows_sgd"), "clip.sparse_gradient", "dense", "IndexedSlices"),
 }  # fmt: skip
 

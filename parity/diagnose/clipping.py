@@ -129,6 +129,8 @@ def _found(first: Applied, second: Applied) -> Clipped | None:
     mine, theirs = first.gradients, second.gradients
     factors = {name: multiple(mine[name], theirs[name]) for name in mine}
     known = [factor for factor in factors.values() if factor is not None and factor > 0]
+    if _are_rows_cut(mine, theirs):
+        return Clipped(ROWS, "dense", "IndexedSlices")
     if len(known) < max(len(factors), 2):
         kept = mine.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
         return _by_value({name: mine[name] for name in kept}, {name: theirs[name] for name in kept}, _norm(mine))
@@ -176,6 +178,16 @@ def _by_value(mine: Gradients, theirs: Gradients, norm: float) -> Clipped | None
     is_one = most - least <= EXACT * most
     how = EACH if not is_one else UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, norm)
     return Clipped(VALUE, how, _rule(ELEMENTS, limit))
+
+
+def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:
+    """Return whether both are cut off at one value, and of tables theirs is cut off before the rows of an id are added."""
+    apart = {name for name in mine if np.abs(mine[name] - theirs[name]).max() > EXACT * np.abs(mine[name]).max()}
+    alike = [np.abs(theirs[name]) for name in theirs.keys() - apart]
+    limit = max((array.max() for array in alike), default=0.0)
+    is_cut = sum(int((array > limit * (1 - ROUNDED)).sum()) for array in alike) > 1
+    tables = [(np.abs(mine[name]).max(), np.abs(theirs[name]).max()) for name in apart if mine[name].ndim == 2]
+    return is_cut and 0 < len(tables) == len(apart) and all(own <= limit * (1 + ROUNDED) < other for own, other in tables)
 
 
 def _of_one_factor(factor: float, first: Applied, second: Applied) -> Clipped | None:

@@ -89,7 +89,9 @@ def constants(mapping: Mapping, reference: Trace) -> list[str]:
 
 def unused(mapping: Mapping) -> list[str]:
     """Say which weights of each side have no counterpart and need none."""
-    apart = [_alone(side, names, "take part in nothing that the model returns") for side, names in mapping.unused.items()]
+    apart = [
+        _alone(side, names, "take part in nothing that the model returns") for side, names in mapping.unused.items()
+    ]
     zeros = "are zeros that training cannot move, as before a batch norm"
     return [*apart, *([_alone("keras", mapping.still, zeros)] if mapping.still else [])]
 

@@ -75,6 +75,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     made: list[str] = []
     description: str = ""  # a folder in which to describe what the module does instead, or ""
     takes_theirs: bool = False  # whether the module that is described is given what the other side's was given
+    # Tensors that differ, in the order of the pass: if there are any, asked is only how many of them, from the first
+    # on, can be the other side's while what the whole model returns stays as it is.
+    passed: list[Tensor] = []
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +96,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     masks: list[Mask] = []  # the masks that the module is given
     found: list[Found] = []  # the sets of changes that reproduce the other side
     tried: int = 0  # how many settings were tried
+    harmless: int = 0  # how many of the question's `passed` tensors can be the other side's
     problem: str = ""  # why the module could not be called again as it was, or ""
     # Whether the model returns something else when it is called again with the same weights and inputs.
     keeps_state: bool = False

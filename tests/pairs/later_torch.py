@@ -192,6 +192,17 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.01)
 
 
+def cut_sgd(parameters):
+    optimizer = sgd(list(parameters))
+
+    def clip(*_):
+        for group in optimizer.param_groups:
+            torch.nn.utils.clip_grad_value_(group["params"], 0.002)
+
+    optimizer.register_step_pre_hook(clip)
+    return optimizer
+
+
 def clipped_sgd(parameters):
     """Clipped without the epsilon of clip_grad_norm_, by a hook of the optimizer."""
     optimizer = sgd(list(parameters))

@@ -2,17 +2,18 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from parity.core.arrays import Array, reproduced
+from parity.core.patches import around
 from parity.data.masks import Context
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.moves import moves
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
-from parity.runtime.experiment import LATER, Mask, Question
+from parity.runtime.experiment import LATER, Mask, Question, Tensor
 
 
 class Made(BaseException):
@@ -136,6 +137,46 @@ class Live(ABC):
         # The module keeps a state, or draws random numbers: only the whole model can be called again as it was.
         self._call, self._number = self._whole, question.tensor.number
         return self._is_again(expected)
+
+    def harmless(self, tensors: Sequence[tuple[Tensor, Array, Array]]) -> int:
+        """Return how many tensors, from the first on, can be the other side's while the model returns the same.
+
+        `tensors`: what a module returns or is given, with this side's numbers and the other side's, in torch's axes.
+        """
+        self._tensor, self._scope, self._innocent = Tensor(key="", module="", kind="output"), "", []
+        expected = dict(self._run(self._whole))
+        for number, (tensor, own, other) in enumerate(tensors):
+            with suppress(Exception), self._in_place(tensor, own, other) as places:
+                returned = dict(self._run(self._whole))
+                if places and all(reproduced(returned[name], array) for name, array in expected.items()):
+                    continue
+            return number
+        return len(tensors)
+
+    @contextmanager
+    def _in_place(self, tensor: Tensor, own: Array, other: Array) -> Iterator[list[Any]]:
+        """Let a module return, or be given, the other side's tensor; yield the list of those that it stands for."""
+        module, places = self._modules[tensor.module], list[Any]()
+
+        def exchanged(value: Any) -> Any:
+            if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+                return type(value)(map(exchanged, value))
+            if isinstance(value, dict):
+                return {name: exchanged(each) for name, each in value.items()}
+            if tuple(getattr(value, "shape", ())) == own.shape and reproduced(self.array(value), own):
+                places.append(value)
+                return self.like(other, value)
+            return value
+
+        def called(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+            if layer is not module:
+                return call(layer, *args, **kwargs)
+            if tensor.kind == "given":
+                return call(layer, *exchanged(args), **exchanged(kwargs))
+            return exchanged(call(layer, *args, **kwargs))
+
+        with around(self.called, "__call__", called):
+            yield places
 
     def restore(self) -> None:
         """Forget the call that was kept, and bring the model back to its initial state."""

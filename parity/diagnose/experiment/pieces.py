@@ -13,7 +13,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.formula import Seen, largest, seen
-from parity.runtime.experiment import Question
+from parity.runtime.experiment import Question, Tensor
 from parity.trace import keys
 from parity.trace.keys import INPUT
 from parity.trace.manifest import Tensors, Trace
@@ -121,6 +121,15 @@ def _forward(own: Trace, other: Trace, stem: str) -> Iterator[tuple[Array, Array
     for key in mine:
         if keys.split(key)[0] in FORWARD and key in theirs and mine[key].shape == theirs[key].shape:
             yield mine[key], theirs[key]
+
+
+def passed(question: Question) -> Iterator[tuple[Tensor, Array, Array]]:
+    """Yield the tensors that may be the other side's, as both sides recorded them, this side's first."""
+    for tensor in question.passed:
+        mine, theirs = (trace.open("high", keys.step_file(0)).get(tensor.key) for trace in _traces(question))
+        if mine is None or theirs is None or mine.shape != theirs.shape:
+            return
+        yield tensor, mine, theirs
 
 
 def steps(question: Question) -> tuple[Steps, Steps]:

@@ -49,8 +49,8 @@ INHERENT = {
     "nadam.momentum_decay": "Keras's Nadam has no argument for it; torch's momentum_decay=1.0 is the same",
     "optimizer.sparse_gradient": "TensorFlow's gradient of an embedding is a list of rows, and Keras's optimizers "
     "square those of one id before they are added",
-    "clip.sparse_gradient": "TensorFlow's gradient of an embedding is a list of rows, and Keras's optimizers take "
-    "the norm of all rows, before those of one id are added",
+    "clip.sparse_gradient": "TensorFlow's gradient of an embedding is a list of rows, and Keras's optimizers clip "
+    "the rows before those of one id are added",
     "clip.epsilon": "torch's clip_grad_norm_ divides by the norm plus 1e-6, tf.clip_by_global_norm by the norm, and "
     "neither has an argument for it",
     "sgd.momentum_form": "Keras's SGD has the learning rate within its momentum, torch's has not, and neither has an "
@@ -131,10 +131,10 @@ def _places(alike: Sequence[Cause], modules: Collection[str]) -> list[str]:
 
 def _globs(paths: Iterable[str], modules: Collection[str]) -> Iterator[str]:
     """Yield globs that match these places and no other module; places that differ only in numbers share a glob."""
-    for pattern, group in grouped(paths, lambda path: re.sub(r"\d+", "*", glob.escape(path))).items():
-        fitting = {module for module in modules if fnmatchcase(module, pattern)}
+    for form, group in grouped(paths, lambda path: re.sub(r"\d+", "*", glob.escape(path))).items():
+        fitting = {module for module in modules if fnmatchcase(module, form)}
         if len(group) > 1 and fitting <= set(group):
-            yield pattern
+            yield form
         else:
             yield from map(glob.escape, group)
 
