@@ -75,9 +75,9 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := _at(training.rates, number)) is not None]
     if settings is None or len(rates) <= steps:
         return None
-    first, own = _at(training.rates, 0) or rates[0], float(settings["learning_rate"])
-    scale = own / first if first else 1.0
-    return {**settings, "rates": tuple(own if rate == first else scale * rate for rate in rates)}
+    noted, own = training.rate or rates[0], float(settings["learning_rate"])
+    scale = own / noted if own and noted else 1.0  # of a group with a rate of its own
+    return {**settings, "rates": tuple(own if rate == noted else scale * rate for rate in rates)}
 
 
 def _updating(side: Side) -> list[int]:

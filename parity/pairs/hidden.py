@@ -82,12 +82,23 @@ def without_one_sided(
         hidden[stem] = hidden.get(stem, set()) | one_sided_slots | {keys.key("gradient", name) for name in untrained}
         hidden[stem] |= _other_calls(traces, stem) | _waiting(traces, stem)
     candidate = _without_parameters(candidate, untrained)
-    if is_script(pair.torch) and pair.train:  # the rate of the step behind the last, which is set before that
-        hidden.setdefault(keys.step_file(pair.train.steps - 1), set()).add(keys.key("optimizer_state", RATE))
+    if is_script(pair.torch) and pair.train:
+        for step in _set_later(traces, pair.train.steps):
+            hidden.setdefault(keys.step_file(step), set()).add(keys.key("optimizer_state", RATE))
     if any(hidden.values()):
         reference, candidate = Hiding(reference, hidden), Hiding(candidate, hidden)
     listed = {side: list(names) for side, names in alone.items() if names}
     return ComparedTraces(reference, candidate, listed, list(_notes(traces, slots, other_form, untrained)))
+
+
+def _set_later(traces: tuple[Trace, Trace], steps: int) -> Iterator[int]:
+    """Yield the steps behind which scripts may have set the next rate or not: it is used then, and is the same."""
+    torch, keras = (trace.manifest.training.rates for trace in traces)
+    for step in range(steps):
+        used = [rates[step + 1] for rates in (torch, keras) if len(rates) > step + 1]
+        known = [rate for rate in used if rate is not None]
+        if step == steps - 1 or (len(known) == len(used) and len({f"{rate:.12g}" for rate in known}) == 1):
+            yield step
 
 
 def _notes(

@@ -54,8 +54,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     fitted: Fitted | None = None  # how `fit` trains the model otherwise
     turns: list[Turn] = []  # in their order
     groups: list[ParameterGroup] = []  # those of the user's optimizer, if its formula is known
-    # The learning rate of the first of them before each step and after the last, None where it is no number.
+    # The learning rate of the first of them when it makes each step, or before, and after the last; and when the
+    # groups were noted. None where it is no number.
     rates: list[float | None] = []
+    rate: float | None = None
     is_scheduled: bool = False  # whether a schedule sets it
     unreached: str = ""  # the clipping that an optimizer does, if no gradient was so large in these steps
     compiled: str = ""  # by what

@@ -204,7 +204,7 @@ class StepObserver:
         self.updates = not pair.train.has_own_step
         self.applied: Gradients = {}
         self.unclipped: Gradients = {}
-        self.optimizers: list[Optimizer] = []  # that have updated something
+        self.rates: dict[Optimizer, float | None] = {}  # of those that have updated something, at that time
         self._scaled: dict[int, tuple[tf.Tensor, tf.Tensor, Any]] = {}  # by id() of a scaled loss, which is kept
 
     def watched(self, own: Callable[[], "StepObserver"] | None = None) -> AbstractContextManager[Any]:
@@ -269,8 +269,7 @@ class StepObserver:
     def _update(self, update: Original, optimizer: Any, distribution: Any, pairs: Sequence[Any], *rest: Any) -> None:
         """Let an optimizer update variables; note the gradients that this is given, after all clipping."""
         self.updates = True
-        if optimizer not in self.optimizers:
-            self.optimizers.append(optimizer)
+        self.rates.setdefault(optimizer, rate(optimizer) if tf.executing_eagerly() else None)
         by_id = self._by_id([variable for _, variable in pairs], [self._local(gradient) for gradient, _ in pairs])
         self.applied |= by_id
         if self.pair.train.has_own_step:

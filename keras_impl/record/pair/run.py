@@ -108,7 +108,7 @@ class _Course:
             case, self.model, self.data, self.halves, self.weights.torch, self._begin_forward, on_return, self.setup
         )
         self._update_by({unwrapped(training.optimizer)}, is_own=bool(self.pair.train.keras_optimizer))
-        rates = [rate(self.updating.first)]
+        self.rates = [rate(self.updating.first)]
         states = [fitted.state(training)]
         for number in range(case.steps):
             batch = training.batch(number)
@@ -121,12 +121,12 @@ class _Course:
             probe.on_step()
             self.masks.on_step()
             states.append(fitted.state(training))
-            rates.append(rate(self.updating.first))
+            self.rates.append(rate(self.updating.first))
         self.training = replace(
             self.training,
             own_step=training.may_call_again,
             repeated=self.masks.repeats.places,
-            rates=rates,
+            rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
             unreached="" if self.is_clipped or self.pair.train.has_own_step else _clipping(self.updating.first),
         )
@@ -140,7 +140,8 @@ class _Course:
         by_name = self.weights.by_name()
         self.updating = self.weights.optimizer = Joint(optimizers, by_name.values())
         if is_own:
-            self.training = replace(self.training, groups=self.updating.groups(by_name))
+            groups = self.updating.groups(by_name)
+            self.training = replace(self.training, groups=groups, rate=rate(self.updating.first))
 
     def _begin_forward(self) -> None:
         self.probe.begin_forward()
@@ -150,10 +151,12 @@ class _Course:
     def _record_step(self, batch: Batch, step: Step) -> None:
         if isinstance(self.recorder, Parts):
             self.recorder.join()
-        if set(step.optimizers) - self._stepped:
-            self._stepped |= set(step.optimizers)
+        if step.rates.keys() - self._stepped:
+            self._stepped |= step.rates.keys()
             if self._stepped != set(self.updating.optimizers):
                 self._update_by(self._stepped)
+        if (number := step.rates.get(self.updating.first)) is not None:
+            self.rates[-1] = number
         for number, loss in enumerate(step.losses):
             self.probe.loss(loss, None if number else batch.canonical)
         waiting = self.training.waiting if step.updates else [*self.training.waiting, self.masks.step]

@@ -7,7 +7,7 @@ training loop from scratch". `keras_step` runs a step of the user's own.
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
 from unittest import mock
@@ -55,7 +55,7 @@ class Step(NamedTuple):
     applied: Gradients = {}  # the gradients as the optimizer has applied them
     returns_loss: bool = True  # whether the loss is one that a step of the user's own returned, or Keras's
     updates: bool = True  # whether an optimizer changed anything
-    optimizers: Sequence[Optimizer] = ()  # those that did
+    rates: Mapping[Optimizer, float | None] = {}  # of those that did, the learning rates at that time, if known
     unclipped: Gradients = {}  # the lists of rows that one is given, where the gradients are those that it applies
 
 
@@ -211,12 +211,12 @@ class Training:
 
     def _seen(self, seen: StepObserver, returned: Any) -> Step:
         if not seen.is_own:
-            return Step(seen.losses, seen.gradients, seen.applied, optimizers=seen.optimizers)
+            return Step(seen.losses, seen.gradients, seen.applied, rates=seen.rates)
         own = losses.number(returned) if self.pair.train.keras_step else None
         returns_loss = own is not None or not self.is_own
         loss = seen.losses if own is None else [own]
         updates = seen.updates or isinstance(self.optimizer, ByHand)
-        return Step(loss, seen.gradients, seen.applied, returns_loss, updates, seen.optimizers, seen.unclipped)
+        return Step(loss, seen.gradients, seen.applied, returns_loss, updates, seen.rates, seen.unclipped)
 
     def loss(self, batch: Batch) -> tf.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""

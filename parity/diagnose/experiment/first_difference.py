@@ -176,7 +176,9 @@ def _first_difference(torch: Recording, keras: Recording, grain: float) -> Diffe
 def sentence(difference: Difference) -> str:
     """Return in words where the calls part."""
     torch, keras = difference.torch, difference.keras
-    parts = [f"{places(difference)}: what goes in agrees, what comes out does not"]
+    is_same = not (torch and keras) or torch.shared or keras.shared or not (torch.alone and keras.alone)
+    agrees, differs = "what goes in agrees, what comes out does not", "each is given what the other side has as well"
+    parts = [f"{places(difference)}: {agrees if is_same else f'{differs}, but not the same'}"]
     if difference.apart is not None:
         parts.append(f"the nearest tensors are {difference.apart:.1e} of their largest value apart")
     if side := rounding(difference):

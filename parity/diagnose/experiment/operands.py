@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment import ops, taken
+from parity.diagnose.experiment import ops, relations, taken
 from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
@@ -39,7 +39,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     """Return what the first ops that part do otherwise, or None; no part of torch's `weights` is a constant."""
     torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
-        return _pooled(difference) or taken.ordered(*difference.graphs, own)
+        return _pooled(difference) or taken.ordered(*difference.graphs, own) or relations.continued(difference)
     return (
         _reduced(torch, keras, difference)
         or _broadcast(torch, keras, difference)
@@ -47,12 +47,14 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
         or _multiplied(torch, keras, difference)
         or _constant(torch, keras, difference, own)
         or taken.in_other_order(torch, keras, difference, own)
+        or relations.shifted(torch, keras, difference)
         or taken.exchanged(torch, keras, difference)
         or _corrected(torch, keras, difference)
         or _function(torch, keras, difference)
         or _pooled(difference)
         or taken.sliced(torch, keras, difference)
         or taken.taken_from(torch, keras, difference)
+        or relations.related(torch, keras, difference)
         or _scaled(difference)
     )
 
@@ -168,7 +170,9 @@ def _pooled(difference: Difference) -> Named | None:
     for op, theirs, graph, other in zip(sides, sides[::-1], graphs, graphs[::-1], strict=True):
         if op is None or plain(op.name) not in REDUCED:
             continue
-        parts = [theirs.output] if theirs else [other.values[number] for number in other.returned]
+        parts = [other.values[number] for number in other.returned]
+        if theirs:
+            parts = [theirs.output, *(other.values[number] for number in theirs.inputs if number in other.values)]
         wholes = {each for number in op.inputs for each in graph.matched.get(number, ())} & other.values.keys()
         for whole, part in itertools.product(sorted(wholes), parts):
             if box := taken.box(other.values[whole].array, part.array):

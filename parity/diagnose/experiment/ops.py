@@ -22,6 +22,7 @@ from parity.trace.tensorfile import TensorFile, Writer
 
 RELATIVE: Final = 2.0**-40  # of a number's own magnitude
 CANCELLED: Final = 2.0**-2  # as much of the typical magnitude in its tensor: what a sum that cancels leaves
+HUGE: Final = 1e8  # as large is what masks add, beside which other numbers are none
 FEW: Final = 2  # a tensor with no more different numbers than this may agree with another by chance
 LONGEST_SHAPE: Final = 8  # numbers; the shape of a tensor is itself a tensor in TensorFlow
 FILE: Final = "ops"  # in a folder, with the suffixes .json and .safetensors
@@ -60,8 +61,9 @@ class Value:
 
     @cached_property
     def typical(self) -> float:
-        """Return the median magnitude of the finite numbers that are not zero."""
-        sizes = np.abs(self.array[np.isfinite(self.array) & (self.array != 0)])
+        """Return the median magnitude of the finite numbers that are not zero, without a mask's huge ones."""
+        sizes = np.abs(self.array)
+        sizes = sizes[(sizes > 0) & (sizes < HUGE)]
         return float(np.median(sizes)) if sizes.size else 0.0
 
     @cached_property

@@ -52,13 +52,16 @@ def exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named |
     kinds = {COMPUTED.get(plain(op.name)) for op, _ in sides}
     if len(kinds) > 1 or None in kinds or not (torch.shared and keras.shared):
         return None
-    if any(len(op.alone) != 1 or op.alone[0] not in graph.matched for op, graph in sides):
+    alone = [op.alone[0] for op, _ in sides if len(op.alone) == 1]
+    both = [number for number, (_, graph) in zip(alone, sides, strict=False) if number in graph.matched]
+    if len(alone) < 2 or not both:
         return None
-    for (op, graph), (_, other), theirs in zip(sides, sides[::-1], (keras, torch), strict=True):
-        if not other.matched[theirs.alone[0]].isdisjoint(graph.taken_with(op.output)):
+    for (op, graph), (_, other), theirs in zip(sides, sides[::-1], alone[::-1], strict=True):
+        if not other.matched.get(theirs, set()).isdisjoint(graph.taken_with(op.output)):
             return None  # taken next: (a * b) * c may be a * (b * c)
-    first, second = (graph.result(op.alone[0]) for op, graph in sides)
-    return Named(WIRING, first, second, f"{places(difference)} {TAKEN}; each side has both")
+    first, second = (graph.result(number) for number, (_, graph) in zip(alone, sides, strict=True))
+    words = f"{places(difference)} {TAKEN}" + ("; each side has both" if len(both) > 1 else "")
+    return Named(WIRING, first, second, words)
 
 
 def taken_from(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
@@ -88,7 +91,26 @@ def sliced(torch: Parting, keras: Parting, difference: Difference) -> Named | No
             ]
             if all(boxes) and boxes[0] != boxes[1]:
                 return Named(SLICE, boxes[0], boxes[1], f"{places(difference)} take other parts of the same tensor")
+    ends = (_cut(torch, ours, keras, theirs), _cut(keras, theirs, torch, ours))
+    if any(ends):
+        values = [end or "all of it" for end in ends]
+        return Named(
+            SLICE, values[0], values[1], f"{places(difference)}: one takes a part of what the other takes whole"
+        )
     return None
+
+
+def _cut(op: Parting, graph: Graph, other: Parting, beside: Graph) -> str:
+    """Return the part that an op takes of a tensor that the other side's takes whole, of which it keeps all; else ""."""
+    for part in _parts(op, graph):
+        whole = _whole(graph, part)
+        if whole not in graph.values or other.inputs.isdisjoint(graph.matched.get(whole, ())):
+            continue
+        (number,) = [number for number in beside.makers if beside.values.get(number) is other.output]
+        takers = [maker for each, maker in beside.makers.items() if number in beside.inputs(each)]
+        if all(maker.kind != "selected" for maker in takers):
+            return box(graph.values[whole].array, graph.values[part].array)
+    return ""
 
 
 def _parts(op: Parting, graph: Graph) -> list[int]:
@@ -126,15 +148,19 @@ def _in_words(graph: Graph, number: int) -> str:
 
 def box(whole: Array, part: Array) -> str:
     """Return in words where a part stands in a tensor; "" if it is no box of its numbers."""
+    if whole.ndim < part.ndim:  # the part is of a form in which one axis more was cut
+        shapes = ([*part.shape[:axis], -1, *part.shape[axis + 1 :]] for axis in range(part.ndim))
+        forms = (whole.reshape(shape) for shape in shapes if not whole.size % -math.prod(shape))
+        return next(filter(None, (box(form, part) for form in forms)), "")
     ones = itertools.combinations(range(whole.ndim), max(whole.ndim - part.ndim, 0))
-    for box in (np.expand_dims(part, axes) for axes in ones):
-        starts = [range(size - length + 1) for size, length in zip(whole.shape, box.shape, strict=False)]
-        if box.ndim != whole.ndim or math.prod(map(len, starts)) > MOST_BOXES:
+    for form in (np.expand_dims(part, axes) for axes in ones):
+        starts = [range(size - length + 1) for size, length in zip(whole.shape, form.shape, strict=False)]
+        if form.ndim != whole.ndim or math.prod(map(len, starts)) > MOST_BOXES:
             continue
         for start in itertools.product(*starts):
-            spans = [(first, first + length) for first, length in zip(start, box.shape, strict=True)]
-            if np.array_equal(whole[tuple(itertools.starmap(slice, spans))], box):
-                cut = (axis for axis, size in enumerate(whole.shape) if box.shape[axis] < size)
+            spans = [(first, first + length) for first, length in zip(start, form.shape, strict=True)]
+            if np.array_equal(whole[tuple(itertools.starmap(slice, spans))], form):
+                cut = (axis for axis, size in enumerate(whole.shape) if form.shape[axis] < size)
                 return ", ".join(f"{spans[axis][0]}:{spans[axis][1]} of axis {axis}" for axis in cut)
     return ""
 

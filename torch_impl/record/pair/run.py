@@ -137,7 +137,8 @@ class _Course:
         """Record from now on the state of these optimizers; if they are the user's own, their settings too."""
         self.updating = self.probe.weights.optimizer = Joint(optimizers, self.model.parameters())
         if is_own:
-            self.training = replace(self.training, groups=self.updating.groups(dict(self.model.named_parameters())))
+            groups = self.updating.groups(dict(self.model.named_parameters()))
+            self.training = replace(self.training, groups=groups, rate=rate(self.updating.first))
 
     def _record_step(self, batch: Batch, step: Step) -> None:
         self._passes = 0

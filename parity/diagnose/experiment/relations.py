@@ -1,0 +1,161 @@
+"""How two ops where calls part are related: given other tensors, along other axes, shifted, or one behind the other."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from parity.core.arrays import Array
+from parity.diagnose.experiment import ops
+from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
+from parity.diagnose.experiment.ops import Value
+from parity.diagnose.experiment.taken import COMPUTED, WIRING, Named, numbers, plain
+
+ALIGNED, LOOKED_UP, SHIFTED = "operands.axes", "lookup.indices", "code.shift"
+ELEMENTWISE: Final[Mapping[str, Callable[..., Array]]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power
+}  # fmt: skip
+FURTHER: Final = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "divided by"}
+MOST_AXES: Final = 4
+FARTHEST: Final = 3  # numbers along an axis by which one tensor may be shifted against another
+FEWEST: Final = 8  # numbers of a shifted tensor
+
+
+def related(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return how two ops are related that both sides have."""
+    return (
+        _aligned(torch, keras, difference)
+        or _looked_up(torch, keras, difference)
+        or _given_another(torch, keras, difference)
+    )
+
+
+def continued(difference: Difference) -> Named | None:
+    """Return what one side makes of what the other returns."""
+    sides = (difference.torch, difference.keras)
+    if None not in sides:
+        return None
+    (done, graph), (further, other) = sorted(
+        zip(sides, difference.graphs, strict=True), key=lambda side: side[0] is not None
+    )
+    returned = {partner for number in graph.returned for partner in graph.matched.get(number, ())}
+    takers = [number for number in other.apart() if returned.intersection(other.inputs(number))]
+    if done or not further or len(takers) != 1:
+        return None
+    kind, rest = COMPUTED.get(plain(other.makers[takers[0]].name), ""), set(other.inputs(takers[0])) - returned
+    if kind not in FURTHER or len(rest) != 1:
+        return None
+    values = ["as it is", f"{FURTHER[kind]} {other.result(rest.pop())}"]
+    is_torch = sides[0] is not None
+    return Named(
+        WIRING, *(values[::-1] if is_torch else values), f"{places(difference)}: what one returns is the other's"
+    )
+
+
+def _kinds(*both: Parting) -> set[str]:
+    """Return what ops compute, by names that both frameworks share, or by their own."""
+    return {COMPUTED.get(plain(op.name), plain(op.name)) for op in both}
+
+
+def _given_another(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that two like ops are given one tensor each, which the other side has as well, and not the same."""
+    sides = list(zip((torch, keras), difference.graphs, strict=True))
+    if len(_kinds(torch, keras)) > 1 or torch.shared or keras.shared:
+        return None
+    given = [[number for number in op.alone if graph.values[number].size > 1] for op, graph in sides]
+    if any(len(each) != 1 or each[0] not in graph.matched for each, (_, graph) in zip(given, sides, strict=True)):
+        return None
+    values = [graph.result(number) for (number,), (_, graph) in zip(given, sides, strict=True)]
+    return Named(WIRING, *values, f"{places(difference)} are given other tensors; each side has both")
+
+
+def _looked_up(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that other entries of the same tensor are looked up."""
+    if _kinds(torch, keras) != {"lookup"} or not (torch.shared and keras.shared):
+        return None
+    sides = list(zip((torch, keras), difference.graphs, strict=True))
+    taken = [[number for number in op.alone if _is_index(graph.values[number])] for op, graph in sides]
+    if any(len(each) != 1 for each in taken) or torch.output.size != keras.output.size:
+        return None
+    arrays = [graph.values[number].array.ravel() for (number,), (_, graph) in zip(taken, sides, strict=True)]
+    made = " and ".join(f"{graph.result(number)}" for (number,), (_, graph) in zip(taken, sides, strict=True))
+    return numbers(LOOKED_UP, arrays[0], arrays[1], f"{places(difference)} look up other entries of it: {made}")
+
+
+def _is_index(value: Value) -> bool:
+    return value.is_integer and value.size > 1
+
+
+def shifted(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that two like ops are given the same numbers, on one side shifted along an axis."""
+    sides = list(zip((torch, keras), difference.graphs, strict=True))
+    given = [[graph.values[number].array for number in op.alone] for op, graph in sides]
+    for mine, theirs in itertools.product(*given):
+        if len(_kinds(torch, keras)) == 1 and mine.shape == theirs.shape and mine.dtype.kind == theirs.dtype.kind:
+            for axis, step in itertools.product(range(mine.ndim), range(1, FARTHEST + 1)):
+                first, second = (np.moveaxis(array, axis, 0).astype(np.float64) for array in (mine, theirs))
+                later = [(first[step:], second[:-step]), (second[step:], first[:-step])]
+                is_later = [len(one) > step and one.size >= FEWEST and _is_same(one, two) for one, two in later]
+                if any(is_later):
+                    values = [f"{step} later along axis {axis}", "as it is"]
+                    words = f"{places(difference)} are given the same numbers at other places"
+                    return Named(SHIFTED, *(values if is_later[0] else values[::-1]), words)
+    return None
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    return bool(np.ptp(one)) and ops.equal(Value(one), Value(other)) and bool(np.allclose(one, other, rtol=FLOAT32))
+
+
+def _aligned(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that two like ops combine the same two tensors, along other axes of the result."""
+    kinds = _kinds(torch, keras)
+    function = ELEMENTWISE.get(next(iter(kinds)))
+    are_same = len(torch.shared) == len(keras.shared) == 2 and not (torch.alone or keras.alone)
+    if len(kinds) > 1 or not function or not are_same or torch.output.size != keras.output.size:
+        return None
+    graphs = difference.graphs
+    mine = sorted(torch.inputs)
+    theirs = [min(keras.inputs & graphs[0].matched.get(number, set()), default=-1) for number in mine]
+    if len(mine) != 2 or -1 in theirs or len(set(theirs)) != 2:
+        return None
+    ways = []
+    for graph, pair, op in zip(graphs, (mine, theirs), (torch, keras), strict=True):
+        operands = [graph.values[number].array for number in pair]
+        ways.append(next(_alignments(operands, op.output.array, function), None))
+    if not ways[0] or not ways[1]:
+        return None
+    for number, along, other in zip(mine, *ways, strict=True):
+        if along != other:
+            values = [f"along axes {', '.join(map(str, axes))}" for axes in (along, other)]
+            return Named(ALIGNED, *values, f"{places(difference)} take the same: {graphs[0].result(number)}")
+    return None
+
+
+def _alignments(
+    operands: list[Array], result: Array, function: Callable[..., Array]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Yield the axes of a result along which those of its two operands lie; an axis of one number lies nowhere."""
+    if result.ndim > MOST_AXES:
+        return
+    few = [operand.squeeze() for operand in operands]
+    for axes in itertools.product(*(itertools.permutations(range(result.ndim), each.ndim) for each in few)):
+        shapes = [
+            tuple(result.shape[axis] for axis in along) == each.shape for each, along in zip(few, axes, strict=True)
+        ]
+        if not all(shapes):
+            continue
+        laid = [_laid(each, along, result.ndim) for each, along in zip(few, axes, strict=True)]
+        for pair in (laid, laid[::-1]):
+            with np.errstate(all="ignore"):
+                made = function(*pair)
+            if made.shape == result.shape and np.allclose(made, result, rtol=FLOAT32, equal_nan=True):
+                yield axes[0], axes[1]
+
+
+def _laid(array: Array, along: tuple[int, ...], count: int) -> Array:
+    """Return a tensor with its axes along those of another one of so many axes."""
+    order = sorted(range(array.ndim), key=lambda axis: along[axis])
+    missing = [axis for axis in range(count) if axis not in along]
+    return np.expand_dims(array.transpose(order), missing)
