@@ -22,6 +22,7 @@ Text = Annotated[str, Meta(min_length=1)]
 SUM = "weights.sum"  # the id of a cause: Keras holds a torch weight only as part of a sum
 VARIANCE = "batch_norm.running_variance"  # the id of a cause: torch's is unbiased, Keras's biased
 SEED = "dropout.seed"  # the id of a cause: one side draws earlier masks, or other random numbers, again
+EPSILON = "adam.epsilon_placement"  # the id of a cause: torch adds it after the bias correction, Keras before
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
 UNNAMED = (UNKNOWN, INTERNAL_ERROR)
@@ -238,6 +239,11 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     def holds_variance(self, module: str) -> bool:
         """Return whether torch's runs update the running variance of a module as Keras does."""
         return any(each.cause == VARIANCE and fnmatchcase(module, each.where) for each in self.expect)
+
+    @property
+    def holds_epsilon(self) -> bool:
+        """Return whether torch's Adam adds its epsilon where Keras's does."""
+        return any(each.cause == EPSILON for each in self.expect)
 
     @property
     def holds_seeds(self) -> bool:

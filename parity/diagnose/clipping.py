@@ -181,7 +181,7 @@ def _by_value(mine: Gradients, theirs: Gradients, norm: float) -> Clipped | None
 
 
 def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:
-    """Return whether both are cut off at one value, and of tables theirs is cut off before the rows of an id are added."""
+    """Return whether both are cut off at one value, of tables theirs before the rows of one id are added."""
     apart = {name for name in mine if np.abs(mine[name] - theirs[name]).max() > EXACT * np.abs(mine[name]).max()}
     alike = [np.abs(theirs[name]) for name in theirs.keys() - apart]
     limit = max((array.max() for array in alike), default=0.0)

@@ -75,6 +75,8 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := _at(training.rates, number)) is not None]
     if settings is None or len(rates) <= steps:
         return None
+    if training.holds_epsilon:
+        settings = {**settings, "epsilon_placement": "before the correction"}
     noted, own = training.rate or rates[0], float(settings["learning_rate"])
     scale = own / noted if own and noted else 1.0  # of a group with a rate of its own
     return {**settings, "rates": tuple(own if rate == noted else scale * rate for rate in rates)}

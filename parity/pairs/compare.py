@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.config.pair import SEED, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import EPSILON, SEED, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs import closer
@@ -34,7 +34,7 @@ from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
 WHOLE = "--record=full compares them whole"
-HELD = (VARIANCE, SEED)  # causes that hide later differences, unless the runs are held to what is accepted
+HELD = (VARIANCE, SEED, EPSILON)  # causes that hide later differences, unless the runs are held to what is accepted
 
 
 def compared(

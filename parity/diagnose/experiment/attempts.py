@@ -174,7 +174,7 @@ class Calls:
 
 
 def _leaves_nothing(knob: Knob, value: float) -> bool:
-    return value >= 1 if DROPOUT in f"{knob.of} {knob.name}" else value <= 0 and knob.name == MAX_NORM
+    return not 0 <= value < 1 if DROPOUT in f"{knob.of} {knob.name}" else value <= 0 and knob.name == MAX_NORM
 
 
 @contextmanager

@@ -36,7 +36,7 @@ NAMES: Final = {
 }
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
-WIRING: Final = "module.wiring"
+WIRING, SCALE = "module.wiring", "module.scale"
 # Ids that are not made of the kind of layer and the name of the setting.
 IDS: Final = {"max_pool.pool_mode": "pool.kind", "average_pool.pool_mode": "pool.kind", "module.sum": WIRING}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
@@ -88,7 +88,22 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
     if len((mine or theirs)[0].changes) > 1:
         side, found = ("torch", mine[0]) if mine else ("keras", theirs[0])
         return [_entry(where, side, change, None, found, []) for change in found.changes]
-    return [_both(where, kind, mine, theirs)]
+    cause = _both(where, kind, mine, theirs)
+    return [_as_scale(cause, torch if cause.changes[0].side == "keras" else keras)]
+
+
+def _as_scale(cause: Cause, other: Outcome) -> Cause:
+    """Return the cause of what is as large as with another number than both sides state: that is not its setting."""
+    change = cause.changes[0]
+    stated = other.named.get(NAMES.get(change.name, change.name)) or []
+    if isinstance(change.before, float) and change.before not in SWITCHES:
+        stated = [*stated, *other.settings]  # by another name
+    is_number = candidates.is_number(change.before) and candidates.is_number(change.after)
+    if len(cause.changes) > 1 or not is_number or change.before not in stated or change.after in stated:
+        return cause
+    values = {change.side: f"{change.name} = {change.before}", _other(change.side): f"as with {change.after}"}
+    evidence = f"{cause.evidence}; both sides state {change.before}: what it goes into is another"
+    return replace(cause, id=SCALE, **values, evidence=evidence)
 
 
 def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:

@@ -16,6 +16,8 @@ from parity.trace import keys
 from parity.trace.manifest import Trace
 
 NORMALISED, RESCALED, KEPT = "loss.normalisation", "schedule.rate", "gradient.kept"
+VARIANCE: Final = "batch_norm.running_variance"
+FEWEST: Final = 4  # channels that tell
 MOST_COUNTED: Final = 256  # elements whose number may be told
 RATE: Final = "learning_rate"  # as it is recorded, of the next step
 EXACT: Final = 1e-8  # of a ratio that is told as a fraction, and of gradients that are a sum of others
@@ -114,6 +116,34 @@ def kept(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
             evidence = f"in step {asked.step}, its gradients add the other side's to its own of step {step}"
             return Cause(id=KEPT, where=asked.where, torch=values[0], keras=values[1], evidence=evidence)
     return None
+
+
+def unbiased(asked: Parted, traces: tuple[Trace, Trace]) -> list[Cause]:
+    """Return the causes of running variances to which torch adds those of a batch by n - 1, and Keras by n.
+
+    However often a norm is called in a step, what the sides add to the old variance differs by n / (n - 1).
+    """
+    before = traces[0].of_kind("buffer", None)
+    torch, keras = (trace.of_kind("buffer", asked.step) for trace in traces)
+    found = []
+    for name in torch:
+        module, _, own = name.rpartition(".")
+        if own == "running_var" and name in keras and name in before and torch[name].size >= FEWEST:
+            count = _divisor(before[name], torch[name], keras[name])
+            evidence = f"what torch adds is n / (n - 1) times what keras adds in each channel, with n = {count}"
+            cause = Cause(id=VARIANCE, where=module, torch="unbiased", keras="biased", evidence=evidence)
+            found += [cause] if count else []
+    return found
+
+
+def _divisor(before: Array, torch: Array, keras: Array) -> int:
+    """Return the n of the n / (n - 1) by which what is added to a part of a moving average differs; 0 if none does."""
+    base = np.stack([keras, before], 1)
+    ratio, part = np.linalg.lstsq(base, torch, rcond=None)[0]
+    count = round(ratio / (ratio - 1)) if ratio > 1 else 0
+    is_exact = np.abs(base @ (ratio, part) - torch).max() <= EXACT * np.abs(torch).max()
+    is_whole = count > 1 and abs(ratio * (count - 1) / count - 1) <= EXACT
+    return count if is_exact and is_whole and 0 <= part / (1 - ratio) <= 1 else 0
 
 
 def _is_sum(total: Array, parts: Sequence[Array]) -> bool:

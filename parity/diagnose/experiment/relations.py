@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment import ops
-from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
+from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Parting, places
 from parity.diagnose.experiment.ops import Value
 from parity.diagnose.experiment.taken import COMPUTED, WIRING, Named, numbers, plain
 
 ALIGNED, LOOKED_UP, SHIFTED = "operands.axes", "lookup.indices", "code.shift"
+AS_IT_IS: Final = "as it is"
 ELEMENTWISE: Final[Mapping[str, Callable[..., Array]]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power
 }  # fmt: skip
@@ -33,24 +33,22 @@ def related(torch: Parting, keras: Parting, difference: Difference) -> Named | N
 
 def continued(difference: Difference) -> Named | None:
     """Return what one side makes of what the other returns."""
-    sides = (difference.torch, difference.keras)
-    if None not in sides:
+    is_torch = difference.keras is None
+    if (difference.torch is None) == is_torch:
         return None
-    (done, graph), (further, other) = sorted(
-        zip(sides, difference.graphs, strict=True), key=lambda side: side[0] is not None
-    )
+    graph, other = difference.graphs[::-1] if is_torch else difference.graphs
     returned = {partner for number in graph.returned for partner in graph.matched.get(number, ())}
     takers = [number for number in other.apart() if returned.intersection(other.inputs(number))]
-    if done or not further or len(takers) != 1:
+    if len(takers) != 1:
         return None
     kind, rest = COMPUTED.get(plain(other.makers[takers[0]].name), ""), set(other.inputs(takers[0])) - returned
     if kind not in FURTHER or len(rest) != 1:
         return None
-    values = ["as it is", f"{FURTHER[kind]} {other.result(rest.pop())}"]
-    is_torch = sides[0] is not None
-    return Named(
-        WIRING, *(values[::-1] if is_torch else values), f"{places(difference)}: what one returns is the other's"
+    further, words = (
+        f"{FURTHER[kind]} {other.result(rest.pop())}",
+        f"{places(difference)}: what one returns is the other's",
     )
+    return Named(WIRING, further, AS_IT_IS, words) if is_torch else Named(WIRING, AS_IT_IS, further, words)
 
 
 def _kinds(*both: Parting) -> set[str]:
@@ -66,8 +64,8 @@ def _given_another(torch: Parting, keras: Parting, difference: Difference) -> Na
     given = [[number for number in op.alone if graph.values[number].size > 1] for op, graph in sides]
     if any(len(each) != 1 or each[0] not in graph.matched for each, (_, graph) in zip(given, sides, strict=True)):
         return None
-    values = [graph.result(number) for (number,), (_, graph) in zip(given, sides, strict=True)]
-    return Named(WIRING, *values, f"{places(difference)} are given other tensors; each side has both")
+    first, second = (graph.result(numbers[0]) for numbers, (_, graph) in zip(given, sides, strict=True))
+    return Named(WIRING, first, second, f"{places(difference)} are given other tensors; each side has both")
 
 
 def _looked_up(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
@@ -78,8 +76,8 @@ def _looked_up(torch: Parting, keras: Parting, difference: Difference) -> Named 
     taken = [[number for number in op.alone if _is_index(graph.values[number])] for op, graph in sides]
     if any(len(each) != 1 for each in taken) or torch.output.size != keras.output.size:
         return None
-    arrays = [graph.values[number].array.ravel() for (number,), (_, graph) in zip(taken, sides, strict=True)]
-    made = " and ".join(f"{graph.result(number)}" for (number,), (_, graph) in zip(taken, sides, strict=True))
+    arrays = [graph.values[each[0]].array.ravel() for each, (_, graph) in zip(taken, sides, strict=True)]
+    made = " and ".join(graph.result(each[0]) for each, (_, graph) in zip(taken, sides, strict=True))
     return numbers(LOOKED_UP, arrays[0], arrays[1], f"{places(difference)} look up other entries of it: {made}")
 
 
@@ -89,23 +87,29 @@ def _is_index(value: Value) -> bool:
 
 def shifted(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops are given the same numbers, on one side shifted along an axis."""
-    sides = list(zip((torch, keras), difference.graphs, strict=True))
-    given = [[graph.values[number].array for number in op.alone] for op, graph in sides]
+    if len(_kinds(torch, keras)) > 1:
+        return None
+    given = [
+        [graph.values[number].array for number in op.alone]
+        for op, graph in zip((torch, keras), difference.graphs, strict=True)
+    ]
     for mine, theirs in itertools.product(*given):
-        if len(_kinds(torch, keras)) == 1 and mine.shape == theirs.shape and mine.dtype.kind == theirs.dtype.kind:
-            for axis, step in itertools.product(range(mine.ndim), range(1, FARTHEST + 1)):
-                first, second = (np.moveaxis(array, axis, 0).astype(np.float64) for array in (mine, theirs))
-                later = [(first[step:], second[:-step]), (second[step:], first[:-step])]
-                is_later = [len(one) > step and one.size >= FEWEST and _is_same(one, two) for one, two in later]
-                if any(is_later):
-                    values = [f"{step} later along axis {axis}", "as it is"]
-                    words = f"{places(difference)} are given the same numbers at other places"
-                    return Named(SHIFTED, *(values if is_later[0] else values[::-1]), words)
+        if mine.shape == theirs.shape and (later := _shift(mine, theirs) or _shift(theirs, mine)):
+            words = f"{places(difference)} are given the same numbers at other places"
+            is_torch = bool(_shift(mine, theirs))
+            return Named(SHIFTED, later, AS_IT_IS, words) if is_torch else Named(SHIFTED, AS_IT_IS, later, words)
     return None
 
 
-def _is_same(one: Array, other: Array) -> bool:
-    return bool(np.ptp(one)) and ops.equal(Value(one), Value(other)) and bool(np.allclose(one, other, rtol=FLOAT32))
+def _shift(mine: Array, theirs: Array) -> str:
+    """Return by how much the numbers of the second tensor come later along an axis of the first; "" if they do not."""
+    for axis, step in itertools.product(range(mine.ndim), range(1, FARTHEST + 1)):
+        later = np.moveaxis(mine, axis, 0)[step:].astype(np.float64)
+        earlier = np.moveaxis(theirs, axis, 0)[:-step].astype(np.float64)
+        is_enough = len(later) > step and later.size >= FEWEST and np.ptp(later) > 0
+        if is_enough and np.allclose(later, earlier, rtol=FLOAT32, atol=FLOAT32 * float(np.abs(later).max())):
+            return f"{step} later along axis {axis}"
+    return ""
 
 
 def _aligned(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
@@ -120,16 +124,14 @@ def _aligned(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     theirs = [min(keras.inputs & graphs[0].matched.get(number, set()), default=-1) for number in mine]
     if len(mine) != 2 or -1 in theirs or len(set(theirs)) != 2:
         return None
-    ways = []
-    for graph, pair, op in zip(graphs, (mine, theirs), (torch, keras), strict=True):
-        operands = [graph.values[number].array for number in pair]
-        ways.append(next(_alignments(operands, op.output.array, function), None))
-    if not ways[0] or not ways[1]:
-        return None
-    for number, along, other in zip(mine, *ways, strict=True):
+    ways = [
+        next(_alignments([graph.values[number].array for number in pair], op.output.array, function), None)
+        for graph, pair, op in zip(graphs, (mine, theirs), (torch, keras), strict=True)
+    ]
+    for number, along, other in zip(mine, ways[0] or (), ways[1] or (), strict=False):
         if along != other:
-            values = [f"along axes {', '.join(map(str, axes))}" for axes in (along, other)]
-            return Named(ALIGNED, *values, f"{places(difference)} take the same: {graphs[0].result(number)}")
+            first, second = (f"along axes {', '.join(map(str, axes))}" for axes in (along, other))
+            return Named(ALIGNED, first, second, f"{places(difference)} take the same: {graphs[0].result(number)}")
     return None
 
 

@@ -101,7 +101,7 @@ def sliced(torch: Parting, keras: Parting, difference: Difference) -> Named | No
 
 
 def _cut(op: Parting, graph: Graph, other: Parting, beside: Graph) -> str:
-    """Return the part that an op takes of a tensor that the other side's takes whole, of which it keeps all; else ""."""
+    """Return the part that an op takes of a tensor that the other side's takes whole, and keeps whole; else ""."""
     for part in _parts(op, graph):
         whole = _whole(graph, part)
         if whole not in graph.values or other.inputs.isdisjoint(graph.matched.get(whole, ())):

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from parity.config.pair import SEED, SUM, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import EPSILON, SEED, SUM, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import UsageError, nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -150,9 +150,10 @@ def held(
 ) -> list[Expect]:
     """Return the expectations that are left, and add to the result what is accepted since the runs are held to it.
 
-    Torch's hold weights at 0 (Pair.holds), and at some modules the biased running variance (Pair.holds_variance), both
-    sides' draw new masks for repeated ones (Pair.holds_seeds). An expectation is left, as it does not occur, of a
-    running variance that Keras computes as torch does, or that differs at other modules.
+    Torch's hold weights at 0 (Pair.holds), at some modules the biased running variance (Pair.holds_variance), and
+    Adam's epsilon before the correction (Pair.holds_epsilon); both sides' draw new masks for repeated ones
+    (Pair.holds_seeds). An expectation is left, as it does not occur, of a running variance that Keras computes as
+    torch does, or that differs at other modules.
 
     Raises UsageError for an expectation that holds anything but further parts of Keras's sums.
     """
@@ -178,6 +179,10 @@ def held(
                 Cause(id=VARIANCE, where=name, torch="held as biased", keras="biased", reason=each.reason)
                 for name in names
             ]
+        elif each.cause == EPSILON and torch_training.holds_epsilon:
+            placed = "before the correction"
+            cause = Cause(id=EPSILON, where=each.where, torch=f"held {placed}", keras=placed, reason=each.reason)
+            result.expected.append(cause)
         elif each.cause == SEED and any(repeated):
             torch_draws, keras_draws = ("repeats earlier numbers" if places else "draws anew" for places in repeated)
             cause = Cause(id=SEED, where=each.where, torch=torch_draws, keras=keras_draws, reason=each.reason)

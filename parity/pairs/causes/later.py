@@ -32,7 +32,7 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
             is_own = asked.kind == keys.UPDATE and has_own_optimizer(experiment.file.pair)
             moved = later.moved(asked, examined.unequal)
             named, followers = optimizers.explained_updates(*experiment.traces, moved) if is_own else ([], moved)
-            followers = followers if named else moved
+            followers = list(followers if named else moved)
             alike: list[Cause] = []
             try:
                 found = named or _found(experiment, asked, examined)
@@ -42,8 +42,9 @@ def name_causes(experiment: Experiment, examined: Examined) -> None:
                     named = [factor] if factor else named
                 elif asked.kind == "loss" and not named:
                     named, words = _causes_of_loss(experiment, asked, words)
-                elif not named and (cause := _told_by_numbers(asked, experiment.traces, is_own)):
-                    named = [cause]
+                elif not named:
+                    named = _told_by_numbers(asked, experiment.traces, is_own)
+                    followers = [*followers, *(f"{cause.where}.running_var" for cause in named)]
                 alike = _alike(experiment, asked, examined) if found and asked.kind == "gradient" else []
             except BackendError as error:
                 reason = f"what comes after the forward pass could not be computed again: {error}"
@@ -78,11 +79,13 @@ def _causes_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[
     return named, "; ".join(filter(None, (words, described.words)))
 
 
-def _told_by_numbers(asked: Parted, traces: tuple[Trace, Trace], is_own: bool) -> Cause | None:
-    """Return the cause that the numbers of gradients, or of the updates of an optimizer of the user's own, tell."""
-    if asked.kind == "gradient":
-        return ratios.kept(asked, traces)
-    return ratios.scheduled(asked, traces) or (ratios.rescaled(asked, traces) if is_own else None)
+def _told_by_numbers(asked: Parted, traces: tuple[Trace, Trace], is_own: bool) -> list[Cause]:
+    """Return the causes that the numbers tell of gradients, buffers, or the updates of an optimizer of the user's."""
+    if asked.kind == "buffer":
+        return ratios.unbiased(asked, traces)
+    cause = ratios.kept(asked, traces) if asked.kind == "gradient" else ratios.scheduled(asked, traces)
+    cause = cause or (ratios.rescaled(asked, traces) if is_own and asked.kind != "gradient" else None)
+    return [cause] if cause else []
 
 
 def _alike(experiment: Experiment, asked: Parted, examined: Examined) -> list[Cause]:

@@ -21,8 +21,7 @@ from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.parts import Parts
 from parity.trace.training import Turn
-from torch_impl.instruments import devices
-from torch_impl.instruments.running_variance import held
+from torch_impl.instruments import devices, held
 from torch_impl.record import calls, precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
@@ -108,7 +107,11 @@ class _Course:
         self._update_by({training.optimizer}, is_own=bool(self.pair.train.torch_optimizer))
         self.rates = [rate(training.optimizer)]
         # The masks around all steps, because they look through every loaded file.
-        with self.masks.drawn(self.model), held(self.model, self.pair.holds_variance) as biased:
+        with (
+            self.masks.drawn(self.model),
+            held.running_variances(self.model, self.pair.holds_variance) as biased,
+            held.epsilons(self.pair.holds_epsilon) as moved,
+        ):
             for number in range(self.case.steps):
                 batch = training.batch(number)
                 if self.evaluates:
@@ -122,6 +125,7 @@ class _Course:
             own_step=bool(self.pair.train.torch_step),
             repeated=self.masks.repeats.places,
             held=sorted(biased),
+            holds_epsilon=bool(moved),
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
         )
