@@ -289,6 +289,21 @@ def test_what_follows_an_update_that_was_not_recorded_is_no_first_difference(bac
     assert result.first_divergence and result.first_divergence.kind == "update"
 
 
+def test_adams_epsilon_hides_no_gradient_of_a_later_step(backends: list[Backend], tmp_path: Path):
+    """PyTorch's Adam adds it where Keras's does, in a further run: then a slight difference is none of the epsilon's."""
+    larger = "gradients = [g * (1 + 0.02 * tf.cast(optimizer.iterations > 0, g.dtype)) for g in gradients]"
+    edits = [
+        ("train_twice.py", "SGD(model.parameters(), lr=0.1)", "Adam(model.parameters(), lr=0.01, eps=1e-4)"),
+        ("train_twice_loop.py", "SGD(0.1)", "Adam(0.01, epsilon=1e-4)"),
+        ("train_twice_loop.py", "    optimizer.apply", f"    {larger}\n    optimizer.apply"),
+    ]
+    result = _compared("twice", edits, backends, tmp_path)
+    assert [each.id for each in result.causes] == ["gradient.scale", "adam.epsilon_placement"], result
+    assert (result.first_divergence.kind, result.first_divergence.step) == ("gradient", 1)
+    right = _compared("twice", edits[:2], backends, tmp_path / "right")
+    assert [each.id for each in right.causes] == ["adam.epsilon_placement"], right
+
+
 @pytest.mark.parametrize("weight", [0.5, pytest.param(0.25, marks=SLOW)])
 def test_several_targets_are_those_of_their_losses(weight: float, backends: list[Backend], tmp_path: Path):
     edits = [("train_heads_fit.py", '"size": 0.5}', f'"size": {weight}}}')]

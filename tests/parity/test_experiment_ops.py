@@ -382,6 +382,66 @@ def apart(exchanged: bool) -> Program:
     return called
 
 
+def spread(axis: int) -> Program:
+    """Adds a vector to each row, or each column, of a square table."""
+
+    def called(t: Tape, x: Array) -> Array:
+        vector = t("sin", np.sin, x[0, 0])
+        moved = t("expand", lambda y: np.expand_dims(y, axis), vector, kind="moved")
+        return t("exp", np.exp, t("add", np.add, moved, W))
+
+    return called
+
+
+def looked_up(name: str, indices: list[int]) -> Program:
+    """Takes rows of a table by indices that were computed."""
+    return lambda t, x: t(name, lambda y, i: y[i], t("sin", np.sin, x[0]), t("argmax", lambda _: np.array(indices), x))
+
+
+def lagged(step: int) -> Program:
+    """Divides a tensor, or the same shifted along its second axis, by another one."""
+
+    def called(t: Tape, x: Array) -> Array:
+        made, size = t("sin", np.sin, x[..., 0]), t("cosh", np.cosh, x[:, :1, 0])
+        if step:
+            made = t("cat", lambda y: np.concatenate([np.zeros((4, step)), y[:, :-step]], 1), made, kind="selected")
+        return t("exp", np.exp, t("div", np.divide, made, size))
+
+    return called
+
+
+def of_branch(number: int) -> Program:
+    """Takes the softmax of one of two tensors, and adds both."""
+
+    def called(t: Tape, x: Array) -> Array:
+        both = t("sin", np.sin, x), t("cos", np.cos, x)
+        chosen = fused_softmax(t, both[number])
+        return t("mul", np.multiply, chosen, t("sub", np.subtract, *both))
+
+    return called
+
+
+def counted(is_mean: bool) -> Program:
+    """Sums a tensor, or divides the sum by what is counted."""
+
+    def called(t: Tape, x: Array) -> Array:
+        total = t("Sum", lambda y: np.exp(y).sum(2), x)
+        return t("RealDiv", np.divide, total, t("Maximum", lambda y: 1 + (y > 0).sum(2), x)) if is_mean else total
+
+    return called
+
+
+def cut(is_cut: bool) -> Program:
+    """Takes the squares of a tensor, or of all but its last slices."""
+
+    def called(t: Tape, x: Array) -> Array:
+        made = t("sin", np.sin, x)
+        made = t("slice", lambda y: y[:, :-1], made, kind="selected") if is_cut else made
+        return t("mean", np.mean, t("square", np.square, made))
+
+    return called
+
+
 TABLE = np.random.default_rng(2).normal(size=(3, 6))
 EXPONENTS = np.linspace(0.0, np.log2(5.0), 6)
 TOLD = {
@@ -430,6 +490,17 @@ TOLD = {
         lambda t, x: t("Mean", lambda y: y.mean(1), t("Sin", np.sin, x)), (),
         ("code.slice", "2:3 of axis 1", "mean of all")),
     "a shape of a loss": (squared(None), squared((4, 1)), (), ("broadcast.shape", "[4]", "[4, 4]")),
+    "other axes": (spread(1), spread(0), (), ("operands.axes", "along axes 0", "along axes 1")),
+    "other rows": (looked_up("index", [2, 1, 2]), looked_up("GatherV2", [0, 0, 1]), (),
+        ("lookup.indices", "[2, 1, 2]", "[0, 0, 1]")),
+    "a lag": (lagged(1), lagged(0), (), ("code.shift", "1 later along axis 1", "as it is")),
+    "a lag in keras": (lagged(0), lagged(1), (), ("code.shift", "as it is", "1 later along axis 1")),
+    "another input": (of_branch(0), of_branch(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),
+    "a divisor behind a sum": (counted(False), counted(True), (),
+        ("module.wiring", "as it is", "divided by what `Maximum` at ")),
+    "a divisor behind a sum in torch": (counted(True), counted(False), (),
+        ("module.wiring", "divided by what `Maximum` at ", "as it is")),
+    "a part of what is taken whole": (cut(True), cut(False), (), ("code.slice", "0:2 of axis 1", "all of it")),
     "random numbers": (makes("randn"), makes("RandomUniform", EXPONENTS), (), None),
     "a computed operand": (lambda t, x: t("add", np.add, x, t("sin", np.sin, x)), lambda t,
         x: t("AddV2", np.add, x, t("Cos", np.cos, x)), (), None),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parity.diagnose.experiment.later import Parted
-from parity.diagnose.experiment.ratios import kept, normalised, rescaled
+from parity.diagnose.experiment.ratios import kept, normalised, rescaled, unbiased
 
 FIRST, SECOND = (
     {"weight": draws[:20].reshape(4, 5), "bias": draws[20:]} for draws in np.random.default_rng(0).normal(size=(2, 25))
@@ -75,3 +75,20 @@ def test_a_factor_that_is_printed_as_1_is_none(factor: float, told: float | None
         normalised(Parted("loss", "loss", "loss", 0), sides),
     ):
         assert (cause and cause.keras) == told
+
+
+@pytest.mark.parametrize(
+    ("factor", "told"), [(8 / 7, ["n = 8"]), (1.0, []), (1.1, ["n = 11"]), (1.05, ["n = 21"]), (1.03, [])]
+)
+def test_running_variances_that_are_unbiased_on_one_side(factor: float, told: list[str]):
+    """However much of the old is kept, which was 1 in each channel."""
+    added = np.random.default_rng(0).uniform(0.5, 2.0, 6)
+
+    class Buffers(Recorded):
+        def of_kind(self, kind: str, step: int | None) -> dict[str, Any]:
+            return {"norm.running_var": np.ones(6) if step is None else self._steps[0]}
+
+    sides = tuple(Buffers({}, 0.9**3 + 0.2 * share * added) for share in (factor, 1.0))
+    causes = unbiased(Parted("norm.running_var", "buffer", "norm.running_var", 0), sides)
+    assert [cause.evidence.rpartition("with ")[2] for cause in causes] == told
+    assert all((cause.where, cause.torch, cause.keras) == ("norm", "unbiased", "biased") for cause in causes)

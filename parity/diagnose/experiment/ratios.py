@@ -140,7 +140,7 @@ def _divisor(before: Array, torch: Array, keras: Array) -> int:
     """Return the n of the n / (n - 1) by which what is added to a part of a moving average differs; 0 if none does."""
     base = np.stack([keras, before], 1)
     ratio, part = np.linalg.lstsq(base, torch, rcond=None)[0]
-    count = round(ratio / (ratio - 1)) if ratio > 1 else 0
+    count = round(ratio / (ratio - 1)) if ratio > 1 + EXACT else 0
     is_exact = np.abs(base @ (ratio, part) - torch).max() <= EXACT * np.abs(torch).max()
     is_whole = count > 1 and abs(ratio * (count - 1) / count - 1) <= EXACT
     return count if is_exact and is_whole and 0 <= part / (1 - ratio) <= 1 else 0
