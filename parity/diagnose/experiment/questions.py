@@ -127,6 +127,11 @@ class Asked:
             Question(module=layer, tensor=keras, innocent=self._innocent("keras"), own=theirs, other=mine),
         )
 
+    @property
+    def is_large(self) -> bool:
+        """Return whether each call of the model takes long."""
+        return self._torch.is_large
+
     def is_first(self, asked: Guilty) -> bool:
         """Return whether the difference is the first one of the forward pass."""
         return asked.first == self._forward[0]

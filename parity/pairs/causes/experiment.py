@@ -1,6 +1,5 @@
 """Ask the living models of a pair what they do differently, where the recorded traces do not tell."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,7 +21,7 @@ from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
-from parity.pairs.causes.further import Questions, following, further, is_behind
+from parity.pairs.causes.further import Questions, following, further, is_behind, to_pass
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause
@@ -35,7 +34,6 @@ from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
-MOST_PASSED: Final = 16  # tensors that differ, behind which what makes a difference is looked for
 MOST_ALIKE: Final = 4  # further modules of a kind that are asked
 SILENT: Final = Description("")
 MOST_ENDS: Final = 4  # processes of a side that may end by what they try
@@ -83,30 +81,15 @@ class Experiment(NamedTuple):
         return named if is_behind(named, later, self._answers) else []
 
     def harmless(self, examined: Examined) -> set[str]:
-        """Return the keys of the first tensors that differ while what torch's model returns does not depend on it.
-
-        So differs what a layer returns at padding, which is masked afterwards: it hides where the models part.
-        """
-        forward = list(filter(is_forward, examined.unequal))
-        inner = list(itertools.takewhile(lambda each: not each.name.startswith(MODEL), forward))
-        if (
-            self.context.matching is None
-            or len(inner) == len(forward)
-            or (inner[:1] and inner[0].verdict != "diverged")
-        ):
+        """Return the keys of the first tensors that differ while what torch's model returns does not depend on them."""
+        if self.context.matching is None or not (question := to_pass(self._asks(examined), examined.unequal)):
             return set()
-        asked = self._asks(examined)
-        made = (asked.questions(Guilty(plain(each.name), each)) for each in inner[:MOST_PASSED])
-        questions = [both_sides[0] for both_sides in made if both_sides]
-        if not questions or survey.read(Path(self.context.survey)).is_large:
-            return set()
-        tensors = [each.tensor for each in questions]
         try:
-            self._ask([[replace(questions[0], passed=tensors)], []])
+            self._ask([[question], []])
         except BackendError:
             return set()
         (outcome,) = experiment.read(self._folder(0))
-        return {each.key for each in tensors[: outcome.harmless]}
+        return {each.key for each in question.passed[: outcome.harmless]}
 
     def _asks(self, examined: Examined) -> Asked:
         context = self.context

@@ -5,6 +5,7 @@ reproduced the other with a changed setting keeps it. With it, it reproduces wha
 the model that still differs, it is asked what has to be changed besides.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ from parity.trace.keys import MODEL, plain
 from parity.verdict.traces import Unequal
 
 SIDES: Final = ("torch", "keras")
+MOST_PASSED: Final = 16  # tensors that differ
 MOST: Final = 3  # outputs of the model that are asked about
 Questions = dict[str, tuple[Question, Question]]  # of both sides, by what they are asked for
 Answers = Callable[[Questions], Mapping[str, tuple[Outcome, Outcome]]]
@@ -55,6 +57,20 @@ def is_behind(named: Sequence[Cause], questions: tuple[Question, Question], answ
     if (kept := _kept(named)) is None:
         return False
     return any(outcome.same for outcome in _besides({MODEL: questions}, *kept, answers).values())
+
+
+def to_pass(asked: Asked, unequal: Sequence[Unequal]) -> Question | None:
+    """Return the question which of the first tensors that differ torch's model can be given; None if none may be.
+
+    So differs what a layer returns at padding, which is masked afterwards: it hides where the models part.
+    """
+    forward = list(filter(is_forward, unequal))
+    inner = list(itertools.takewhile(lambda each: not each.name.startswith(MODEL), forward))
+    if not inner or len(inner) == len(forward) or inner[0].verdict != "diverged" or asked.is_large:
+        return None
+    made = (asked.questions(Guilty(plain(each.name), each)) for each in inner[:MOST_PASSED])
+    questions = [both_sides[0] for both_sides in made if both_sides]
+    return replace(questions[0], passed=[each.tensor for each in questions]) if questions else None
 
 
 def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
