@@ -290,7 +290,7 @@ def test_what_follows_an_update_that_was_not_recorded_is_no_first_difference(bac
 
 
 def test_adams_epsilon_hides_no_gradient_of_a_later_step(backends: list[Backend], tmp_path: Path):
-    """PyTorch's Adam adds it where Keras's does, in a further run: then a slight difference is none of the epsilon's."""
+    """In a further run PyTorch adds it where Keras does: then a slight difference is none of the epsilon's."""
     larger = "gradients = [g * (1 + 0.02 * tf.cast(optimizer.iterations > 0, g.dtype)) for g in gradients]"
     edits = [
         ("train_twice.py", "SGD(model.parameters(), lr=0.1)", "Adam(model.parameters(), lr=0.01, eps=1e-4)"),

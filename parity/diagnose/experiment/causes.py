@@ -125,6 +125,14 @@ def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) ->
     return result
 
 
+def each_once(found: Sequence[Cause]) -> list[Cause]:
+    """Return the causes without those that are the very change of an earlier one, found again from a later module."""
+    changes = [cause.changes for cause in found]
+    return [
+        cause for number, cause in enumerate(found) if not changes[number] or changes.index(changes[number]) == number
+    ]
+
+
 def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
     """Return an outcome in which settings of the module itself are those of its kind in torch: kinds have one name."""
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.causes import causes, each_once, with_causes
 from parity.diagnose.experiment.description import (
     Description,
     description,
@@ -283,14 +283,6 @@ def _asked(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], s
 def _explains(found: Sequence[Cause]) -> bool:
     """Return whether what is found is one change, and not that the other side is given another mask."""
     return len(found) == 1 and all(change.after != THEIRS for change in found[0].changes)
-
-
-def each_once(found: Sequence[Cause]) -> list[Cause]:
-    """Return the causes without those that are the very change of an earlier one, found again from a later module."""
-    changes = [cause.changes for cause in found]
-    return [
-        cause for number, cause in enumerate(found) if not changes[number] or changes.index(changes[number]) == number
-    ]
 
 
 def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
