@@ -33,7 +33,7 @@ from parity.diagnose.explain import Explained
 from parity.diagnose.forward import Answer, without_moved
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
 from parity.diagnose.topic import Question, Side, Sides, Topic
-from parity.diagnose.updates import Replayed, explains
+from parity.diagnose.updates import Both, Replayed, explains
 from parity.results import CaseResult, Cause, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -184,11 +184,12 @@ def _name(cause: Cause) -> tuple[str, str]:
 
 def _named(answers: list[Answer], sides: Sides) -> Iterator[tuple[str, Cause]]:
     """Yield the causes that have a name, with the kinds of their questions."""
-    clipped = list(clipping.causes(sides))
+    clipped, common = list(clipping.causes(sides)), _fitting_all(answers)
     for ask, answer in answers:
         if clipped and ask.kind == "gradient":
             continue  # for itself each gradient is only scaled, by another number than the next
-        if _is_reported(ask, answer, answers):
+        fitting = common.get(id(ask.formula)) if ask.kind in COMMON else None
+        if answer.changes and (not fitting or answer.settings in fitting):
             yield from ((ask.kind, entries.cause(ask, change, sides.names)) for change in answer.changes)
     yield from clipped
     yield from (("gradient", cause) for cause in gradients.missing(sides))
@@ -215,19 +216,23 @@ def _unknown(answers: list[Answer], first: Divergence | None, names: tuple[str, 
             yield ask.kind, entries.unknown(ask.where, names, answer.tried)
 
 
-def _is_reported(question: Question, answer: Explained, answers: list[Answer]) -> bool:
-    """Return whether an answer is to be reported.
+def _fitting_all(answers: list[Answer]) -> dict[int, list[Both]]:
+    """Return, by the id() of a formula, the settings of an answer that explain all that it is asked about.
 
     One optimizer or reduction treats all parameters alike, but the data of a single parameter may fit a wrong
     explanation by chance. So if some explanation fits all parameters, only that one is reported; if none does, each
     keeps its own.
     """
-    if not answer.changes or question.kind not in COMMON:
-        return bool(answer.changes)
-    same_formula = [(ask, each) for ask, each in answers if ask.formula is question.formula and not each.error]
-    settings = [each.settings for _, each in same_formula if each.changes and each.settings]
-    common = [each for each in settings if all(explains(ask, each) for ask, _ in same_formula)]
-    return not common or answer.settings in common
+    found: dict[int, list[Both]] = {}
+    asked = by_key((id(ask.formula), (ask, answer)) for ask, answer in answers if ask.kind in COMMON)
+    for formula, alike in asked.items():
+        known = [(ask, answer) for ask, answer in alike if not answer.error]
+        tried: list[Both] = []
+        for settings in (answer.settings for _, answer in known if answer.changes and answer.settings):
+            if settings not in tried:
+                tried.append(settings)
+        found[formula] = [each for each in tried if all(explains(ask, each) for ask, _ in known)]
+    return found
 
 
 def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:

@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 from parity.config.pair import UNKNOWN
 from parity.core.wording import count
 from parity.diagnose.experiment import candidates
+from parity.diagnose.experiment.attempts import DROPOUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
@@ -52,6 +53,7 @@ KNOWN: Final = (
     "function", "operator", "slice",
 )  # fmt: skip
 RETURNED: Final = ("return_", "output_")  # how names begin that say what is returned
+NO_RATE: Final = 1e-6  # below it a dropout drops nothing
 SWITCHES: Final = (0.0, 1.0, -1.0)  # numbers that switch a term off or on
 # What a change in the code is called.
 IN_CODE: Final = {
@@ -193,6 +195,8 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
         values = {side: forms[0], _other(side): change.after}
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
+    if DROPOUT in change.of and candidates.is_number(change.after) and change.after < NO_RATE:
+        values = {side: change.before, _other(side): 0.0}  # at 0 no mask would be drawn, and all others be earlier ones
     if _is_rounded(change) and change.before == change.after:
         values = {side: "float64", _other(side): "float32"}
     evidence = _evidence(side, change, found, further)
