@@ -79,7 +79,7 @@ def _do(side: Side, part: Part, job: Work) -> None:
         case SurveyJob():
             part("record.pair.survey", "survey")(job)
         case BatchesJob():
-            part("record.pair.batches", "batches")(job)
+            part("record.pair.survey", "batches")(job)
         case VaryJob():
             variations.record(job, side.NAME, part("record.pair.vary", "opened"))
         case ExperimentJob():

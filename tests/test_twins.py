@@ -77,6 +77,7 @@ EXCEPTIONS = {
     "record/pair/optimizers.py": {
         "made": "a Keras optimizer that accumulates gradients is told so before it is built",
         "unwrapped": "torch's GradScaler is no optimizer",
+        "leaves": "a torch tensor knows what it was computed from; of TensorFlow's a tape does",
         "Joint": "torch's optimizers hold their slots by parameter, Keras's by number",
         "Before": "the reference alone tells in which order a step's optimizers update",
         "StepObserver": "torch's hooks see what an optimizer applies; Keras's optimizers and tapes are wrapped",
@@ -93,7 +94,9 @@ EXCEPTIONS = {
         "fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
         "without_fast_paths": "torch fuses the layers of an encoder in inference; Keras does not",
     },
-    "record/pair/training.py": {"Training": "a Keras model has a train_step of its own; torch's is a plain loop"},
+    "record/pair/training.py": {
+        "Training": "a Keras model has a train_step of its own; torch's is a plain loop",
+    },
     "record/pair/script.py": {
         "Script.batches": "PyTorch's script gives the batches; of Keras's the first is enough, which `fit` makes",
         "Script.fetched": "PyTorch's script gives the batches, and tells then how it takes them",

@@ -18,9 +18,9 @@ from keras_impl.instruments import draws, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.copies import Copies, Reads
+from keras_impl.instruments.functions import Methods
 from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses
-from keras_impl.instruments.methods import Methods
 from keras_impl.instruments.ops import Ops
 from keras_impl.instruments.origins import Origins, tensors
 from keras_impl.instruments.training import Training

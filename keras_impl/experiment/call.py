@@ -13,9 +13,11 @@ from tensorflow.python.framework import op_callbacks  # what sees every op has n
 
 from keras_impl.instruments.origins import tensors
 from keras_impl.instruments.source import nearest
+from keras_impl.record.weights import array
 from parity.core.arrays import Array
 from parity.diagnose.experiment.masks import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
+from parity.runtime import returned
 
 
 def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
@@ -68,10 +70,7 @@ def _numeric(values: Any) -> list[tf.Tensor]:
     return [each for each, of in dtypes if of.is_floating or of.is_integer or of.is_bool or of.is_complex]
 
 
-def _content(tensor: tf.Tensor) -> Array | None:
-    """Return a tensor's numbers; TensorFlow's arrays may be overwritten later."""
-    array = tensor.numpy()
-    if tensor.dtype.is_complex:
-        array = array.view(array.real.dtype)
-    kinds = {"b": np.bool_, "i": np.int64, "u": np.int64}
-    return array.astype(kinds.get(array.dtype.kind, np.float64))
+def _content(tensor: tf.Tensor) -> Array:
+    """Return a tensor's numbers, copied: TensorFlow's arrays may be overwritten later."""
+    numbers = array(tensor)
+    return numbers.astype(returned.KINDS.get(numbers.dtype.kind, np.float64))

@@ -1,9 +1,6 @@
-"""What comes after a forward pass of a user's model, computed again: a loss, a gradient, buffers, an optimizer's steps.
+"""What comes after a forward pass of a user's model, computed again: a loss, a gradient, or a buffer.
 
-The model is brought to the state before the step in question by training it from the beginning. A gradient is computed
-by the backward pass of one layer alone, with the arguments and the gradients of its outputs that it had, where that
-gives what was recorded; else by that of the whole model. What the forward pass returns must stay the same. The losses
-that layers add (`add_loss`, line by line, and regularizers, kind by kind) are knobs.
+The losses that layers add (`add_loss`, line by line, and regularizers, kind by kind) are knobs.
 """
 
 import operator
@@ -15,50 +12,29 @@ from typing import Any
 from unittest import mock
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from keras_impl.experiment.training import Pass, Training
+from keras_impl.experiment.training import Training
 from keras_impl.record import calls, tree
 from keras_impl.record.pair.outputs import flat
-from keras_impl.record.pair.values import Placed
+from keras_impl.record.pair.values import Placed, Weights
 from keras_impl.record.weights import array
-from parity.core.arrays import Array, reproduced
+from parity.core.arrays import Array
 from parity.core.patches import applied, around
-from parity.diagnose.experiment.attempts import ContradictionError
 from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, attribute, is_setting
-from parity.diagnose.experiment.pieces import Again, Evidence, Way
-from parity.pairs.weights import transfer
-from parity.runtime.experiment import Question
+from parity.diagnose.experiment.pieces import Again, Evidence
+from parity.diagnose.experiment.training import read_by
 from parity.trace.keys import INPUT
 
 
 class Later(Training):
     """A built model, of which what comes after the forward pass of a step can be computed again."""
 
-    def ways(self, question: Question, evidence: Evidence) -> list[Way]:
-        """Return the ways to compute a question's tensor again, the fastest first; the last one is always right."""
-        kind, name = question.tensor.kind, question.tensor.key.partition("/")[2]
-        self._kind = kind
-        self._begin(question.tensor.step)
-        if kind == "update":
-            return self._updates(question, evidence)
-        compute = {
-            "loss": lambda: self._loss(evidence),
-            "buffer": lambda: self._buffer(name),
-            "gradient": lambda: self._gradient(name),
-        }[kind]
-        alone = self._alone(question.module, name) if kind == "gradient" else None
-        return [Way(each, each) for each in (alone, lambda: [(name, compute())]) if each]
-
     def owners(self) -> list[Owner]:
         """Return the losses of `compile`, and what the user's loss function reads from its file."""
-        function = self._training.loss_function if self._training else None
-        names = getattr(getattr(function, "__code__", None), "co_names", ())
-        found = [function, *(getattr(function, "__globals__", {}).get(name) for name in names)]
-        found += [each.loss for each in self._compiled()]
-        losses = [each for each in found if isinstance(each, (keras.losses.Loss, keras.Layer))]
-        return [Owner("", tree.kind(each), each) for each in losses]
+        read = read_by(self._training.loss_function if self._training else None)
+        read += [each.loss for each in self._compiled()]
+        return [Owner("", tree.kind(each), each) for each in read if isinstance(each, (keras.losses.Loss, keras.Layer))]
 
     def settings(self) -> list[Knob]:
         """Return what else decides the question's tensor: losses that layers add, arguments of loss objects, slices."""
@@ -78,22 +54,7 @@ class Later(Training):
         """Return the losses that `compile` was given, each with its weight, as Keras keeps them."""
         return getattr(getattr(self._model, "_compile_loss", None), "_flat_losses", None) or []
 
-    def _again(self) -> Pass:
-        """Run the question's step again, in which the outputs must stay the same."""
-        self._restore()
-        done = self._pass(self._step)
-        self._keep("outputs", done.outputs)
-        return done
-
-    def _keep(self, what: str, returned: list[tf.Tensor]) -> None:
-        """Raise ContradictionError if these tensors are not what they were at first."""
-        arrays = [array(tensor) for tensor in returned]
-        first = self._first.setdefault(what, arrays)
-        if len(arrays) != len(first) or not all(map(reproduced, arrays, first)):
-            raise ContradictionError(f"a change of the backward pass alone leaves the {what} as they are")
-
     def _loss(self, evidence: Evidence) -> Array:
-        """Return the loss of the step, with the gradients that are evidence of it."""
         assert evidence.pieces
         variables = self._trained()
         with tf.GradientTape() as tape:
@@ -101,12 +62,7 @@ class Later(Training):
         values = _by_id(variables, tape.gradient(loss, variables))
         return evidence.pieces.joined({"loss": array(loss), **dict(self._weights.gradients(values))})
 
-    def loss_alone(self) -> Array:
-        """Return the loss of the step."""
-        return array(self._again().loss)
-
     def _gradient(self, name: str) -> Array:
-        """Return the gradient of a parameter."""
         placed = self._placed(name)
         variables = [held.variable for held in placed.held]
         with tf.GradientTape() as tape:
@@ -122,7 +78,6 @@ class Later(Training):
         return found[0]
 
     def _alone(self, path: str, name: str) -> Again | None:
-        """Return how a gradient is computed by a layer alone; None if it is not called once, or has no outputs."""
         observed, given, returned = tree.inner(self._model), [], []
         if path not in observed or name.startswith(INPUT):
             return None
@@ -153,7 +108,6 @@ class Later(Training):
         return again
 
     def _buffer(self, name: str) -> Array:
-        """Return a buffer after the forward pass of the step."""
         self._again()
         state = self._weights.state(lambda kind: kind == "parameter")
         return next(value.numpy() for _, value in state if value.name == name)
@@ -166,14 +120,8 @@ def _by_id(variables: Sequence[Any], gradients: Sequence[Any]) -> dict[int, tf.T
 
 def _canonical(placed: Placed, name: str, gradients: Sequence[Any]) -> Array:
     """Return the gradient of one of torch's weights from those of the variables that hold it."""
-    by_held = zip(placed.held, gradients, strict=True)
-    arrays = [
-        np.zeros(held.description.shape, held.description.dtype)
-        if gradient is None
-        else array(tf.convert_to_tensor(gradient))
-        for held, gradient in by_held
-    ]
-    return transfer.gradients_to_torch(placed.entry, arrays, placed.shapes)[placed.entry.torch.index(name)]
+    by_id = _by_id([held.variable for held in placed.held], gradients)
+    return dict(Weights.gradients_of(placed, by_id))[name]
 
 
 def _floats(outputs: Any) -> list[tf.Tensor]:

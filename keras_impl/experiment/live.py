@@ -17,7 +17,6 @@ from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import graph_settings, located, operations
 from keras_impl.instruments import source
 from keras_impl.record import calls, tree, weights
-from keras_impl.record.calls import Call
 from keras_impl.record.pair import layers
 from keras_impl.record.pair.build import is_overridden
 from keras_impl.record.pair.outputs import flat
@@ -111,15 +110,15 @@ class Live(live.Live):
     def _run(self, call: Callable[[], Any]) -> Any:
         return call()
 
-    def _bound(self, call: Call) -> tuple[dict[str, Any], Callable[[], Any]]:
+    def _bound(self, call: calls.Call) -> tuple[dict[str, Any], Callable[[], Any]]:
         bound = inspect.signature(call.module.call).bind(*call.args, **call.kwargs)
         bound.apply_defaults()
         return bound.arguments, lambda: call.module.call(*bound.args, **bound.kwargs)
 
-    def _on_call(self, call: Call) -> None:
+    def _on_call(self, call: calls.Call) -> None:
         self._enter(call, lambda call: call, lambda call: call.tensors[: self._tensor.each or None])
 
-    def _on_return(self, call: Call, outputs: Any) -> None:
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
         self._leave(call, lambda: list(flat(outputs)))
 
 

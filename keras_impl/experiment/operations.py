@@ -32,17 +32,7 @@ from parity.diagnose.experiment import knobs, masks
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import AS_GIVEN, Knob, Owner
-from parity.diagnose.experiment.operations import (
-    BY_SIGN,
-    FIRST,
-    LEFT_OUT,
-    ORDER,
-    RESHAPE,
-    SECOND,
-    SIGNS,
-    TRANSPOSE,
-    Order,
-)
+from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, RESHAPE, SECOND, SIGNS, TRANSPOSE, Order
 from parity.runtime.experiment import Mask
 
 CAST = "cast"
@@ -109,10 +99,10 @@ def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], resu
     before, after = tuple(_given(args, kwargs).shape), tuple(result.shape)
     if name == RESHAPE:
         others: dict[str, Any] = {order.text: partial(_reordered, order) for order in ways.orders(before, after)}
-        return ways.Operation(name, number, ORDER, RESHAPE, RESHAPE, others) if others else None
+        return ways.Operation(name, number, ways.ORDER, RESHAPE, RESHAPE, others) if others else None
     turned: dict[str, Any] = {order.text: partial(_turned, order) for order in ways.orders(after, after)}
     return ways.Operation(
-        name, number, ORDER, RESHAPE, TRANSPOSE, {RESHAPE: lambda x, result: reshape(x, result.shape), **turned}
+        name, number, ways.ORDER, RESHAPE, TRANSPOSE, {RESHAPE: lambda x, result: reshape(x, result.shape), **turned}
     )
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.record import calls, tree
+from keras_impl.record import calls
 from keras_impl.record.pair import build, losses, training
 from keras_impl.record.pair.optimizers import made
 from keras_impl.record.pair.outputs import laid_out, ordered
@@ -17,7 +17,7 @@ from keras_impl.record.pair.values import Placed
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
-from parity.data.pairs import PairData
+from parity.diagnose.experiment import training as shared
 from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob
 from parity.diagnose.experiment.pieces import Evidence, Steps, Way, steps, updated, updated_names
 from parity.pairs.weights import transfer
@@ -35,35 +35,26 @@ class Pass(NamedTuple):
     loss: tf.Tensor
 
 
-class Training:
-    """A built model, which can be brought to the state before a step of its training.
+class Training(shared.Training):
+    """A built model, which can be brought to the state before a step of its training."""
 
-    `stack` is closed when the model is no longer needed.
-    """
+    array = staticmethod(array)
 
     def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
-        self._case, self._pair, self._halves = job.case, job.case.model, job.pair
-        self._model, self._weights, self._stack = built.model, built.weights, stack
-        self._data = PairData(job.case, job.pair.search)
-        self._training: training.Training | None = None
-        self._returned: list[Any] = []  # of the calls of the model in this pass
-        self._masks = built.masks
-        self._kind, self._step, self._has_slices, self._is_dense = "", 0, False, False
+        super().__init__(job, built, built.masks, stack)
+        self._weights, self._has_slices, self._is_dense = built.weights, False, False
         self._state: list[tf.Tensor] = []
-        self._first: dict[str, list[Array]] = {}
 
     def _begin(self, step: int) -> None:
-        """Bring the model into the state before a step."""
         self._step = step
         if self._pair.train is not None:
             if not self._training:
-                self._stack.enter_context(self._masks.drawn(tree.named(self._model).items()))
+                self._stack.enter_context(self._masks.drawn(self._model))
             self._trained_again(step)
             self._training = self._new_training()
         self._state = [tf.identity(held.variable) for held in self._weights.variables]
 
     def _restore(self) -> None:
-        """Bring the model into the state before the question's step again."""
         for held, value in zip(self._weights.variables, self._state, strict=True):
             held.variable.assign(value)
         self._masks.restart()
@@ -72,7 +63,6 @@ class Training:
         return [held.variable for held in self._weights.trained()]
 
     def _pass(self, step: int) -> Pass:
-        """Run the forward pass of a step, and compute its loss."""
         if self._training:
             self._returned.clear()
             loss = self._training.loss(self._training.batch(step))
@@ -81,14 +71,6 @@ class Training:
             outputs = build.call(self._model, self._pair, build.tensors(self._pair, self._data.step(step)))
         tensors = self._canonical(outputs)
         return Pass(tensors, losses.probe(tensors, self._data))
-
-    def own_step(self) -> dict[str, Array]:
-        """Run the user's own first step up to its backward pass; what the model returns has no names."""
-        if self._training is None:
-            self._begin(0)
-        self._restore()
-        self._pass(0)
-        return {}
 
     def _canonical(self, outputs: Any) -> list[tf.Tensor]:
         in_order = ordered(outputs, self._weights.torch.keys(self._pair.train is not None))
@@ -99,7 +81,7 @@ class Training:
         return training.Training(self._case, self._model, self._data, *known, on_return=self._returned.append)
 
     def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
-        """Return how the optimizer moves a few parameters or all of them, by its own and the other side's gradients.
+        """Return the ways to compute an update again.
 
         A gradient that is a list of rows is recorded as a dense one. Where that makes a difference, the optimizer is
         given its own gradients in the first step, unless a change makes them dense: there the other side's are equal.
@@ -170,9 +152,4 @@ class Training:
 
     def _parameters(self, placed: Sequence[Placed]) -> dict[str, Array]:
         """Return the values of some parameters, by torch's names."""
-        found: dict[str, Array] = {}
-        for entry, held, shapes in placed:
-            start = [self._weights.initial[name] for name in entry.torch] if entry.is_partial else None
-            arrays = [array(item.variable) for item in held]
-            found |= zip(entry.torch, map(np.array, transfer.to_torch(entry, arrays, shapes, start)), strict=True)
-        return found
+        return {name: np.array(value) for name, value in self._weights.values(placed)}

@@ -32,7 +32,9 @@ class Scopes(ExitStack):
         return self
 
     def _device(self, device: Original, thread: context.Context, asked: Any) -> AbstractContextManager:
-        line, wanted = source.direct(), _name(asked)
+        # What tf.device accepts: a name, a DeviceSpec or a logical device.
+        text = asked.to_string() if isinstance(asked, tf.DeviceSpec) else getattr(asked, "name", asked)
+        line, wanted = source.direct(), name(text) if isinstance(text, str) else ""
         scope = device(thread, asked)
         return self._entered(scope, Move(device=wanted, source=line)) if line and wanted else scope
 
@@ -45,12 +47,6 @@ class Scopes(ExitStack):
                 yield
         finally:
             self.open.remove(move)
-
-
-def _name(asked: Any) -> str:
-    """Return the name of what tf.device accepts: a name, a DeviceSpec or a logical device."""
-    asked = asked.to_string() if isinstance(asked, tf.DeviceSpec) else getattr(asked, "name", asked)
-    return name(asked) if isinstance(asked, str) else ""
 
 
 Optimizer = keras.optimizers.Optimizer

@@ -15,7 +15,6 @@ from tensorflow.python import pywrap_tfe  # whether a tape records has no public
 from keras_impl.instruments import names, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.origins import Known, Origins, tensors
-from keras_impl.instruments.source import View
 from keras_impl.record import calls
 from parity.core.patches import Original, around
 from parity.doctor import rewrite
@@ -61,7 +60,9 @@ class Calls:
         self._learn()
 
         def called(call: Original, layer: keras.Layer, /, *args: Any, **kwargs: Any) -> Any:
-            path = "" if _is_symbolic((args, kwargs)) else self._path(layer)
+            given_leaves = tf.nest.flatten((args, kwargs))  # symbolic where Keras only infers shapes or builds a graph
+            is_symbolic = keras.KerasTensor in map(type, given_leaves) or not tf.executing_eagerly()
+            path = "" if is_symbolic else self._path(layer)
             if not path:
                 return self._called_unnamed(step, layer, functools.partial(call, layer, *args, **kwargs))
             given(path, (args, kwargs))
@@ -108,7 +109,7 @@ class Calls:
             step.made[before:] = [record]  # in place of its own layers
         return outputs
 
-    def place(self, view: View) -> Place:
+    def place(self, view: source.View) -> Place:
         """Return the current place, with this line of the user's."""
         return Place(module=self.module, source=view.line, phase="loss" if view.loss else self.phase)
 
@@ -176,9 +177,3 @@ class Calls:
     def _learn(self) -> None:
         self._paths |= {id(layer): (layer, path) for path, layer in names.named(self.model)}
         self.origins.note_variables(names.variables(self.model))
-
-
-def _is_symbolic(given: Any) -> bool:
-    """Return whether Keras or TensorFlow is only inferring shapes, or building a graph."""
-    symbolic = any(isinstance(leaf, keras.KerasTensor) for leaf in tf.nest.flatten(given))
-    return symbolic or not tf.executing_eagerly()

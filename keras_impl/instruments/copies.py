@@ -87,7 +87,10 @@ class Copies:
         facts = self.origins.of(tensor)
         is_requested = operation == "Identity" and view.direct
         is_repeated = target in facts.copied
-        if _is_small(tensor, facts) or (is_repeated and not is_requested):
+        # Scalars, shapes and int32 (which ops take from the host anyway) are small, unless they have a name.
+        is_named = facts.origin not in ("", CONSTANT, "loss", "gradient")
+        is_small = not is_named and (size(tensor) < SMALL or tensor.dtype == tf.int32)
+        if is_small or (is_repeated and not is_requested):
             return
         facts.copied.add(target)
         what: What = "to" if is_requested else "constant" if facts.origin == CONSTANT else "implicit"
@@ -99,13 +102,6 @@ class Copies:
         if place.phase == "backward":
             place.module = place.module or self.origins.of(tensor).module
         return place
-
-
-def _is_small(tensor: tf.Tensor, known: Known) -> bool:
-    """Return whether a copy is too small to report."""
-    # Scalars, shapes and int32 (which ops take from the host anyway) are, unless they have a name.
-    named = known.origin not in ("", CONSTANT, "loss", "gradient")
-    return not named and (size(tensor) < SMALL or tensor.dtype == tf.int32)
 
 
 class Reads:

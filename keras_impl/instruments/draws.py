@@ -25,7 +25,6 @@ from parity.core import ownership
 from parity.core.patches import applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Code, Frozen, Place, Step
-from parity.doctor.rewrite import Expression
 
 IN_PYTHON = "tensorflow/python/ops/script_ops.py"  # a py_function runs in each step
 CLOCKS = (time, datetime.datetime, datetime.date)
@@ -114,7 +113,7 @@ def _profiled(step: Step, frame: FrameType | None, event: str, function: Any) ->
     step.frozen.append(Frozen(what=what or "a value", clock=is_clock, place=place, mended=mended))
 
 
-def _in_graph(call: Expression) -> Code | None:
+def _in_graph(call: rewrite.Expression) -> Code | None:
     """Return the line in which TensorFlow draws the number, another one in each step."""
     names, template = DRAWS.get(call.function, ((), ""))
     given = [call.text(argument) for argument in getattr(call.node, "args", ())]

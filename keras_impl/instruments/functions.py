@@ -1,4 +1,4 @@
-"""The program's tf.functions: which are traced again and why, and which parts run in Python.
+"""The program's tf.functions: which are traced again and why, and which parts run in Python; and methods of models.
 
     functions = Functions()
     for _ in range(2):
@@ -7,13 +7,15 @@
 
 The first step traces. After it, a function of the program, identified by its code, should not be traced again: neither
 as the same object, nor as a new one with the same code. Within the first step, different arguments count as well, but
-not different devices, since each replica has a trace of its own.
+not different devices, since each replica has a trace of its own. Of the methods of Keras's models those are noted that
+the program calls in its step and that do more than a step needs.
 """
 
 import inspect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from types import FrameType
 from typing import Any, NamedTuple
 
 import keras
@@ -24,10 +26,12 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 from tensorflow.python.ops import script_ops
 
 from keras_impl.instruments import source
+from keras_impl.instruments.origins import tensors
 from keras_impl.instruments.pretended import name
 from parity.core.ownership import shown
-from parity.core.patches import around
-from parity.doctor.evidence import Eager, Place, Retrace
+from parity.core.patches import Original, applied, around
+from parity.doctor import rewrite
+from parity.doctor.evidence import Code, Eager, Method, Place, Retrace, Step
 from parity.trace.keys import MODEL
 
 ON = "tf.device"  # recorded beside the arguments: the device scope of the call
@@ -108,7 +112,10 @@ class Functions(ExitStack):
         return self
 
     def _call(self, call: Callable[..., Any], function: Function, /, *args: Any, **kwargs: Any) -> Any:
-        if not tf.executing_eagerly() or not _is_programs(function):
+        # The user's own, made by the user of Keras's parts, or Keras's train step.
+        file = getattr(_code(function), "co_filename", "")
+        is_programs = source.kind(file) == source.USER or file.endswith(TRAINER) or source.direct() != ""
+        if not tf.executing_eagerly() or not is_programs:
             return call(function, *args, **kwargs)  # an inner function is traced again whenever its outer one is
         if function._run_functions_eagerly:
             self._note_eager("run_eagerly")
@@ -147,12 +154,6 @@ class Functions(ExitStack):
         entry.count = max(entry.count, self._counts[what, line, graph])
 
 
-def _is_programs(function: Function) -> bool:
-    """Return whether the function is the user's own, made by the user of Keras's parts, or Keras's train step."""
-    file = getattr(_code(function), "co_filename", "")
-    return source.kind(file) == source.USER or file.endswith(TRAINER) or source.direct() != ""
-
-
 def _code(function: Function) -> Any:
     """Return the code that was decorated, beneath TensorFlow's wrappers of methods."""
     return function._key_for_call_stats
@@ -176,3 +177,71 @@ def _change(earlier: list[Trace], now: Trace) -> str:
     if now.step != same_object[-1].step:
         return ", ".join(changes.values()) or "a Python object, or what the function closes over"
     return ", ".join(change for argument, change in changes.items() if argument != ON)
+
+
+BATCH = 32  # the batch size of `predict` if none is given
+
+
+class Methods:
+    """Records such calls in the step."""
+
+    def __init__(self, step: Step):
+        self.step = step
+        self._fitted = False  # what follows a `fit`, which is a whole epoch, may well be an evaluation
+
+    def watched(self) -> AbstractContextManager[None]:
+        """Return a context in which the methods are observed."""
+        methods = {"compile": self._compile, "predict": self._predict, "fit": self._fit}
+        return applied(around(keras.Model, *method) for method in methods.items())
+
+    def _compile(self, compile_: Original, model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        was_compiled, optimizer = model.compiled, getattr(model, "optimizer", None)
+        result = compile_(model, *args, **kwargs)
+        if was_compiled:
+            frame = _caller()
+            method = self._note("compile", _compiled_once(rewrite.spot(frame)) if frame else None, frame)
+            method.resets = model.optimizer is not optimizer
+        return result
+
+    def _predict(
+        self, predict: Original, model: keras.Model, x: Any, batch_size: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        given = tensors(x)
+        is_batch = bool(given) and all(len(tensor.shape) and len(tensor) <= (batch_size or BATCH) for tensor in given)
+        if is_batch and not self._fitted and source.direct():
+            self._note("predict", rewrite.code(source.spot(), _on_batch), source.frame())
+        return predict(model, x, batch_size, *args, **kwargs)
+
+    def _fit(self, fit: Original, *args: Any, **kwargs: Any) -> Any:
+        self._fitted = True
+        return fit(*args, **kwargs)
+
+    def _note(self, what: Any, mended: Code | None, frame: FrameType | None) -> Method:
+        line = rewrite.shown(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+        method = Method(what=what, place=Place(source=line), mended=mended)
+        self.step.methods.append(method)
+        return method
+
+
+def _caller() -> FrameType | None:
+    """Return the frame of the user's line that compiles, outside of a `compile` of the model's own."""
+    frame = source.frame()
+    while frame and (frame.f_code.co_name == "compile" or source.kind(frame.f_code.co_filename) != source.USER):
+        frame = frame.f_back
+    return frame
+
+
+def _compiled_once(spot: rewrite.Spot) -> Code | None:
+    """Return the user's line that compiles a model, for a model that is not compiled yet."""
+    call, statement = rewrite.expression(spot), rewrite.statement(spot)
+    if call is None or statement is None or call.function != "compile" or not statement.text():
+        return None
+    return statement.with_text(statement.node, f"if not {call.text(call.operand())}.compiled: {statement.text()}")
+
+
+def _on_batch(call: rewrite.Expression) -> Code | None:
+    """Return the line that calls `predict_on_batch`, which takes nothing but the batch."""
+    batch = call.argument("x", 0)
+    if call.function != "predict" or batch is None or not call.text(batch):
+        return None
+    return call.with_text(call.node, f"{call.text(call.node.func.value)}.predict_on_batch({call.text(batch)})")

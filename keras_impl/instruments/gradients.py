@@ -14,7 +14,6 @@ import tensorflow as tf
 from keras_impl.instruments import source
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import Origins
-from keras_impl.instruments.source import View
 from parity.doctor import rewrite
 from parity.doctor.evidence import Code, Cut, NotFinite, Place, Step
 from parity.doctor.rewrite import Expression
@@ -29,7 +28,7 @@ class Cuts:
         self.step, self.calls, self.origins = step, calls, origins
         self.integers = rewrite.Integers(_is_label, _cross_entropy)
 
-    def see(self, operation: str, inputs: tuple, outputs: list, view: View) -> None:
+    def see(self, operation: str, inputs: tuple, outputs: list, view: source.View) -> None:
         """Note an op of the program's own; called before the tape learns of its result."""
         if not inputs or not self.origins.of(inputs[0]).recorded:
             return
@@ -48,7 +47,7 @@ class Cuts:
                 cut.mended = Code(source=cut.place.source, fix=moved)
         return enter(tape)
 
-    def _note(self, what: str, tensor: tf.Tensor, view: View) -> Cut:
+    def _note(self, what: str, tensor: tf.Tensor, view: source.View) -> Cut:
         cut = Cut(what=what, tensor=self.origins.describe(tensor), place=self.calls.place(view))
         self.step.cuts.append(cut)
         return cut

@@ -14,10 +14,8 @@ import tensorflow as tf
 from keras_impl.instruments import source
 from keras_impl.instruments.calls import Calls
 from keras_impl.instruments.origins import Known, Origins, tensors
-from keras_impl.instruments.source import View
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Code, LossCall, Step
-from parity.doctor.rewrite import Expression
 
 RESHAPES = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "ClipByValue")
 ACTIVATIONS = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
@@ -42,7 +40,7 @@ class Losses:
         """Note what a layer is called with."""
         self._samples.feed(module, tensors(given), lambda tensor: self.origins.of(tensor).picked)
 
-    def see(self, view: View) -> None:
+    def see(self, view: source.View) -> None:
         """Handle one op, which may be the first of a loss."""
         thread = threading.get_ident()
         if view.loss is None or self._last.get(thread) is view.loss:
@@ -54,7 +52,7 @@ class Losses:
         if isinstance(outputs[0], tf.Tensor) and hasattr(targets[0], "dtype"):
             self.step.losses.append(self._loss(view, outputs[0], targets[0]))
 
-    def _loss(self, view: View, outputs: tf.Tensor, target: Any) -> LossCall:
+    def _loss(self, view: source.View, outputs: tf.Tensor, target: Any) -> LossCall:
         known = self.origins.of(outputs)
         given, labels = self.origins.describe(outputs), self.origins.describe(target)
         name, place = _name(view.loss), self.calls.place(view)
@@ -85,14 +83,14 @@ def note_activation(known: Known, operation: str, inputs: list[Known], direct: b
     """Note the activation whose output an op's result is, at most reshaped, and the user's line without it."""
     known.activation = ACTIVATIONS.get(operation, "")
     if known.activation and direct:
-        known.without = rewrite.code(source.spot(), Expression.unwrapped)
+        known.without = rewrite.code(source.spot(), rewrite.Expression.unwrapped)
     elif operation == "Transpose" and direct and inputs[0].activation == "softmax":  # TensorFlow's own, of the axes
         known.by_class = rewrite.code(source.spot(), lambda call: call.with_keyword("axis", "-1", 1))
     elif operation in RESHAPES and inputs:
         known.activation, known.without = inputs[0].activation, inputs[0].without
 
 
-def _with_logits(call: Expression, function: str, logits: bool) -> Code | None:
+def _with_logits(call: rewrite.Expression, function: str, logits: bool) -> Code | None:
     """Return the line with `from_logits` set: in the loss, or in the compile() that names the loss."""
     kind = LOGITS.get(function, "")
     if call.function == "compile" and kind:

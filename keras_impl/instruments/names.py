@@ -39,7 +39,10 @@ def named(model: Any) -> Iterator[tuple[str, keras.Layer]]:
     registered_ids = registered(model)
     for parts, layer in _layers(model, (), set()):
         if not isinstance(layer, keras.layers.InputLayer):
-            yield _path(parts, id(layer) not in registered_ids), layer
+            # Hidden layers have indices in brackets, which no name of Keras's has.
+            is_hidden = id(layer) not in registered_ids
+            texts = [f"[{part}]" if is_hidden and isinstance(part, int) else f".{part}" for part in parts]
+            yield "".join(texts).removeprefix(".") or MODEL, layer
 
 
 def registered(model: Any) -> set[int]:
@@ -123,9 +126,3 @@ def _closure(function: FunctionType) -> Iterator[tuple[str | int, Any]]:
 def _is_users(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return bool(file) and source.kind(file) == source.USER
-
-
-def _path(parts: Parts, hidden: bool) -> str:
-    """Join the parts with dots; hidden layers have indices in brackets, which no name of Keras's has."""
-    texts = [f"[{part}]" if hidden and isinstance(part, int) else f".{part}" for part in parts]
-    return "".join(texts).removeprefix(".") or MODEL

@@ -16,10 +16,8 @@ from keras_impl.instruments.copies import NO_NUMBERS, Copies
 from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses, note_activation
 from keras_impl.instruments.origins import MOVES, Known
-from keras_impl.instruments.source import View, look
 from parity.doctor import rewrite
 from parity.doctor.evidence import Broadcast, Code, Place, Soft
-from parity.doctor.rewrite import Expression
 
 PICKS = ("GatherV2", "RandomShuffle", "RandomShuffleV2")
 COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual", "Maximum", "Minimum")
@@ -57,11 +55,15 @@ class Ops:
         """Handle one op; TensorFlow calls this back after each."""
         if graph is not None:
             return
-        operation, view = kind.decode() if isinstance(kind, bytes) else kind, look()
+        operation, view = kind.decode() if isinstance(kind, bytes) else kind, source.look()
         if self.calls.phase == "backward":
             view = view._replace(direct=False)  # these ops are TensorFlow's, not the user's
         self.losses.see(view)
-        target = self._device(inputs, outputs)
+        # It ran where a result is by its `.device`; the result itself may be elsewhere (`.backing_device`): a GPU op
+        # keeps shapes in host memory.
+        tensor = next(iter((*outputs, *inputs)), None)
+        here = tensor.device if tensor is not None else context.context().device_name or ""
+        target = self.origins.device_named(here)
         self.copies.see(operation, inputs, target, view)
         self._see_elsewhere(operation, inputs, outputs, target, view)
         self._see_shapes(operation, inputs, view)
@@ -88,13 +90,7 @@ class Ops:
         finally:
             self._forward.place = None
 
-    def _device(self, inputs: tuple, outputs: list) -> str:
-        """Return where an op ran, by the `.device` of a result."""
-        # The result itself may be elsewhere (`.backing_device`): a GPU op keeps shapes in host memory.
-        tensor = next(iter((*outputs, *inputs)), None)
-        return self.origins.device_named(tensor.device if tensor is not None else context.context().device_name or "")
-
-    def _see_elsewhere(self, operation: str, inputs: tuple, outputs: list, target: str, view: View) -> None:
+    def _see_elsewhere(self, operation: str, inputs: tuple, outputs: list, target: str, view: source.View) -> None:
         """Record an op that did not run where the program's tf.device asks for."""
         # An op on a variable runs where the variable is, whatever tf.device says.
         asked = self._scopes.open[-1].device if self._scopes.open else target
@@ -110,7 +106,7 @@ class Ops:
                 return
         self.step.soft.append(Soft(asked=asked, ran=target, operation=operation, place=self.calls.place(view)))
 
-    def _see_shapes(self, operation: str, inputs: tuple, view: View) -> None:
+    def _see_shapes(self, operation: str, inputs: tuple, view: source.View) -> None:
         if operation not in (*COMPARISONS, *ARITHMETIC) or not view.direct:
             return
         left, right = inputs
@@ -121,7 +117,7 @@ class Ops:
             broadcast.squeezed = rewrite.code(source.spot(), lambda op: op.squeezed(*axes, "tf.squeeze({}, -1)"))
             self.step.broadcasts.append(broadcast)
 
-    def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: View, place: Place) -> None:
+    def _note_outputs(self, operation: str, inputs: tuple, outputs: list, view: source.View, place: Place) -> None:
         sources = list(map(self.calls.variable if operation in READS else self.origins.of, inputs))
         # Ask whether a tape records the inputs, since it learns of the results only after this callback.
         recorded = pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop(list(inputs))
@@ -146,7 +142,7 @@ class Ops:
             self.origins.note(tensor, known)
 
 
-def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: View) -> bool:
+def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Known], view: source.View) -> bool:
     """Return whether the user's line made this scalar as a product or quotient; Keras may scale it further."""
     if tensor.shape.rank != 0 or operation not in (*SCALES, "Cast", "Identity"):
         return False
@@ -154,7 +150,7 @@ def _is_scaled(operation: str, tensor: tf.Tensor, inputs: tuple, before: list[Kn
     return is_users or any(known.scaled for known in before)
 
 
-def _average(operation: str, inputs: tuple, before: list[Known], view: View) -> Code | None:
+def _average(operation: str, inputs: tuple, before: list[Known], view: source.View) -> Code | None:
     """Return the user's line that made this scalar as a mean, as it should read where replicas add up gradients."""
     # A scalar that was multiplied or divided since may be right.
     if operation == "Mean" and view.direct and inputs[0].shape.rank:
@@ -164,7 +160,7 @@ def _average(operation: str, inputs: tuple, before: list[Known], view: View) -> 
     return next(filter(None, added), None)
 
 
-def _over_replicas(call: Expression, is_by_sample: bool) -> Code | None:
+def _over_replicas(call: rewrite.Expression, is_by_sample: bool) -> Code | None:
     name = call.called(tf, "tf")
     if is_by_sample and call.function == "reduce_mean" and len(call.node.args) == 1 and not call.node.keywords:
         return call.with_text(call.node, f"{name}.nn.compute_average_loss({call.text(call.node.args[0])})")

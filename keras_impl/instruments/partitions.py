@@ -10,7 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -30,15 +30,6 @@ REDUCTIONS = ("CollectiveReduce", "NcclAllReduce", "CollectiveGather")
 def scope(path: str) -> str:
     """Return a module's name scope, which is the same wherever it is opened."""
     return f"{MODULE}{path}/"
-
-
-class Evidence(NamedTuple):
-    """What one step did: the devices that computed each module, and what was moved between devices."""
-
-    compute: dict[str, list[int]]
-    backward: dict[str, list[int]]
-    transfers: list[Transfer]
-    collectives: dict[str, int]
 
 
 class Copy(NamedTuple):
@@ -73,8 +64,8 @@ class Partitions:
         else:
             yield from (_name(tensor) for tensor in node.input if not tensor.startswith("^"))
 
-    def evidence(self, devices_per_replica: int) -> Evidence:
-        """Return the evidence of the step."""
+    def evidence(self, devices_per_replica: int) -> dict[str, Any]:
+        """Return what the step did, as fields of a Layout."""
         compute, backward = defaultdict(set), defaultdict(set)
         for node in self.nodes.values():
             owner, device = OWNER.search(node.name), devices.number(node.device)
@@ -88,9 +79,13 @@ class Partitions:
             what = "parameter" if copy.made_by.op == "ReadVariableOp" else "activation"
             what = "gradient" if copy.made_by.name in self.gradients else what
             transfers.append(Transfer(what=what, source=copy.source, target=copy.target, bytes=copy.bytes))
-        return Evidence(
-            _sorted(compute), _sorted(backward), total(transfers), self._collectives(across, devices_per_replica)
-        )
+        collectives = self._collectives(across, devices_per_replica)
+        return {
+            "compute": _sorted(compute),
+            "backward": _sorted(backward),
+            "transfers": total(transfers),
+            "collectives": collectives,
+        }
 
     def _copies(self) -> Iterator[Copy]:
         """Yield the tensors copied between devices.

@@ -68,11 +68,6 @@ class Fit(NamedTuple):
         names = (f"{TARGET}.{number}" if number else TARGET for number in range(len(leaves)))
         return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
 
-    @property
-    def is_unweighted(self) -> bool:
-        """Return whether `fit` is given a target and no weights of the samples: then PyTorch's are not given to it."""
-        return self.y is not None and self.sample_weight is None
-
     def target(self, arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> Any:
         """Return PyTorch's targets, by name, in the structure and the form of the script's own.
 

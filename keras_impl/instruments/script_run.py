@@ -1,8 +1,7 @@
-"""One run of a training script in a greenlet: what it makes, and where it is suspended or left."""
+"""One run of a training script in a greenlet: what it makes and calls, and where it is suspended or left."""
 
 import math
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -12,12 +11,13 @@ import keras
 import tensorflow as tf
 from greenlet import getcurrent, greenlet
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.utils import file_utils
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_calls import Copy, Tapes, another, batch_of, copy_to
 from keras_impl.instruments.script_data import Begin, first_batch, fits
+from keras_impl.instruments.script_fetches import Copy, copy_to
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import Original, around
@@ -33,6 +33,36 @@ ONCE = (
     (tf.config.threading, ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads")),
     (tf.debugging, ("set_log_device_placement",)),
 )
+
+
+EXCLUDED = "_exclude_from_weight_decay"  # what begins so is not in an optimizer's config
+
+
+class Tapes(list[tf.GradientTape]):
+    """The tapes of a script that record, the innermost last."""
+
+    def patches(self) -> Iterator[AbstractContextManager[Any]]:
+        """Yield what has to be patched while the script runs."""
+        yield around(tf.GradientTape, "__enter__", self._on_enter)
+        yield around(tf.GradientTape, "__exit__", self._on_exit)
+
+    def pause(self) -> None:
+        """Let none of them record until they `go_on`."""
+        for tape in reversed(self):
+            tape._pop_tape()
+
+    def go_on(self) -> None:
+        """Let them record again."""
+        for tape in self:
+            tape._push_tape()
+
+    def _on_enter(self, enter: Callable[..., Any], tape: tf.GradientTape) -> Any:
+        self.append(tape)
+        return enter(tape)
+
+    def _on_exit(self, leave: Callable[..., Any], tape: tf.GradientTape, *args: Any) -> Any:
+        self.remove(tape)
+        return leave(tape, *args)
 
 
 class _Left(BaseException):
@@ -53,6 +83,7 @@ class Run(script.Script):
     """
 
     free: ClassVar[Begin | None] = None
+    _resume: Callable[[], None]  # runs it until it is suspended or left, or to its end; what it raises is raised here
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
@@ -97,10 +128,6 @@ class Run(script.Script):
         except _Left:
             return True
         return False
-
-    @abstractmethod
-    def _resume(self) -> None:
-        """Run the script until it is suspended or left, or to its end; what it raises is raised here."""
 
     def _patches(self) -> list[AbstractContextManager[Any]]:
         """Return what is patched while the script runs."""
@@ -165,6 +192,23 @@ class Run(script.Script):
     def _on_layer(self, new: Original, kind: type, *args: Any, **kwargs: Any) -> Any:
         self._made.append(new(kind, *args, **kwargs))
         return self._made[-1]
+
+
+def batch_of(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+    """Return the batch that `train_on_batch` gives to the train_step of a model, which it builds."""
+    if class_weight is not None:
+        sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    given = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
+    batch = tf.nest.map_structure(tf.convert_to_tensor, given)
+    model._maybe_symbolic_build(data_batch=batch)
+    return batch
+
+
+def another(optimizer: BaseOptimizer) -> BaseOptimizer:
+    """Return a new optimizer like one that a script has made."""
+    again = type(optimizer).from_config(optimizer.get_config())
+    vars(again).update({name: value for name, value in vars(optimizer).items() if name.startswith(EXCLUDED)})
+    return again
 
 
 def _one_replica(on_strategy: Callable[[], None]) -> Iterator[AbstractContextManager[Any]]:

@@ -70,7 +70,8 @@ def look() -> View:
     direct, strategy, loss = True, False, None
     frame = sys._getframe(1)
     while frame is not None and kind(file := frame.f_code.co_filename) != USER:
-        if _may_be_loss(file) and _is_loss(frame):
+        names = frame.f_code.co_varnames if _may_be_loss(file) else ()  # helpers and other ops have others
+        if "y_pred" in names or ("logits" in names and "cross_entropy" in frame.f_code.co_name):
             loss = frame
         elif METRICS in file:
             loss = None
@@ -86,9 +87,3 @@ _text = cache(shown)  # a step has thousands of ops, but few lines
 @cache
 def _may_be_loss(file: str) -> bool:
     return LOSSES.search(file) is not None
-
-
-def _is_loss(frame: FrameType) -> bool:
-    """Return whether the frame is a loss function, rather than a helper or another op of these files."""
-    names = frame.f_code.co_varnames
-    return "y_pred" in names or ("logits" in names and "cross_entropy" in frame.f_code.co_name)

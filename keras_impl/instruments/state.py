@@ -28,7 +28,10 @@ Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by id of the handle, which 
 @contextmanager
 def changes_undone() -> Iterator[None]:
     """Undo at the end of the block what it changed in variables and random number generators."""
-    values, restore_random = _values(), _random_state()
+    kinds = set(subclasses(BaseResourceVariable))  # isinstance would take five times as long
+    alive = [object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_)]
+    values = {id(variable.handle): (variable, variable.read_value()) for variable in alive}
+    restore_random = _random_state()
     with _noting_new(values):
         try:
             yield
@@ -36,12 +39,6 @@ def changes_undone() -> Iterator[None]:
             for variable, value in values.values():
                 variable.assign(value)
             restore_random()
-
-
-def _values() -> Values:
-    kinds = set(subclasses(BaseResourceVariable))  # isinstance would take five times as long
-    alive = [object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_)]
-    return {id(variable.handle): (variable, variable.read_value()) for variable in alive}
 
 
 def _has_value(variable: tf.Variable) -> bool:

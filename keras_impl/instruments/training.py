@@ -129,7 +129,11 @@ class Training:
         """Apply gradients by an optimizer; record the update, and how much it changes the parameters' size."""
         self.step.loss_scaled = self.step.loss_scaled or isinstance(optimizer, LossScaleOptimizer)
         afterwards = "update" if self.calls.phase == "update" else "other"
-        self._note_summed(grads)
+        # Whether a replica's optimizer is given what the last backward pass returned, not scaled or reduced before.
+        dense = [each.values if isinstance(each, tf.IndexedSlices) else each for each in grads if each is not None]
+        is_unchanged = all(self.origins.of(each).origin == "gradient" for each in dense)
+        if self.step.backwards and tf.distribute.in_cross_replica_context() is False and is_unchanged:
+            self.step.backwards[-1].summed = True
         with self.calls.within("update", afterwards):
             held = trainable_variables or getattr(optimizer, "_trainable_variables", ())
             held = list(held) if tf.executing_eagerly() else []
@@ -143,13 +147,6 @@ class Training:
                 self._growth[id(optimizer)] = {"rate": rate, "before": before, "after": after}
         self._stepped[id(optimizer)] = optimizer, list(trainable_variables or ())
         self._updates += 1
-
-    def _note_summed(self, gradients: Any) -> None:
-        """Note if a replica's optimizer is given what the last backward pass returned, not scaled or reduced before."""
-        dense = [each.values if isinstance(each, tf.IndexedSlices) else each for each in gradients if each is not None]
-        is_unchanged = all(self.origins.of(each).origin == "gradient" for each in dense)
-        if self.step.backwards and tf.distribute.in_cross_replica_context() is False and is_unchanged:
-            self.step.backwards[-1].summed = True
 
     def _optimizer(self, optimizer: keras.Optimizer, named: dict[int, str]) -> Optimizer:
         _, given = self._stepped.get(id(optimizer), (None, []))

@@ -1,11 +1,9 @@
 """The canonical form, which is PyTorch's: names, axis orders, and what is handed over to a recorder in that form."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 from einops import rearrange
 
 from parity.config import schema
@@ -30,23 +28,13 @@ def module_path(path: str) -> str:
     return path.replace("/", ".")
 
 
-class State(Protocol):
-    """The state of a model and its optimizer under canonical names: a built-in model's, or a user's."""
-
-    def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
-        """Yield (kind, value) of the state of the wanted kinds; a value has a name, `numpy()` and `equals(other)`."""
-
-    def gradients(self, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, Any]]:
-        """Yield (name, gradient), given the gradients of the variables by id(variable)."""
-
-
 class Replica(NamedTuple):
-    """One replica of the model, with its state in this process."""
+    """One replica of the model, with its state in this process, a `Weights` of a built-in model or of a user's."""
 
     recorder: Recorder
     model: Any
     optimizer: keras.optimizers.Optimizer | None
-    weights: State
+    weights: Any
 
 
 class Form(NamedTuple):

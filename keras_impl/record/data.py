@@ -10,7 +10,6 @@ from keras_impl.instruments import devices
 from keras_impl.record.canonical import own
 from keras_impl.record.pair.build import tensor
 from keras_impl.strategies import all_reduce, single
-from keras_impl.strategies.single import MicroBatch
 from parity.data.batches import Batch
 from parity.runtime.drive import Run
 
@@ -66,7 +65,7 @@ class Samples:
         return tensors(self.run, batch, self.replica)
 
 
-def _sampled(run: Run) -> Iterator[list[list[MicroBatch]]]:
+def _sampled(run: Run) -> Iterator[list[list[single.MicroBatch]]]:
     case = run.case
     samples = [Samples(run, replica) for replica in range(case.replicas)]
     for parts in all_reduce.batches(samples, case.data.batch, case.steps, case.seed):
@@ -82,7 +81,7 @@ def _micro_batches(run: Run) -> Iterator[list]:
         )
 
 
-def _whole(run: Run) -> Iterator[list[MicroBatch]]:
+def _whole(run: Run) -> Iterator[list[single.MicroBatch]]:
     """Yield whole batches; TensorFlow must split them into the parts that are recorded here as drawn."""
     for parts in run.dataset.steps():
         run.drew(parts)
@@ -90,7 +89,7 @@ def _whole(run: Run) -> Iterator[list[MicroBatch]]:
         yield [_micro_batch(run, run.dataset.batch(indices, len(indices)), 0)]
 
 
-def _micro_batch(run: Run, batch: Batch, replica: int) -> MicroBatch:
+def _micro_batch(run: Run, batch: Batch, replica: int) -> single.MicroBatch:
     with tf.device(_place(run, replica)):
         share = tensor(np.float64(batch.share))
     return (*tensors(run, batch, replica), share)

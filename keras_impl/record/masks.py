@@ -7,7 +7,7 @@ within a step are counted while it is traced. Each replica is traced separately.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
@@ -132,12 +132,12 @@ class OrderedMasks(Draws):
         self._step = tf.Variable(np.int64(0), trainable=False) if traced else None
 
     @contextmanager
-    def drawn(self, layers: Iterable[tuple[str, Any]], training: bool = True) -> Iterator[None]:
+    def drawn(self, model: Any, training: bool = True) -> Iterator[None]:
         """Let all that calls Keras's or TensorFlow's dropout function draw shared masks within the block.
 
         Raises UsageError for a layer that drops in another way in training.
         """
-        for name, layer in layers if training else ():
+        for name, layer in tree.named(model).items() if training else ():
             if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
                 raise UsageError(
                     f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "

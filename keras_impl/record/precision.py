@@ -79,22 +79,19 @@ FRAMEWORKS = ("tensorflow", "keras")  # make their arrays of tensors for tensors
 def promoted(at: str) -> Iterator[list[str]]:
     """Replace float32 by float64 in the block, if `at` is float64; the list that it yields gets each promotion once."""
     promotions: list[str] = []
-    with applied(_patches(_noting(promotions)) if at == HIGH else ()):
+
+    def note(what: str, place: str = BUILD) -> None:
+        promotion = f"{calls.innermost() or place}: {what}"
+        if promotion not in promotions:
+            promotions.append(promotion)
+
+    with applied(_patches(note) if at == HIGH else ()):
         yield promotions
     # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
     # it was noted under a layer as well.
     noted = [promotion.split(": ", 1) for promotion in promotions]
     in_layers = {what for place, what in noted if place != BUILD}
     promotions[:] = [f"{place}: {what}" for place, what in noted if place != BUILD or what not in in_layers]
-
-
-def _noting(promotions: list[str]) -> Callable[..., None]:
-    def note(what: str, place: str = BUILD) -> None:
-        promotion = f"{calls.innermost() or place}: {what}"
-        if promotion not in promotions:
-            promotions.append(promotion)
-
-    return note
 
 
 def _patches(note: Callable[[str], None]) -> Iterator[Any]:
@@ -109,7 +106,12 @@ def _patches(note: Callable[[str], None]) -> Iterator[Any]:
     yield mock.patch.object(tf, "bitcast", _same_bits)
     yield mock.patch.object(tf, "function", wrapping(_signature_high, tf.function, note))
     yield mock.patch.object(tf.TensorArray, "__init__", wrapping(_array_high, tf.TensorArray.__init__, note))
-    yield around(dtypes, "_resolve_weak_type", _whole_low)
+    # Keras finds the dtype of whole numbers as where its floats are float32.
+    yield around(
+        dtypes,
+        "_resolve_weak_type",
+        lambda resolve, dtype, precision="32": resolve(dtype, "32" if dtype.startswith(("int", "uint")) else precision),
+    )
     for owner, name in FILLED:
         yield mock.patch.object(owner, name, wrapping(given_high, getattr(owner, name)))
     for owner, name, function in functions():
@@ -182,8 +184,8 @@ def _made_high(function: Original, note: Callable[[str], None], /, *args: Any, *
         note(f"tf.{function.__name__.removesuffix('_v2')}: float32")
         args = (*args[:1], *(tf.float64 if _is_low(argument) else argument for argument in args[1:]))
         kwargs = {name: tf.float64 if _is_low(argument) else argument for name, argument in kwargs.items()}
-    if function.__name__ in ("cast", "saturate_cast"):
-        args = _exact(args)
+    if function.__name__.endswith("cast") and args and type(args[0]) is float:
+        args = (CONSTANT(args[0], tf.float64), *args[1:])  # TensorFlow would round Python's number to float32 first
     result = function(*args, **kwargs)
     if asks_for_low or getattr(result, "dtype", None) != tf.float32:
         return result
@@ -241,12 +243,6 @@ def _again(function: Original, result: tf.Tensor, args: tuple[Any, ...], kwargs:
     return function(*bound.args, **bound.kwargs)
 
 
-def _exact(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Turn a Python float that is to be cast into a float64 tensor; TensorFlow would round it to float32 first."""
-    is_float = bool(args) and isinstance(args[0], float) and not isinstance(args[0], np.generic)
-    return (CONSTANT(args[0], tf.float64), *args[1:]) if is_float else args
-
-
 def _signature_high(
     function: Original,
     note: Callable[[str], None],
@@ -275,11 +271,6 @@ def _array_high(
         note("tf.TensorArray: float32")
         dtype = tf.float64
     create(array, dtype, *args, **kwargs)
-
-
-def _whole_low(resolve: Original, dtype: str, precision: str = "32") -> str:
-    """Let Keras find the dtype of whole numbers as where its floats are float32."""
-    return resolve(dtype, precision="32" if dtype.startswith(("int", "uint")) else precision)
 
 
 def _is_low(value: Any) -> bool:

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from keras_impl.instruments import devices, partitions
 from keras_impl.record import calls, tree
-from keras_impl.record.calls import Call
 from keras_impl.record.canonical import Replica, Seen, module_path
 from keras_impl.record.pair.layers import Counterparts
 from keras_impl.record.pair.optimizers import Gradients
@@ -27,7 +26,6 @@ from keras_impl.record.recorders import LayoutRecorder, Replicas
 from parity.config import schema
 from parity.core.patches import Original, calling
 from parity.trace import keys
-from parity.trace.keys import INPUT, MODEL
 
 
 class Probe:
@@ -81,7 +79,7 @@ class Probe:
 
     def outputs(self, named: list[tuple[str, tf.Tensor]]) -> None:
         """Record what a user's model returned, in canonical axis order; the recorder numbers outputs without names."""
-        unnumbered = [(MODEL if name.startswith(f"{MODEL}#") else name, tensor) for name, tensor in named]
+        unnumbered = [(keys.MODEL if name.startswith(f"{keys.MODEL}#") else name, tensor) for name, tensor in named]
         self._emit([Seen("activation", name, tensor) for name, tensor in unnumbered])
 
     def watched_loss(self, loss: Original, outputs: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
@@ -110,7 +108,7 @@ class Probe:
         """
         if self.replicas.first.wants("gradient"):
             weights = self.replicas.by_number[self._owner].weights
-            of_inputs = ((f"{INPUT}.{name}", array) for name, array in inputs.items())
+            of_inputs = ((f"{keys.INPUT}.{name}", array) for name, array in inputs.items())
             for name, gradient in itertools.chain(weights.gradients(values), of_inputs):
                 self.replicas.first.add("gradient", name, gradient)
             for suffix, made in evidence.items():
@@ -140,7 +138,7 @@ class Probe:
             self._gradients(number, gradients, variables, keys.LOCAL)
         return all_reduce(*args)
 
-    def _on_call(self, number: int, call: Call) -> None:
+    def _on_call(self, number: int, call: calls.Call) -> None:
         """Note what a layer is given; of a user's layer, that is known when its outputs are."""
         self._owner = number
         path = module_path(call.path)
@@ -152,22 +150,17 @@ class Probe:
             given = tree.arguments(call.module, call.args, call.path in self._leaves)
             self._see(Seen("input", path, tensor) for tensor in given)
 
-    def _on_return(self, number: int, call: Call, outputs: Any) -> None:
+    def _on_return(self, number: int, call: calls.Call, outputs: Any) -> None:
         """Note what a layer returns; a traced pass is handed over as a whole, when the model returns."""
+        path = module_path(call.path)
         if self.counterparts:
             self._see(self.counterparts.seen(call, outputs, self.modules))
-        else:
-            self._see(self._returned(call, outputs))
+        elif self.replicas.takes_output(path) and (path or not self.replicas.gathered):
+            if path:
+                self.modules[path.partition("@")[0]] = tree.kind(call.module)
+            self._see(Seen("activation", path or keys.MODEL, tensor) for tensor in tf.nest.flatten(outputs))
         if not call.path or tf.executing_eagerly():
             self._flush()
-
-    def _returned(self, call: Call, outputs: Any) -> list[Seen]:
-        path = module_path(call.path)
-        if not self.replicas.takes_output(path) or (self.replicas.gathered and not path):
-            return []
-        if path:
-            self.modules[path.partition("@")[0]] = tree.kind(call.module)
-        return [Seen("activation", path or MODEL, tensor) for tensor in tf.nest.flatten(outputs)]
 
     def _see(self, seen: Iterable[Seen]) -> None:
         self._seen[self._here()] += seen

@@ -34,8 +34,8 @@ class LayoutRecorder:
     def __init__(self, devices_per_replica: int):
         self.devices_per_replica = devices_per_replica
         self.recording = False
-        self.evidence = partitions.Evidence({}, {}, [], {})
-        self._traced: dict[int, tf.Graph] = {}
+        self.evidence: dict[str, Any] = {}
+        self.traced: dict[int, tf.Graph] = {}  # the graphs that are being traced: they alone know the shapes of tensors
 
     def start(self) -> None:
         context.context().enable_run_metadata()
@@ -53,10 +53,6 @@ class LayoutRecorder:
             if path:
                 layer.call = wrapping(_scoped, layer.call, module_path(path.partition("@")[0]))
 
-    def note_graph(self, tensor: tf.Tensor) -> None:
-        """Remember the graph that is being traced, because only it knows the shapes of tensors."""
-        self._traced[id(tensor.graph)] = tensor.graph
-
     def stop(self) -> None:
         """Stop recording, and read the report of what was executed.
 
@@ -67,9 +63,9 @@ class LayoutRecorder:
         self.recording = False
         # Among the executed functions (tf.data has some as well), the training step is the one with the probe's ops.
         (step,) = (function.partition_graphs for function in ran if partitions.recorded(function.partition_graphs))
-        executed = partitions.Partitions(step, list(self._traced.values()), send_recv.FROM_HOST)
+        executed = partitions.Partitions(step, list(self.traced.values()), send_recv.FROM_HOST)
         self.evidence = executed.evidence(self.devices_per_replica)
-        self._traced.clear()
+        self.traced.clear()
 
     def layout(self, case: schema.Case, replicas: Iterable[Replica]) -> Layout:
         """Return what was recorded, with the devices that hold each replica's state."""
@@ -86,7 +82,7 @@ class LayoutRecorder:
             parameters={name: held.devices for name, held in parameters.items()},
             optimizer_state={name: held.devices for name, held in slots.items()},
             shards=shards(parameters | slots, len(names)),
-            **self.evidence._asdict(),
+            **self.evidence,
             replicas=case.replicas,
         )
 
@@ -150,7 +146,8 @@ class Replicas:
     def _hand_over_later(self, number: int, device: str, group: list[Seen], passed: bool) -> None:
         """Add an op that hands tensors over in every execution."""
         handed, tensors = self._handed(number, group, passed)
-        self.layout_recorder.note_graph(group[0].tensor)
+        graph = group[0].tensor.graph
+        self.layout_recorder.traced[id(graph)] = graph
         with tf.name_scope(f"{partitions.RECORDING}/"), tf.device(device):
             tf.numpy_function(lambda *arrays: self._receive(number, handed, arrays), tensors, [], stateful=True)
 
@@ -208,8 +205,13 @@ class Replicas:
         """Record the state of every replica; called before the first step and after each update."""
         first: dict[str, Value] = {}
         for number, replica in self.by_number.items():
-            if number == 0 or not self.gathered:
-                _record_state(replica, first)
+            is_recorded = number == 0 or not self.gathered
+            for kind, value in replica.weights.state(replica.recorder.wants) if is_recorded else ():
+                first_value = first.setdefault(f"{kind}/{value.name}", value)
+                if first_value is not value and first_value.equals(value):
+                    replica.recorder.same(kind, value.name)
+                else:
+                    replica.recorder.add(kind, value.name, value.numpy())
             replica.recorder.next_step()
         self._first.clear()
         self._keys.clear()
@@ -231,13 +233,3 @@ class Replicas:
             values, samples = zip(*(self._losses[replica].pop(0) for replica in self.by_number), strict=True)
             whole = np.average(values, weights=samples) if self.mean else np.sum(values)
             self.by_number[0].recorder.add("loss", "loss", whole.astype(values[0].dtype))
-
-
-def _record_state(replica: Replica, first: dict[str, Value]) -> None:
-    """Record parameters, buffers and slots of a replica; `first` holds the first replica's, and is filled by it."""
-    for kind, value in replica.weights.state(replica.recorder.wants):
-        first_value = first.setdefault(f"{kind}/{value.name}", value)
-        if first_value is not value and first_value.equals(value):
-            replica.recorder.same(kind, value.name)
-        else:
-            replica.recorder.add(kind, value.name, value.numpy())

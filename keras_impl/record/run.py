@@ -27,7 +27,6 @@ from parity.config import schema, strategies
 from parity.core.patches import around, calling
 from parity.runtime.drive import Account, Program, Run
 from parity.selftest.mutate import planted
-from parity.trace.recorder import Recorder
 
 __all__ = ["NAME", "rank", "run", "versions"]
 
@@ -53,7 +52,13 @@ def run(run: Run) -> Account:
     is_graph = run.watch or case.graph or case.distribution.fit
     with precision.policy(run.at), precision.eagerly(not is_graph), planted("keras_impl", run.fault, run.at):
         strategy, model, optimizer = _placed(run, devices.names(case.devices))
-        replicas = _replicas(run, model, optimizer)
+        replicas: dict[int, Replica] = {}
+        # Strategies return a list of models (one per replica), or, with tf.distribute, a single model whose variables
+        # have a copy per replica of this process.
+        for number, (replica, recorder) in enumerate(run.recorders.items()):
+            is_list = isinstance(model, list)
+            own = (model[replica], optimizer[replica]) if is_list else (model, optimizer)
+            replicas[replica] = Replica(recorder, *own, weights.Weights(*own, 0 if is_list else number))
         for replica in replicas.values():
             weights.load(replica.model, run.weights)
         masks = Masks(case.seed, LAYOUTS.get(type(case.model), {}))
@@ -100,21 +105,6 @@ def options(case: schema.Case) -> dict[str, Any]:
         case strategies.Staged():
             return {"stage_blocks": strategy.stage_blocks}
     return {}
-
-
-def _replicas(run: Run, model: Any, optimizer: Any) -> dict[int, Replica]:
-    """Return the replicas that this process records, by number.
-
-    Strategies return a list of models (one per replica), or, with tf.distribute, a single model whose variables have a
-    copy per replica of this process.
-    """
-    if isinstance(model, list):
-        return {r: _replica(recorder, model[r], optimizer[r], 0) for r, recorder in run.recorders.items()}
-    return {r: _replica(recorder, model, optimizer, i) for i, (r, recorder) in enumerate(run.recorders.items())}
-
-
-def _replica(recorder: Recorder, model: keras.Model, optimizer: keras.optimizers.Optimizer, copy_index: int) -> Replica:
-    return Replica(recorder, model, optimizer, weights.Weights(model, optimizer, copy_index))
 
 
 def program(run: Run, names: list[str]) -> Program:

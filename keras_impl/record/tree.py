@@ -85,7 +85,10 @@ def _nodes(layer: Any, path: str = "", label: str = "", own: str = "") -> Iterat
     for name, child in () if path and isinstance(layer, WHOLE) else _children(layer):
         counts[name] += 1
         unique = name if counts[name] == 1 else f"{name}_{counts[name] - 1}"
-        name = _chosen(child, unique, held)
+        # The name that the user chose: its own, or else its attribute's; none if Keras numbered it.
+        counted = rf"{re.escape(to_snake_case(type(child).__name__))}(_\d+)?"
+        is_counted = isinstance(child, keras.Layer) and re.fullmatch(counted, child.name)
+        name = held.get(id(child), "") if is_counted else unique
         yield from _nodes(child, joined(path, unique), joined(label, name or unique), joined(own, name))
 
 
@@ -129,13 +132,6 @@ def attributes(layer: Any) -> dict[int, str]:
     return paths
 
 
-def _chosen(layer: Any, name: str, held: dict[int, str]) -> str:
-    """Return the name that the user chose for a layer: its own, else its attribute's; "" if Keras numbered it."""
-    counted = rf"{re.escape(to_snake_case(type(layer).__name__))}(_\d+)?"
-    is_counted = isinstance(layer, keras.Layer) and re.fullmatch(counted, layer.name)
-    return held.get(id(layer), "") if is_counted else name
-
-
 def role_of(variable: Any, name: str, held: dict[int, str]) -> str:
     """Return a variable's role in its layer: its own name, or its attribute's if Keras numbered it."""
     return held.get(id(variable), name) if COUNTED.fullmatch(name) else name
@@ -153,16 +149,13 @@ def _within(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _within(f"{path}/{number}", member)
 
 
+AXES = (1, 2, 3)  # that a convolution or a pool may have
 # The classes of each kind; the first kind that has a module's class counts.
 KINDS: dict[str, type | tuple[type, ...]] = {
     "linear": (keras.layers.Dense, ColumnParallel, RowParallel),
     "einsum_dense": keras.layers.EinsumDense,
-    "conv1d": keras.layers.Conv1D,
-    "conv2d": keras.layers.Conv2D,
-    "conv3d": keras.layers.Conv3D,
-    "conv_transpose1d": keras.layers.Conv1DTranspose,
-    "conv_transpose2d": keras.layers.Conv2DTranspose,
-    "conv_transpose3d": keras.layers.Conv3DTranspose,
+    **{f"conv{axes}d": getattr(keras.layers, f"Conv{axes}D") for axes in AXES},
+    **{f"conv_transpose{axes}d": getattr(keras.layers, f"Conv{axes}DTranspose") for axes in AXES},
     "depthwise_conv1d": keras.layers.DepthwiseConv1D,
     "depthwise_conv2d": keras.layers.DepthwiseConv2D,
     "separable_conv": (keras.layers.SeparableConv1D, keras.layers.SeparableConv2D),
@@ -181,12 +174,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "prelu": keras.layers.PReLU,
     "gelu": GELU,
     "softmax": keras.layers.Softmax,
-    "max_pool1d": keras.layers.MaxPooling1D,
-    "max_pool2d": keras.layers.MaxPooling2D,
-    "max_pool3d": keras.layers.MaxPooling3D,
-    "average_pool1d": keras.layers.AveragePooling1D,
-    "average_pool2d": keras.layers.AveragePooling2D,
-    "average_pool3d": keras.layers.AveragePooling3D,
+    **{f"max_pool{axes}d": getattr(keras.layers, f"MaxPooling{axes}D") for axes in AXES},
+    **{f"average_pool{axes}d": getattr(keras.layers, f"AveragePooling{axes}D") for axes in AXES},
     "flatten": keras.layers.Flatten,
     "dropout": keras.layers.Dropout,
 }

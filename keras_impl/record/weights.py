@@ -142,14 +142,9 @@ class Weights:
     def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, copy_index: int = 0):
         self.model, self.optimizer, self.copy_index = model, optimizer, copy_index
 
-    def parameters(self) -> Iterator[Value]:
-        """Yield every parameter."""
-        for weight in _weights(self.model, trainable=True):
-            yield Value(weight.name, weight, self._values(weight.variables))
-
-    def buffers(self) -> Iterator[Value]:
-        """Yield every variable that is not trained."""
-        for weight in _weights(self.model, trainable=False):
+    def parameters(self, trainable: bool = True) -> Iterator[Value]:
+        """Yield every parameter, or else every variable that is not trained."""
+        for weight in _weights(self.model, trainable):
             yield Value(weight.name, weight, self._values(weight.variables))
 
     def optimizer_state(self) -> Iterator[Value]:
@@ -161,9 +156,10 @@ class Weights:
 
     def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
         """Yield (kind, value) of all state of the kinds that are wanted."""
-        kinds = {"parameter": self.parameters, "buffer": self.buffers, "optimizer_state": self.optimizer_state}
+        untrained = self.parameters(trainable=False)
+        kinds = {"parameter": self.parameters(), "buffer": untrained, "optimizer_state": self.optimizer_state()}
         for kind, values in kinds.items():
-            for value in values() if wants(kind) else ():
+            for value in values if wants(kind) else ():
                 yield kind, value
 
     def gradients(self, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, tf.Tensor]]:

@@ -60,7 +60,7 @@ def with_names(
             f"({shapes}), expected {expected}"
         )
     names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
-    renamed = {}
+    renamed: dict[str, Array] = {}
     for key, array in torch.items():
         name, _, step = key.partition("@")
         if own := names.get(name, name):

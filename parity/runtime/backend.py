@@ -108,7 +108,11 @@ class Backend:
             with self._starting:
                 if self._closed:
                     raise BackendError(f"{self.name}: {ENDING}")
-                self._fork(group, server, shared)
+                children = self._groups[group] = []
+                for rank, own in enumerate(rank_variables(self.name, group.ranks, self.folder)):
+                    name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
+                    log = self.folder / f"{name.replace(' ', '-')}.log"
+                    children.append(server.fork(name, shared | own, log))
             list(answers(self._groups[group], self.start, "ready"))
         return self._groups[group]
 
@@ -133,13 +137,6 @@ class Backend:
             self._stop(group)
         for server in self._servers.values():
             server.stop()
-
-    def _fork(self, group: Group, server: ForkServer, shared: dict[str, str]) -> None:
-        children = self._groups[group] = []
-        for rank, own in enumerate(rank_variables(self.name, group.ranks, self.folder)):
-            name = f"{self.name} rank {rank}" if group.ranks > 1 else self.name
-            log = self.folder / f"{name.replace(' ', '-')}.log"
-            children.append(server.fork(name, shared | own, log))
 
     def _stop(self, group: Group) -> None:
         self._owners.pop(group, None)

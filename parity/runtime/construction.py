@@ -6,7 +6,6 @@ Of the weights that a framework's modules fill it is noted whether the user's co
 import inspect
 import itertools
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 from parity.core import ownership
-from parity.core.ownership import first_argument, stack
 from parity.core.patches import applied
 from parity.runtime.survey import Frame, Made
 
@@ -23,12 +21,14 @@ from parity.runtime.survey import Frame, Made
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 SINGLE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 FIRST = 8  # elements of a weight that are kept, to see whether it was changed
+# Numbers of a large weight that are drawn where it is given others at once: a prime, so that no rows of it are alike.
+PART = 65_521
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def made(owner: object) -> Made | None:
     """Return where the user's code makes `owner`, whose initialiser is running; None outside of the user's code."""
-    running = list(stack(sys._getframe(1)))
+    running = list(ownership.stack(sys._getframe(1)))
     outer = list(itertools.dropwhile(partial(_is_inside, owner), running))
     inner = [frame for frame in running[: len(running) - len(outer)] if _is_users(frame)]
     users = [frame for frame in outer if _is_users(frame)]
@@ -67,7 +67,7 @@ def arguments(kind: type) -> tuple[list[str], list[str]]:
 def _is_inside(owner: object, frame: FrameType) -> bool:
     """Return whether a frame is a method of the object that is being made, or of this program."""
     own = ownership.owner(frame.f_code.co_filename) == "own"
-    return own or first_argument(frame) is owner or frame.f_code.co_name == "__new__"
+    return own or ownership.first_argument(frame) is owner or frame.f_code.co_name == "__new__"
 
 
 def _chain(frames: list[FrameType]) -> list[Frame]:
@@ -99,10 +99,12 @@ def _is_users(frame: FrameType) -> bool:
     return ownership.owner(frame.f_code.co_filename) == "user"
 
 
-class Sources(ABC):
+class Sources:
     """The lines that made the objects of the classes in `kinds`, and what weights begin with, while it is recorded."""
 
     kinds: tuple[type, ...]
+    _filling: Callable[[], Iterator[AbstractContextManager[Any]]]  # yields patches of what fills weights, to note them
+    _first: Callable[[Any], list[float]]  # returns the first elements of a weight
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Any, Made]] = {}  # with the object, so that no other gets its id
@@ -140,11 +142,3 @@ class Sources(ABC):
 
     def _note_filled(self, weight: Any) -> None:
         self._begun[id(weight)] = weight, self._first(weight)
-
-    @abstractmethod
-    def _filling(self) -> Iterator[AbstractContextManager[Any]]:
-        """Yield patches of what fills weights, by which they are noted."""
-
-    @abstractmethod
-    def _first(self, weight: Any) -> list[float]:
-        """Return the first elements of a weight."""

@@ -100,9 +100,15 @@ def record(job: Job, side: Side) -> None:
     if rank.number:
         manifest.write_part(folder, rank.number, part)
         return
-    parts = [part, *(_wait(folder, other) for other in range(1, rank.of))]
+    parts = [part]
+    while len(parts) < rank.of:
+        if (other := manifest.read_part(folder, len(parts), Part)) is None:
+            time.sleep(POLL)
+        else:
+            parts.append(other)
     accounts = [each.account for each in parts]
     by_file: dict[str, Any] = {field: _merged(each.by_file[field] for each in parts) for field in part.by_file}
+    written = {name.split("/")[1] for name in by_file["files"]}
     facts = manifest.Manifest(
         case=job.case,
         backend=side.NAME,
@@ -110,7 +116,8 @@ def record(job: Job, side: Side) -> None:
         versions=side.versions(),
         environment={"python": platform.python_version(), "machine": platform.machine(), "threads": str(threads())},
         layout=layout.merge([account.layout for account in accounts], job.case.distribution.is_staged),
-        replicas=_holding(replicas(job.case, rank.of), by_file["files"]),
+        # Without those ranks of a pair's side that have recorded nothing of their own.
+        replicas=[[each for each in ranks if f"rank-{each}" in written] for ranks in replicas(job.case, rank.of)],
         modules=_merged(account.modules for account in accounts),
         classes=_merged(account.classes for account in accounts),
         mapping=job.pair.mapping if job.pair else None,
@@ -121,12 +128,6 @@ def record(job: Job, side: Side) -> None:
         **by_file,
     )
     manifest.write(folder, facts)
-
-
-def _holding(held: list[list[int]], files: Mapping[str, Any]) -> list[list[int]]:
-    """Return the replicas without those ranks of a pair's side that have recorded nothing of their own."""
-    recorded = {name.split("/")[1] for name in files}
-    return [[rank for rank in ranks if f"rank-{rank}" in recorded] for ranks in held]
 
 
 def _merged(tables: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -192,13 +193,6 @@ def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorde
             recorder.flipped_axis = data.batch_axis if data.backwards else None
             by_replica[replica] = recorder
     return by_replica
-
-
-def _wait(folder: Path, rank: int) -> Part:
-    """Wait for another rank's part; there is no time limit, as the parent ends a job whose ranks do not answer."""
-    while (part := manifest.read_part(folder, rank, Part)) is None:
-        time.sleep(POLL)
-    return part
 
 
 class Program(NamedTuple):

@@ -97,11 +97,9 @@ def rank_variables(backend: str, ranks: int, folder: Path) -> list[dict[str, str
     """Return the environment variables of each of `ranks` processes; a single process needs none."""
     if ranks == 1:
         return [{}]
-    return _tensorflow(ranks) if backend == "keras" else _torch(ranks, folder)
-
-
-def _torch(ranks: int, folder: Path) -> list[dict[str, str]]:
-    """Return torchrun's variables, but a file as the rendezvous: it needs no port, and is deleted with the folder."""
+    if backend == "keras":
+        return _tensorflow(ranks)
+    # torchrun's variables, but a file as the rendezvous: it needs no port, and is deleted with the folder.
     rendezvous = folder / "rendezvous"
     rendezvous.unlink(missing_ok=True)  # an earlier group of ranks may have left it
     common = {"WORLD_SIZE": str(ranks), "PARITY_RENDEZVOUS": rendezvous.absolute().as_uri(), "GLOO_SOCKET_IFNAME": "lo"}

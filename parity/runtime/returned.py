@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.core.errors import UsageError
+from parity.core.errors import UsageError, nearest
 from parity.core.wording import listed
 
 Path = tuple[str, ...]  # the keys, fields and indices that lead to a leaf, outermost first
@@ -61,6 +61,48 @@ def leaves(value: Any, is_tensor: Callable[[Any], bool], path: Path = (), named:
 def compared(value: Any, is_tensor: Callable[[Any], bool]) -> list[Leaf]:
     """Return the leaves that are tensors, numbers or arrays of numbers."""
     return [leaf for leaf in leaves(value, is_tensor) if is_tensor(leaf.value) or numbers(leaf.value) is not None]
+
+
+def chosen(side: str, name: str, key: str | int, outputs: Any, is_tensor: Callable[[Any], bool]) -> Any:
+    """Return the tensor or number that an entry of [outputs] means: without a key, the only one, or that of its name.
+
+    Raises UsageError if it names none, or several.
+    """
+    key = name if key == "" and len(_alike(outputs, is_tensor)) != 1 else key
+    where, path = f"outputs.{name}: {side} = {key!r}", str(key)
+    value = _at_path(where, path, outputs) if path else outputs
+    if len(candidates := _alike(value, is_tensor)) == 1:
+        return candidates[0]
+    keys = ", ".join(f"{path}.{part}".lstrip(".") for part, _ in (parts(value) or [])[:MOST])
+    raise UsageError(f"{where} is {kind(value)}, expected a tensor{f'; name one of {keys}' if keys else ''}")
+
+
+def _alike(value: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
+    """Return the tensors in a value, or if there are none its numbers."""
+    values = [leaf.value for leaf in compared(value, is_tensor)]
+    return list(filter(is_tensor, values)) or values
+
+
+def _at_path(where: str, path: str, value: Any) -> Any:
+    """Return the value at a dotted path, in which keys may contain dots. Raises UsageError if there is none."""
+    members = dict(parts(value) or [])
+    head, _, rest = (path, "", "") if path in members else path.partition(".")
+    if isinstance(value, (tuple, list)) and head.lstrip("-").isdigit() and -len(value) <= int(head) < len(value):
+        member = value[int(head)]
+    elif head in members or hasattr(value, head):
+        member = members[head] if head in members else getattr(value, head)
+    else:
+        hint = nearest(head, members) or (f"; it has {', '.join(list(members)[:MOST])}" if members else "")
+        raise UsageError(f"{where}: {kind(value)} has no {head!r}{hint}")
+    if member is None:
+        raise UsageError(f"{where}: {head!r} is None; let the model return it, or leave this output out")
+    return _at_path(where, rest, member) if rest else member
+
+
+def kind(value: Any) -> str:
+    """Return the class of a value, and of a tuple or list how many members it has, in words."""
+    is_plain = isinstance(value, (tuple, list)) and not hasattr(value, "_fields")
+    return f"a {type(value).__name__}{f' of {len(value)}' if is_plain else ''}"
 
 
 def numbers(value: Any) -> Array | None:

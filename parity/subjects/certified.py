@@ -24,9 +24,8 @@ from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime import survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker
-from parity.subjects.subject import check_steps, note_environment
+from parity.subjects.subject import check_steps, in_order, note_environment
 from parity.trace import certificate
-from parity.trace.certificate import Head
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 from parity.trace.summary import LARGE
@@ -80,7 +79,7 @@ def judged_by(
     return result
 
 
-def _unpacked(file: Path, scratch: Path) -> tuple[Head, Trace]:
+def _unpacked(file: Path, scratch: Path) -> tuple[certificate.Head, Trace]:
     """Return the text and the trace of a certificate, with what the other side is recorded by. Raises TraceError."""
     head = certificate.unpack(file, scratch / "certificate")
     folder = scratch / "certified"
@@ -94,8 +93,7 @@ def _unpacked(file: Path, scratch: Path) -> tuple[Head, Trace]:
 
 def _judged(reference: Trace, candidate: Trace, search: Sequence[str]) -> CaseResult:
     """Compare the two traces, of which PyTorch's is the reference; a cause has the line of Keras's code."""
-    is_swapped = (reference.backend, candidate.backend) == ("keras", "torch")
-    result = judged(candidate, reference) if is_swapped else judged(reference, candidate)
+    result = judged(*in_order(reference, candidate))
     facts = candidate.manifest
     if facts.mapping:
         context = PairContext(search=list(search), mapping=facts.mapping, matching=facts.matching)
@@ -138,7 +136,7 @@ def _recorded(pair: PairFile, side: Worker, folder: Path, own: Path) -> Answer:
     return recorded_again(pair, side, folder, own, RUNS["keras"], summarises=True)
 
 
-def _left_out(file: Path, head: Head) -> Iterator[str]:
+def _left_out(file: Path, head: certificate.Head) -> Iterator[str]:
     if head.summarised:
         yield (
             f"{count(head.summarised, 'tensor')} of {head.tensors} have more than {LARGE} elements: they are compared "

@@ -97,14 +97,18 @@ def _by_case(folder: Path) -> dict[str, Trace]:
 
 def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
     """Compare two traces; PyTorch is the reference, whichever is named first. Raises TraceError."""
-    swapped = (first.backend, second.backend) == ("keras", "torch")
-    reference, candidate = (second, first) if swapped else (first, second)
+    reference, candidate = in_order(first, second)
     for trace in (reference, candidate):
         check_steps(trace)
     note_environment([reference, candidate], report)
     if reference.backend == candidate.backend and reference.case != candidate.case:
         return across(reference, candidate)
     return judged(reference, candidate)
+
+
+def in_order(first: Trace, second: Trace) -> tuple[Trace, Trace]:
+    """Return two traces, the reference first, which is PyTorch's of two frameworks."""
+    return (second, first) if (first.backend, second.backend) == ("keras", "torch") else (first, second)
 
 
 def check_steps(trace: Trace) -> None:

@@ -87,14 +87,10 @@ def _returned(trace: Trace) -> dict[str, Returned]:
         for key, array in trace.open("high", stem).items():
             kind, name = keys.split(key)
             if kind == "loss" or (kind == "activation" and name.startswith(keys.MODEL) and keys.step_of(stem) == 0):
-                returned[f"{stem} {name}"] = _statistics(array)
+                has_numbers = not isinstance(array, Summary) and array.size and np.isfinite(array).all()
+                numbers = (float(array.mean()), float(np.abs(array).max())) if has_numbers else (None, None)
+                returned[f"{stem} {name}"] = Returned(shape=shape(array), mean=numbers[0], largest=numbers[1])
     return returned
-
-
-def _statistics(array: np.ndarray) -> Returned:
-    if isinstance(array, Summary) or not array.size or not np.isfinite(array).all():
-        return Returned(shape=shape(array))
-    return Returned(shape=array.shape, mean=float(array.mean()), largest=float(np.abs(array).max()))
 
 
 def write(folder: Path, file: Path, head: Head) -> int:

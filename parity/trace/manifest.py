@@ -160,7 +160,11 @@ class Trace:
     def _written(self, name: str) -> Tensors:
         """Return the tensors of one file by key; an alias is the same array under another key."""
         file = TensorFile(validate.stay(self.folder, f"{name}.safetensors"))
-        self._check_digest(name, file)
+        if name not in self._intact:
+            if file.digest() != self.manifest.digests.get(name):
+                why = f"its content does not have the digest that {self.folder / keys.MANIFEST} holds for it"
+                raise _unusable(file.path, f"is damaged: {why}")
+            self._intact.add(name)
         listed, aliases = self.manifest.files[name], self.manifest.aliases.get(name, {})
         written = dict(file)
         if list(written) != [key for key in listed if key not in aliases]:
@@ -173,14 +177,6 @@ class Trace:
         held = {key: written[aliases.get(key, key)] for key in listed}
         kept = self._has_summaries
         return held if kept else {key: each for key, each in held.items() if not isinstance(each, Summary)}
-
-    def _check_digest(self, name: str, file: TensorFile) -> None:
-        """Raise TraceError unless the file is what was recorded, by its digest in the manifest."""
-        if name not in self._intact:
-            if file.digest() != self.manifest.digests.get(name):
-                why = f"its content does not have the digest that {self.folder / keys.MANIFEST} holds for it"
-                raise _unusable(file.path, f"is damaged: {why}")
-            self._intact.add(name)
 
 
 def _unusable(path: Path, why: str) -> TraceError:

@@ -80,7 +80,9 @@ class Parts(Recorder):
 
     def next_step(self) -> None:
         """Store what this rank holds otherwise than the first, and close the file of the current step."""
-        digests = self._gather({place: _digest(array) for place, array in self._shared.items()})
+        content = {place: np.ascontiguousarray(array).data for place, array in self._shared.items()}
+        own = {place: hashlib.blake2b(each, digest_size=16).digest() for place, each in content.items()}
+        digests = self._gather(own)
         for (kind, name), array in self._shared.items():
             if digests[self._rank][kind, name] != digests[0].get((kind, name)):
                 self._recorder.add(kind, f"{name}@rank{self._rank}", array)
@@ -89,7 +91,3 @@ class Parts(Recorder):
 
     def _store(self, kind: str, name: str, array: Array) -> str | None:
         return self._recorder.add(kind, name, array) if self._rank == 0 else None
-
-
-def _digest(array: Array) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()

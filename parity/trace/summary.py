@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from parity.core import random
 from parity.core.arrays import Array, Floats
@@ -106,7 +105,8 @@ def _add(block: Array, factors: Floats, start: int, sums: Array, further: Floats
     if not finite.all():
         for number in np.flatnonzero(~finite.all(axis=1)):
             places = np.flatnonzero(~finite[number])
-            further[number, 1:] += values[number, places].sum(), _hash(places + start)
+            hashed = xxhash.xxh3_64_intdigest((places + start).data) >> 11
+            further[number, 1:] += values[number, places].sum(), hashed * 2.0**-53
         values[~finite] = 0.0
     # The bits of a float64 above its mantissa are its exponent: read as a whole number, they grow as its logarithm
     # does, in straight lines between the powers of two.
@@ -121,11 +121,6 @@ def _add(block: Array, factors: Floats, start: int, sums: Array, further: Floats
         np.abs(np.subtract(levels, level, out=share), out=share)
         np.maximum(np.subtract(1.0, share, out=share), 0.0, out=share)
         sums[:, level + OUTERMOST] += np.multiply(share, values, out=share).sum(axis=1)
-
-
-def _hash(places: NDArray[np.int64]) -> float:
-    """Return a number from 0 to 1 that stands for these places."""
-    return (xxhash.xxh3_64_intdigest(places.data) >> 11) * 2.0**-53
 
 
 @functools.cache

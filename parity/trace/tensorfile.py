@@ -203,7 +203,8 @@ def _header(path: Path, content: mmap.mmap) -> tuple[int, dict[str, Entry]]:
         raise TraceError(f"{path}: the header is damaged: {error}") from None
     end = 0
     for key, entry in entries.items():
-        if not _possible(entry) or entry.data_offsets != (end, end + _bytes(entry)):
+        size = math.prod(entry.shape) * DTYPES[entry.dtype].itemsize if _possible(entry) else -1
+        if size < 0 or entry.data_offsets != (end, end + size):
             raise TraceError(f"{path}: the header is damaged at {key!r}: {entry}")
         end = entry.data_offsets[1]
     if start + end != len(content):
@@ -217,10 +218,6 @@ def _possible(entry: Entry) -> bool:
     if entry.dtype not in DTYPES or len(entry.shape) > 64 or min(entry.shape, default=0) < 0:
         return False
     return math.prod(filter(None, entry.shape)) < 2**59
-
-
-def _bytes(entry: Entry) -> int:
-    return math.prod(entry.shape) * DTYPES[entry.dtype].itemsize
 
 
 def _padded(size: int) -> int:

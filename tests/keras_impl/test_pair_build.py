@@ -336,12 +336,12 @@ def test_without_a_key_an_output_is_the_one_of_its_name():
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("", "the output has no 'h'; it has z, l, n"),
-        ("y", "the output has no 'y'"),
+        ("", "outputs.h: keras = 'h': a dict has no 'h'; it has z, l, n"),
+        ("y", "a dict has no 'y'"),
         ("zz", "(did you mean 'z'?)"),
-        ("l.7", "the output has no '7'; it has 2 parts"),
-        ("n", "is NoneType, expected one tensor"),
-        ("l", "is list, expected one tensor"),
+        ("l.7", "a list of 2 has no '7'; it has 0, 1"),
+        ("n", "'n' is None; let the model return it"),
+        ("l", "is a list of 2, expected a tensor; name one of l.0, l.1"),
     ],
 )
 def test_an_output_that_is_not_there(where, message):

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from pairs import Pair, pair
 
-from keras_impl.record import draws
 from keras_impl.record import tree as kinds_of
+from keras_impl.record.pair.sources import repeated_draws
 from parity.data.pairs import PairData
 from parity.runtime import survey
+from parity.runtime.construction import PART
 from parity.trace import mapping
 from parity.trace.mapping import Entry
 
@@ -144,14 +145,14 @@ def build():
 """
     made, _ = surveyed(tmp_path, code)
     frozen = survey.built(made.folder / "keras")["frozen/kernel"].reshape(-1)
-    assert not np.array_equal(frozen[: -draws.PART], frozen[draws.PART :])
-    with draws.repeated():
+    assert not np.array_equal(frozen[:-PART], frozen[PART:])
+    with repeated_draws():
         trained, small, fixed = (keras.layers.Dense(size, trainable=size != 30_001) for size in (30_000, 300, 30_001))
         for layer in (trained, small, fixed):
             layer.build((1, 3))
     own = trained.kernel.numpy().reshape(-1)
-    assert np.array_equal(own[: -draws.PART], own[draws.PART :]) and own[0] != own[1]
-    assert len(np.unique(own)) > draws.PART // 2 and len(np.unique(small.kernel)) == 900
+    assert np.array_equal(own[:-PART], own[PART:]) and own[0] != own[1]
+    assert len(np.unique(own)) > PART // 2 and len(np.unique(small.kernel)) == 900
 
 
 CHOSEN = """

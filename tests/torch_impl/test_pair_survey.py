@@ -13,7 +13,9 @@ from torch import nn
 from parity.core import random
 from parity.core.errors import BackendError
 from parity.runtime import survey
-from torch_impl.record import draws, tree
+from parity.runtime.construction import PART
+from torch_impl.record import tree
+from torch_impl.record.pair.sources import repeated_draws
 
 X4 = {"x": {"shape": [2, 5, 4]}}
 
@@ -75,14 +77,14 @@ def test_weights_that_are_kept_are_the_builders_own(tmp_path):
 
 
 def test_large_parameters_are_drawn_in_part_where_they_are_replaced():
-    with draws.repeated():
+    with repeated_draws():
         large, small, frozen = nn.Linear(512, 256), nn.Linear(16, 16), torch.empty(512, 256).normal_()
     own = large.weight.detach().reshape(-1)
-    assert torch.equal(own[: -draws.PART], own[draws.PART :]) and 0.02 < own.std() < 0.03
-    assert len(own[: draws.PART].unique()) > draws.PART // 2 and len(small.weight.unique()) > 250
-    assert not torch.equal(frozen.reshape(-1)[: -draws.PART], frozen.reshape(-1)[draws.PART :])  # no parameter
+    assert torch.equal(own[:-PART], own[PART:]) and 0.02 < own.std() < 0.03
+    assert len(own[:PART].unique()) > PART // 2 and len(small.weight.unique()) > 250
+    assert not torch.equal(frozen.reshape(-1)[:-PART], frozen.reshape(-1)[PART:])  # no parameter
     whole = nn.Linear(512, 256).weight.detach().reshape(-1)
-    assert not torch.equal(whole[: -draws.PART], whole[draws.PART :])
+    assert not torch.equal(whole[:-PART], whole[PART:])
 
 
 def test_a_transformer_layer_is_not_called_whole(tmp_path):

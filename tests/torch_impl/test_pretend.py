@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torch_impl.instruments.pretended import pretend
 from torch_impl.instruments.pretended.devices import name
-from torch_impl.instruments.pretended.unpretended import NotPretendedError
+from torch_impl.instruments.pretended.runtime import NotPretendedError
 from torch_impl.instruments.values import real
 
 

@@ -23,8 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op
 from parity.core.arrays import Array
 from parity.diagnose.experiment.masks import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
+from parity.runtime import returned
 from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.source import nearest
+from torch_impl.record.weights import array
 
 
 def copied(value: Any) -> Any:
@@ -115,7 +117,10 @@ class _Ops(TorchDispatchMode):
         name, line, inputs = func.overloadpacket.__name__, nearest(), [self._number(each) for each in given]
         results = func(*args, **kwargs or {})
         call = name.strip("_"), line, inputs
-        for tensor in _written(func, args, kwargs or {}):
+        schema = func._schema.arguments
+        named = {argument.name: value for argument, value in zip(schema, args, strict=False)} | (kwargs or {})
+        writes = [argument.name for argument in schema if argument.alias_info and argument.alias_info.is_write]
+        for tensor in tensors([named.get(name) for name in writes]):
             self._writes[_storage(tensor)] += 1
             self._writers[_storage(tensor)] = call
         made = tensors(results)
@@ -134,14 +139,6 @@ class _Ops(TorchDispatchMode):
         return *place, self._writes[storage], tensor.is_conj()
 
 
-def _written(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
-    """Return the arguments that an op writes to."""
-    schema = func._schema.arguments
-    named = {argument.name: value for argument, value in zip(schema, args, strict=False)} | kwargs
-    writes = [argument.name for argument in schema if argument.alias_info and argument.alias_info.is_write]
-    return tensors([named.get(name) for name in writes])
-
-
 def _kind(func: Any, name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> Kind:
     """Return whether an op computes, moves its first input as a whole, or selects or joins parts."""
     if not given or not (func.is_view or name in COPIES + JOINS):
@@ -154,10 +151,6 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _content(tensor: torch.Tensor) -> Array | None:
-    tensor = tensor.detach()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    if tensor.dtype != torch.bool:
-        tensor = tensor.double() if tensor.is_floating_point() else tensor.long()
-    return tensor.cpu().clone().numpy()
+def _content(tensor: torch.Tensor) -> Array:
+    numbers = array(tensor)
+    return numbers.astype(returned.KINDS.get(numbers.dtype.kind, np.float64))

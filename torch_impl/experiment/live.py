@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from parity.config.pair import Train
 from parity.diagnose.experiment import live
@@ -21,24 +20,23 @@ from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
 from torch_impl.instruments import source
 from torch_impl.record import calls, tree, weights
-from torch_impl.record.calls import Call
 from torch_impl.record.pair.outputs import flat
 from torch_impl.record.pair.vary import Instance
 
 
 def gelu_tanh(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """Return GELU in the form with tanh, whatever the form that is asked for."""
-    return functional.gelu(x, approximate="tanh")
+    return nn.functional.gelu(x, approximate="tanh")
 
 
 def gelu_exact(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """Return GELU in the form with erf, whatever the form that is asked for."""
-    return functional.gelu(x, approximate="none")
+    return nn.functional.gelu(x, approximate="none")
 
 
 def _huber_loss(*args: Any, beta: float = 1.0, **kwargs: Any) -> torch.Tensor:
     """Return what Huber's loss is where a smooth L1 loss is asked for: beta times as much."""
-    return functional.huber_loss(*args, delta=beta, **kwargs)
+    return nn.functional.huber_loss(*args, delta=beta, **kwargs)
 
 
 _huber_loss.__name__ = "huber_loss"  # as reports name it
@@ -48,14 +46,14 @@ class Live(live.Live):
     """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
     functions: Mapping[str, Callable[..., Any]] = {
-        name: getattr(functional, name) for name in FUNCTIONS if callable(getattr(functional, name, None))
+        name: getattr(nn.functional, name) for name in FUNCTIONS if callable(getattr(nn.functional, name, None))
     } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "huber_loss": _huber_loss}
     base, called, separator = nn.Module, nn.Module, "."
     array, like = staticmethod(weights.array), staticmethod(like)
     exchanged = staticmethod(exchanged_arguments)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], train: Train | None, later: Later) -> None:
-        own_step = later.own_step if train and train.torch_step else None
+        own_step = torch.enable_grad()(later.own_step) if train and train.torch_step else None
         super().__init__(
             built, lambda: built.call(inputs, train is not None, Observer()), own_step, later, tree.named(built.model)
         )
@@ -93,19 +91,19 @@ class Live(live.Live):
         with torch.no_grad():
             return call()
 
-    def _bound(self, call: Call) -> tuple[dict[str, Any], Callable[[], Any]]:
+    def _bound(self, call: calls.Call) -> tuple[dict[str, Any], Callable[[], Any]]:
         bound = inspect.signature(call.module.forward).bind(*call.args, **call.kwargs)
         bound.apply_defaults()
         return bound.arguments, lambda: call.module(*copied(bound.args), **copied(bound.kwargs))
 
-    def _on_call(self, call: Call) -> None:
+    def _on_call(self, call: calls.Call) -> None:
         self._enter(
             call,
             lambda call: call._replace(args=copied(call.args), kwargs=copied(call.kwargs)),
             lambda call: _cloned(tree.passed(call.module, call.args, call.kwargs)),
         )
 
-    def _on_return(self, call: Call, outputs: Any) -> None:
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
         self._leave(call, lambda: _cloned(flat(outputs)))
 
 

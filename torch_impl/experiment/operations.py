@@ -16,17 +16,14 @@ from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import Operation, Order
-from torch_impl.instruments import halves, source
-from torch_impl.instruments.halves import PART, of_halves, of_repeats
-from torch_impl.instruments.loss_ways import LOSSES, of_loss
-from torch_impl.instruments.selection import MASKED_FILL, TOP_K, of_chosen, of_lookup, of_mask, remembered
+from torch_impl.instruments import op_variants, source
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
 CODE = "code"  # the kind of what stands in no layer
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis", "t", "T", "mT")
-JOINS = (*halves.JOINS, halves.STACK)
+JOINS = (*op_variants.JOINS, op_variants.STACK)
 SPLITS = ("split", "chunk", "unbind", "tensor_split")
 GLU = "glu"  # of nn.functional: it splits, and one half is the gate of the other
 ROLL = "roll"
@@ -44,8 +41,8 @@ SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tenso
 WHERE, SUB = "where", "sub"
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-KNOWN = {PAD, GLU, PART, EINSUM, ATTENTION, TOP_K, WHERE}.union(
-    RESHAPES, TRANSPOSES, JOINS, SPLITS, REPEATS, LOSSES, FUNCTIONS, SUMS
+KNOWN = {PAD, GLU, op_variants.PART, EINSUM, ATTENTION, op_variants.TOP_K, WHERE}.union(
+    RESHAPES, TRANSPOSES, JOINS, SPLITS, REPEATS, op_variants.LOSSES, FUNCTIONS, SUMS
 )
 
 
@@ -58,7 +55,7 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     variants: list[Operation] = []
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
-        result = remembered(name, args, kwargs, function(*args, **kwargs))
+        result = op_variants.remembered(name, args, kwargs, function(*args, **kwargs))
         if not is_paused():
             made = _operations(name, number, args, kwargs, result)
             variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
@@ -71,8 +68,9 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
 
 def _doing(changed: ways.Calls) -> "_Mode":
     def do(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
-        variant = changed.get((name, number))
-        return variant(function, args, kwargs) if variant else remembered(name, args, kwargs, function(*args, **kwargs))
+        if variant := changed.get((name, number)):
+            return variant(function, args, kwargs)
+        return op_variants.remembered(name, args, kwargs, function(*args, **kwargs))
 
     return _Mode(do)
 
@@ -96,12 +94,12 @@ class _Mode(TorchFunctionMode):
 
 def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Iterator[Operation]:
     """Yield a call with the other ways to do it."""
-    if name in (*JOINS, *SPLITS, PART):
-        yield from of_halves(name, number, args, result)
-    if name in (TOP_K, SOFTMAX):
-        yield from of_chosen(name, number, args, kwargs, result)
-    if name == PART:
-        yield from of_lookup(number, args)
+    if name in (*JOINS, *SPLITS, op_variants.PART):
+        yield from op_variants.of_halves(name, number, args, result)
+    if name in (op_variants.TOP_K, SOFTMAX):
+        yield from op_variants.of_chosen(name, number, args, kwargs, result)
+    if name == op_variants.PART:
+        yield from op_variants.of_lookup(number, args)
     if name in (*JOINS, *SPLITS):
         yield from _of_parts(name, number, args, result)
         return
@@ -111,8 +109,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
         return
-    if name in (MASKED_FILL, WHERE):
-        yield from of_mask(name, number, args, result)
+    if name in (op_variants.MASKED_FILL, WHERE):
+        yield from op_variants.of_mask(name, number, args, result)
     if kind_of(name) in ARGUMENTS:
         yield from of_windows(name, number, args, kwargs, result)
     elif name == PAD:
@@ -125,8 +123,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         whole = (whole if len(whole) > 1 else {}) | ({ways.EXCHANGED: _exchanged} if is_of_two else {})
         if whole:
             yield Operation(name, number, ways.SUM, "module", name, whole)
-    elif name in LOSSES:
-        yield from of_loss(name, number, args, kwargs)
+    elif name in op_variants.LOSSES:
+        yield from op_variants.of_loss(name, number, args, kwargs)
     elif name == ATTENTION:
         yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
     else:
@@ -153,7 +151,7 @@ def _of_order(name: str, number: int, args: tuple, kwargs: Given, result: torch.
         (text,) = ways.arrangements(2)
         yield Operation(name, number, ways.ORDER, ways.SPLIT, "as they are", {text: _other_gate})
     elif name in REPEATS:
-        yield from of_repeats(name, number, x, result)
+        yield from op_variants.of_repeats(name, number, x, result)
     elif name == ROLL:
         yield Operation(name, number, "direction", ROLL, "as it is", {"the other way": _rolled_back})
     elif name == NORMALIZE:

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from parity.core.arrays import Array
-from parity.data.pairs import PairData
-from parity.diagnose.experiment.pieces import Again, Evidence, Steps, updated
+from parity.diagnose.experiment import training as shared
+from parity.diagnose.experiment.pieces import Again, Evidence, Steps, Way, steps, updated, updated_names
+from parity.runtime.experiment import Question
 from parity.runtime.job import ExperimentJob
 from parity.trace.keys import MODEL
 from torch_impl.record import calls
@@ -30,26 +31,18 @@ class Pass(NamedTuple):
     loss: torch.Tensor
 
 
-class Training:
-    """A built model, which can be brought to the state before a step of its training.
+class Training(shared.Training):
+    """A built model, which can be brought to the state before a step of its training."""
 
-    `stack` is closed when the model is no longer needed.
-    """
+    array = staticmethod(array)
 
     def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
-        self._case, self._pair, self._halves = job.case, job.case.model, job.pair
-        self._model, self._device, self._stack = built.model, built.device, stack
-        self._data = PairData(job.case, job.pair.search)
-        self._masks = Masks(job.case.seed, 0, ordered=True).holding(self._pair)
-        self._at = built.at
-        self._training: training.Training | None = None
-        self._returned: list[Any] = []  # of the calls of the model in this pass
-        self._step = 0
+        super().__init__(job, built, Masks(job.case.seed, 0, ordered=True).holding(job.case.model), stack)
+        self._device, self._at = built.device, built.at
         self._state: dict[str, torch.Tensor] = {}
-        self._first: dict[str, list[Array]] = {}
 
+    @torch.enable_grad()
     def _begin(self, step: int) -> None:
-        """Bring the model into the state before a step."""
         self._step, train = step, self._pair.train
         self._model.train(train is not None)
         if train is not None:
@@ -65,7 +58,6 @@ class Training:
         self._state = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
 
     def _restore(self) -> None:
-        """Bring the model into the state before the question's step again."""
         with torch.no_grad():
             for name, tensor in self._tensors().items():
                 if name in self._state and tensor.shape == self._state[name].shape:
@@ -79,7 +71,6 @@ class Training:
         return [part for parts in values.Weights(self._model).trained.values() for part in parts]
 
     def _pass(self, step: int) -> Pass:
-        """Run the forward pass of a step, and compute its loss."""
         if self._training:
             self._returned.clear()
             batch = self._training.batch(step)
@@ -93,19 +84,15 @@ class Training:
         canonical = [tensor for _, tensor in named(self._pair, outputs)]
         return Pass(inputs, canonical, losses.probe(canonical, self._data))
 
-    @torch.enable_grad()
-    def own_step(self) -> dict[str, Array]:
-        """Run the user's own first step up to its backward pass; what the model returns has no names."""
-        if self._training is None:
-            self._begin(0)
-        self._restore()
-        self._pass(0)
-        return {}
-
     def _observed(self) -> ExitStack:
         return calls.observed({MODEL: self._model}, lambda _: None, lambda _, outputs: self._returned.append(outputs))
 
-    def _updates(self, name: str, given: Steps, evidence: Evidence, names: list[str]) -> Again:
+    def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
+        name, sides, few = question.tensor.key.partition("/")[2], steps(question), updated_names(evidence)
+        every = list(sides[0].gradients[0])
+        return [Way(*(self._moves(name, side, evidence, names) for side in sides)) for names in (few, every)]
+
+    def _moves(self, name: str, given: Steps, evidence: Evidence, names: list[str]) -> Again:
         """Return how the optimizer moves these parameters, by their gradients."""
         assert evidence.pieces
         pieces = evidence.pieces

@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 from parity.core.patches import around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Code, Module, Move, Weight
-from parity.doctor.rewrite import Expression, Spot
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source
 from torch_impl.instruments.origins import Origins, device, tensors
@@ -37,7 +36,7 @@ class Building(ExitStack):
         self.trainings: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
         self.optimizers: dict[Optimizer, str] = {}  # the line that made each
         # The expression within these lines that made each.
-        self.spots: WeakKeyDictionary[nn.Module | Optimizer, Spot | None] = WeakKeyDictionary()
+        self.spots: WeakKeyDictionary[nn.Module | Optimizer, rewrite.Spot | None] = WeakKeyDictionary()
         self.half = ""  # the line that made parameters float16
         self._moves: list[tuple[nn.Module, str, str, bool]] = []  # module, device, line, whether with a number
         self._names: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
@@ -173,7 +172,7 @@ def _is_numbered() -> bool:
     return isinstance(value, int) or ":" in str(value) or getattr(value, "index", None) is not None
 
 
-def in_place(made: Expression, module: str) -> Code | None:
+def in_place(made: rewrite.Expression, module: str) -> Code | None:
     """Return a line that makes a module of torch.nn, such as nn.Softmax(dim=1), with another one in its place."""
     home = made.text(made.node.func).rpartition(".")[0] if made.function in vars(nn) else ""
     return made.with_text(made.node, f"{home or 'torch.nn'}.{module}") if made.function in vars(nn) else None

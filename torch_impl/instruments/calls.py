@@ -12,7 +12,6 @@ from torch import nn
 from parity.core.patches import Original, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Call, Code, Cut, Failure, Phase, Place, Step, Tensor
-from parity.doctor.rewrite import Expression
 from parity.trace.keys import MODEL
 from torch_impl.instruments import source
 from torch_impl.instruments.build import Building
@@ -147,7 +146,7 @@ def _detached(args: tuple) -> Code | None:
     """Return the user's line that calls a module, with the first argument that has a graph detached."""
     numbers = [i for i, given in enumerate(args) if isinstance(given, torch.Tensor) and given.grad_fn is not None]
 
-    def change(call: Expression) -> Code | None:
+    def change(call: rewrite.Expression) -> Code | None:
         node = call.node.args[numbers[0]] if numbers and len(getattr(call.node, "args", ())) == len(args) else None
         return call.wrapped(node, "{}.detach()")
 

@@ -13,7 +13,7 @@ from parity.doctor.evidence import Copy, Race, Step, What
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.origins import ATTRIBUTES, CONSTANT, VIEWS, Origins, device
-from torch_impl.instruments.pretended.unpretended import Nothing
+from torch_impl.instruments.pretended.runtime import Nothing
 
 HOST = "cpu"
 # Functions that read a tensor on the host.

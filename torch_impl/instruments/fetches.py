@@ -35,11 +35,6 @@ class Fetch:
         self.is_random = False  # whether random numbers were drawn before a module was called
         self._drawn = torch.get_rng_state()
 
-    @property
-    def is_several(self) -> bool:
-        """Return whether it was given to several modules, or had several backward passes."""
-        return len(self.given) > 1 or self.backwards > 1
-
     def first_samples(self) -> Taken:
         """Return a batch of the first samples of the dataset, in its order; nothing if it has none."""
         with contextlib.suppress(Exception):  # of the user's dataset
@@ -116,7 +111,7 @@ class Fetches:
             names=dict.fromkeys(first.batch, ""),
             returned=first.returned,
             is_random=any(each.is_random for each in fetches),
-            is_several=any(each.is_several for each in fetches),
+            is_several=any(len(each.given) > 1 or each.backwards > 1 for each in fetches),
         )
 
     def arrays(self) -> Iterator[tuple[str, torch.Tensor]]:

@@ -11,7 +11,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from parity.doctor import order, rewrite
 from parity.doctor.evidence import Code, LossCall, Step
-from parity.doctor.rewrite import Expression, Spot
 from torch_impl.instruments import source, values
 from torch_impl.instruments.build import in_place
 from torch_impl.instruments.calls import Calls
@@ -93,12 +92,12 @@ class Losses:
         elif function in SAME and isinstance(args[0], torch.Tensor) and args[0] in self._picked:
             self._picked[result] = self._picked[args[0]]
 
-    def _written(self) -> tuple[Spot | None, Code | None]:
+    def _written(self) -> tuple[rewrite.Spot | None, Code | None]:
         """Return the instruction of an activation, the user's own or what made its module, and its line without it."""
         modules = running()
         if source.direct() or not modules:
             spot = source.spot()
-            return spot, rewrite.code(spot, Expression.unwrapped) if source.direct() else None
+            return spot, rewrite.code(spot, rewrite.Expression.unwrapped) if source.direct() else None
         spot = self.calls.building.spots.get(modules[-1])
         return spot, rewrite.code(spot, lambda made: in_place(made, "Identity()"))
 
@@ -123,7 +122,7 @@ class Softmax(NamedTuple):
     """A softmax: its axis, the instruction that set it, its result, and the node that made the scores."""
 
     axis: int
-    spot: Spot | None
+    spot: rewrite.Spot | None
     before: torch.Tensor
     scores: Any
 
@@ -159,7 +158,7 @@ def _is_over_samples(call: LossCall, softmax: Softmax) -> bool:
     return call.function == "nll_loss" or (node is not None and node.name().startswith(LINEAR))
 
 
-def _with_axis(made: Expression, axis: int) -> Code | None:
+def _with_axis(made: rewrite.Expression, axis: int) -> Code | None:
     """Return the call of a softmax, or of a softmax module, along the axis of the classes."""
     is_function = made.operand() in made.node.args and not made.function[:1].isupper()
     return made.with_keyword("dim", str(axis), int(is_function))

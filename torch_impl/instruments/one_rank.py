@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -100,14 +99,10 @@ def _variable(get: Callable[[Any, str], str], environment: Any, name: str) -> st
     try:
         return get(environment, name)
     except KeyError:
-        if name in VARIABLES and not _has_default(sys._getframe(2)):
+        asks = sys._getframe(2).f_code.co_filename  # of a mapping's own method, `in` or `get`, which has a default
+        if name in VARIABLES and owner(asks) != "standard":
             return VARIABLES[name]
         raise
-
-
-def _has_default(asks: FrameType | None) -> bool:
-    """Return whether a mapping's own method asks: `in`, or `get`."""
-    return asks is not None and owner(asks.f_code.co_filename) == "standard"
 
 
 def _spawned(
@@ -127,16 +122,11 @@ def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 
 def _started(start: Original, process: Any) -> None:
     """Call, where a process of rank 0 starts, what it would run; start none of another rank."""
-    if not _trains(process._target):
-        start(process)
+    file = getattr(getattr(process._target, "__code__", None), "co_filename", "")
+    if owner(file) != "user" or "init_process_group" not in Path(file).read_text():
+        start(process)  # which runs no function of the script's where a process group is made
     elif 0 in [each for each in (*process._args, *process._kwargs.values()) if type(each) is int][:1]:
         _call(process._target, process._args, process._kwargs)
-
-
-def _trains(function: Any) -> bool:
-    """Return whether a process runs a function of the script's where a process group is made."""
-    file = getattr(getattr(function, "__code__", None), "co_filename", "")
-    return owner(file) == "user" and "init_process_group" in Path(file).read_text()
 
 
 def _joined(join: Original, process: Any, timeout: float | None = None) -> None:
@@ -160,16 +150,13 @@ class _Whole:
     """Stands in for `fully_shard`: over one rank a module is whole, with the methods of a class, FSDP2's."""
 
     def __init__(self, methods: type) -> None:
-        self._none = {name: _nothing for name in vars(methods) if not name.startswith("_")}
+        names = (name for name in vars(methods) if not name.startswith("_"))
+        self._none = dict.fromkeys(names, lambda *_, **__: None)  # as there is no other rank
 
     def __call__(self, module: Any, *args: Any, **kwargs: Any) -> Any:
         for each in module if isinstance(module, list) else [module]:
             each.__class__ = type(f"FSDP{type(each).__name__}", (type(each),), self._none)
         return module
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Do nothing, as there is no other rank."""
 
 
 class FullyShardedDataParallel(nn.Module):

@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 from parity.doctor import rewrite
 from parity.doctor.evidence import Broadcast, Code, Cut, Dropped, Step
-from parity.doctor.rewrite import Expression
 from torch_impl.instruments import source
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.copies import Copies
@@ -49,7 +48,7 @@ def _rate(function: str, args: tuple, kwargs: dict) -> float:
     return float(rate) if trains else 0.0
 
 
-def _in_training(call: Expression) -> Code | None:
+def _in_training(call: rewrite.Expression) -> Code | None:
     if call.function != ATTENTION:
         return call.with_keyword("training", "self.training", 2)
     return call.wrapped(call.argument("dropout_p", RATE), "{} if self.training else 0.0")
@@ -92,7 +91,7 @@ def _is_label(value: Any, shape: torch.Size) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == shape
 
 
-def _cross_entropy(line: Expression, scores: str, labels: str) -> str:
+def _cross_entropy(line: rewrite.Expression, scores: str, labels: str) -> str:
     return f"{line.called(torch, 'torch')}.nn.functional.cross_entropy({scores}, {labels})"
 
 

@@ -1,16 +1,21 @@
-"""What a step of a PyTorch script gives to its model and to its loss, and what stands in place of it."""
+"""What a step of a PyTorch script gives to its model and to its loss, and what stands in place of it.
+
+What the script computes of its model's outputs, up to the backward pass, is seen, and can be run again.
+"""
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import TARGET
 from parity.pairs.script_targets import OF_LOSS
-from torch_impl.instruments.loss_tape import LossTape
+from torch_impl.instruments import source
+from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
 from torch_impl.instruments.script_calls import tensors_of_call
 
 Given = Mapping[str, torch.Tensor]
@@ -111,3 +116,116 @@ class KeptData(StepData):
 
     def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor
+
+
+Tensors = Sequence[torch.Tensor]
+
+
+class _Applied(NamedTuple):
+    function: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    result: Any
+    line: str
+    is_module: bool = False
+
+
+class LossTape(TorchFunctionMode):
+    """The functions that are called between `begin` and `end`.
+
+    `replaced` is called with each tensor without a gradient that one of them takes beside tensors with one, and returns
+    what it is given in place of it.
+    """
+
+    def __init__(self, replaced: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._replaced = replaced
+        self._applied: list[_Applied] = []
+        self._sources: dict[int, frozenset[int]] = {}  # by id(): what the functions' results are made of
+        self._outputs: Tensors = []
+        self.loss: Any = None  # what is differentiated
+        self._is_open = False
+
+    def begin(self, outputs: Tensors, further: bool = False) -> None:
+        """Begin with what the model has returned; with `further`, it has returned others before."""
+        self._outputs, self._is_open = [*(self._outputs if further else ()), *outputs], True
+
+    def pause(self) -> None:
+        """Do not see what the model does, until it has returned something."""
+        self._is_open = False
+
+    def call(self, module: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Do not see what a module does, which is called again with the functions, until it has `returned`."""
+        self._applied.append(_Applied(module, args, kwargs, None, source.nearest(), is_module=True))
+        self._is_open = False
+
+    def returned(self, outputs: Any) -> None:
+        """Go on behind the call of a module."""
+        self._applied[-1] = self._applied[-1]._replace(result=outputs)
+        self._is_open = True
+
+    def end(self, loss: Any) -> None:
+        """End with what is differentiated."""
+        self.loss, self._is_open = loss, False
+
+    def sources(self, tensor: torch.Tensor) -> frozenset[int]:
+        """Return by id() what the functions have made a tensor of: the tensor itself, if none has made it."""
+        return self._sources.get(id(tensor), frozenset([id(tensor)]))
+
+    def source(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the one tensor of which the functions have made this one, or this one itself."""
+        leaves = (each for applied in self._applied for each in tree_leaves((applied.args, applied.kwargs)))
+        of = self.sources(tensor)
+        return next((each for each in leaves if isinstance(each, torch.Tensor) and of == {id(each)}), tensor)
+
+    def remade(self, tensor: torch.Tensor, given: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """Return a tensor without a gradient as the functions make it of what is given, by id(), for their own."""
+        return self._again(given, of_data=True).get(id(tensor), tensor)
+
+    def again(self, outputs: Tensors) -> torch.Tensor:
+        """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
+        now = self._again({id(before): output for before, output in zip(self._outputs, outputs, strict=True)})
+        if id(self.loss) not in now:
+            raise LookupError("the loss is no tensor of which torch tells how it was computed")
+        return now[id(self.loss)]
+
+    def _again(self, given: Mapping[int, torch.Tensor], of_data: bool = False) -> dict[int, Any]:
+        """Call the functions with what is given, by id(), for their own, and return that and what they return.
+
+        Random numbers stay, and what is made of no tensor. With `of_data` only those are called that take what is
+        given, and whose results have no gradient.
+        """
+        now: dict[int, Any] = dict(given)
+
+        def current(value: Any) -> Any:
+            return now.get(id(value), value)
+
+        for function, args, kwargs, result, line, is_module in self._applied:
+            leaves, taken = tree_leaves(result), tree_leaves((args, kwargs))
+            if of_data:
+                has_gradient = any(isinstance(each, torch.Tensor) and each.requires_grad for each in leaves)
+                is_called = any(id(each) in now for each in taken) and not has_gradient
+            else:
+                is_drawn = getattr(function, "__name__", "") in (*FUNCTIONS, *GAMMAS)
+                is_called = is_module or (not is_drawn and any(isinstance(each, torch.Tensor) for each in taken))
+            if is_called:
+                args, kwargs = tree_map(current, (args, kwargs))
+                with source.standing_for(line):
+                    again = function(*args, **kwargs)
+                now |= {id(each): new for each, new in zip(leaves, tree_leaves(again), strict=result is not None)}
+        return now
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if not self._is_open:
+            return func(*args, **kwargs)
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        if any(each.requires_grad for each in tensors):
+            replaced = {id(each): self._replaced(each) for each in tensors if not each.requires_grad}
+            args, kwargs = tree_map(lambda each: replaced.get(id(each), each), (args, kwargs))
+        result = func(*args, **kwargs)
+        if self._is_open:
+            self._applied.append(_Applied(func, args, kwargs, result, source.nearest()))
+            sources = frozenset[int]().union(*map(self.sources, tensors))
+            self._sources |= dict.fromkeys(map(id, tree_leaves(result)), sources)
+        return result

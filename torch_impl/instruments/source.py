@@ -6,7 +6,6 @@ import torch
 
 from parity.core.ownership import LIBRARY, MOVED, PASSED, Lines
 from parity.doctor import rewrite
-from parity.doctor.rewrite import Spot
 
 ABOVE = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "")  # the folder that the torch package is in
 # Files of torch that merely pass a user's call on.
@@ -32,7 +31,7 @@ frame, frames, line, line_of = _LINES.frame, _LINES.frames, _LINES.line, _LINES.
 direct, within, nearest, standing_for = _LINES.direct, _LINES.within, _LINES.nearest, _LINES.standing_for
 
 
-def spot(owner: object = None) -> Spot | None:
+def spot(owner: object = None) -> rewrite.Spot | None:
     """Return where within the user's line the program is."""
     running = frame(owner)
     return rewrite.spot(running) if running else None

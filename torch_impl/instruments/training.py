@@ -91,7 +91,9 @@ class Training:
         record.optimizer = rewrite.first_name(source.frame(), self.building.optimizers, "optimizer")
         record.divided = _divided()
         record.update = f"{record.optimizer}.step()"
-        record.feeds = self._feeds(roots)
+        if len(optimizers := self.building.optimizers) > 1:
+            owners = {id(parameter): str(i) for i, each in enumerate(optimizers) for parameter in _held(each)}
+            record.feeds = sorted(map(list, feeds([root.grad_fn for root in roots], owners)))
         self.step.backwards.append(record)
         self._fresh = True
         self.replicas.note_use()
@@ -196,11 +198,6 @@ class Training:
                 if record.updated and record is not last:
                     break
                 record.updated.append(number)
-
-    def _feeds(self, roots: Any) -> list[list[str]]:
-        optimizers = self.building.optimizers
-        owners = {id(parameter): str(i) for i, optimizer in enumerate(optimizers) for parameter in _held(optimizer)}
-        return sorted(map(list, feeds([root.grad_fn for root in roots], owners))) if len(optimizers) > 1 else []
 
     def _trained(self) -> list[torch.Tensor]:
         """Return the parameters of the model, and those that an optimizer holds besides."""

@@ -36,13 +36,8 @@ class _Thread(threading.local):
         self.is_unobserved = False
 
 
-class _Listener(NamedTuple):
-    on_call: Callable[[], None]
-    on_return: Callable[[], None]
-
-
 _thread = _Thread()
-_listeners: list[_Listener] = []
+_listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []  # on_call, on_return
 _hooks = ExitStack()
 # The copies that nn.DataParallel makes for each forward, by copy.
 _originals: "WeakKeyDictionary[nn.Module, nn.Module]" = WeakKeyDictionary()
@@ -68,16 +63,13 @@ def entered(module: nn.Module) -> AbstractContextManager[None]:
     return pushed(running(), module)
 
 
-def _ignore() -> None: ...
-
-
 @contextmanager
-def tracked(on_call: Callable[[], None] = _ignore, on_return: Callable[[], None] = _ignore) -> Iterator[None]:
+def tracked(on_call: Callable[[], None] = lambda: None, on_return: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Keep the stack within the block; blocks may overlap.
 
     The functions are called at the beginning and at the end of every call, while its module is on the stack.
     """
-    listener, depth = _Listener(on_call, on_return), len(running())
+    listener, depth = (on_call, on_return), len(running())
     _listeners.append(listener)
     if len(_listeners) == 1:
         _hooks.callback(global_hooks.register_module_forward_pre_hook(_on_call).remove)
@@ -148,19 +140,19 @@ def _behind(path: str, on_return: Callable[[Call, Any], None], *given: Any) -> N
         on_return(Call(path, *call), outputs)
 
 
-def _on_call(module: nn.Module, *_: Any) -> None:
+def _on_call(module: nn.Module, *_given: Any) -> None:
     if not is_observed():
         return
     running().append(_originals.get(module, module))
-    for listener in _listeners:
-        listener.on_call()
+    for on_call, _ in _listeners:
+        on_call()
 
 
-def _on_return(*_: Any) -> None:
+def _on_return(*_given: Any) -> None:
     if not is_observed():
         return
-    for listener in _listeners:
-        listener.on_return()
+    for _, on_return in _listeners:
+        on_return()
     running().pop()
 
 

@@ -20,7 +20,6 @@ from unittest import mock
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from parity.core import random
 from parity.core.errors import UsageError
@@ -59,7 +58,13 @@ class Masks(Draws):
     def drawn(self, model: nn.Module, training: bool = True) -> Iterator[None]:
         """Let the modules of the model draw shared masks within the block."""
         self._paths = tree.paths(model)
-        functions = _imported(_loaded() if self.ordered else _files(model), self._replaced())
+        if self.ordered:  # whatever is loaded and is not torch's own, or else what defines the model's classes
+            others = [file for name, file in sys.modules.items() if name.partition(".")[0] != "torch"]
+        else:
+            classes = {kind for module in model.modules() for kind in type(module).__mro__}
+            others = [sys.modules.get(kind.__module__) for kind in classes]
+        files = {nn.functional, *(file for file in others if isinstance(file, ModuleType))}
+        functions = _imported(files, self._replaced())
         drawn = noise.patches(self.numbers) if self.ordered else ()
         recurrent = [around(torch._VF, name, self._layer_by_layer) for name in RECURRENT if training]
         with calls.tracked(), applied([*itertools.starmap(mock.patch.object, functions), *drawn, *recurrent]):
@@ -127,7 +132,7 @@ class Masks(Draws):
 
     def _replaced(self) -> dict[str, Callable[..., torch.Tensor]]:
         """Return replacements of the functions of nn.functional that drop, by name."""
-        attention = functional.scaled_dot_product_attention
+        attention = nn.functional.scaled_dot_product_attention
 
         def dropped(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
             if not (training and p):
@@ -150,7 +155,7 @@ class Masks(Draws):
             return x.mul_(kept) if inplace else x * kept
 
         of_channels = {name: calling(channels, axes) for name, axes in CHANNELS.items()}
-        others = {name: wrapping(_refused, getattr(functional, name)) for name in OTHERS}
+        others = {name: wrapping(_refused, getattr(nn.functional, name)) for name in OTHERS}
         return {"dropout": dropped, "scaled_dot_product_attention": attended, **of_channels, **others}
 
 
@@ -161,7 +166,7 @@ def _imported(
 
     What was found is remembered as long as the same files are loaded, which may be thousands.
     """
-    functions = {id(getattr(functional, name)): name for name in replaced}
+    functions = {id(getattr(nn.functional, name)): name for name in replaced}
     key = frozenset(functions), frozenset((file.__name__, id(file)) for file in files)
     if key not in _references:
         _references.clear()
@@ -174,18 +179,6 @@ _references: dict[Any, list[tuple[ModuleType, str, str]]] = {}  # what was found
 
 def _search(files: Iterable[ModuleType], functions: Mapping[int, str]) -> list[tuple[ModuleType, str, str]]:
     return [(file, name, functions[id(x)]) for file in files for name, x in vars(file).items() if id(x) in functions]
-
-
-def _files(model: nn.Module) -> set[ModuleType]:
-    """Return nn.functional, and the files that define the model's classes."""
-    classes = {kind for module in model.modules() for kind in type(module).__mro__}
-    return {functional, *(sys.modules[kind.__module__] for kind in classes if kind.__module__ in sys.modules)}
-
-
-def _loaded() -> set[ModuleType]:
-    """Return nn.functional, and all loaded modules that are not torch's own."""
-    others = [file for name, file in sys.modules.items() if name.partition(".")[0] != "torch"]
-    return {functional, *(file for file in others if isinstance(file, ModuleType))}
 
 
 def _attention(
@@ -208,16 +201,11 @@ def _attention(
         scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask.to(scores.dtype)
-    return drop(scores.softmax(-1) if attn_mask is None else _masked_softmax(scores)) @ value
-
-
-def _masked_softmax(scores: torch.Tensor) -> torch.Tensor:
-    """Return the softmax, with zeros for a query that may see no key, as PyTorch returns.
-
-    The plain formula gives 0 / 0 there, and its gradient would be NaN.
-    """
+    if attn_mask is None:
+        return drop(scores.softmax(-1)) @ value
+    # A query that may see no key gets zeros, as PyTorch returns: the formula gives 0 / 0, and a gradient of NaN.
     blind = scores.isneginf().all(-1, keepdim=True)
-    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return drop(scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)) @ value
 
 
 def _refused(function: Callable[..., torch.Tensor], /, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -105,12 +105,9 @@ def promote_weights(model: nn.Module, at: str) -> list[str]:
             if (dtype := _wider(tensor.dtype, wanted)) != tensor.dtype:
                 held.setdefault(tensor.dtype, []).append(name)
                 tensor.data = tensor.data.to(dtype)
-    return [_held(*entry) for entry in held.items()] if at == "float64" else []
-
-
-def _held(dtype: torch.dtype, names: list[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}: held in {_text(dtype)}"
+    more = {dtype: f" and {len(names) - 1} more" if len(names) > 1 else "" for dtype, names in held.items()}
+    noted = [f"{names[0]}{more[dtype]}: held in {_text(dtype)}" for dtype, names in held.items()]
+    return noted if at == "float64" else []
 
 
 def _wider(dtype: torch.dtype, wanted: torch.dtype) -> torch.dtype:
@@ -217,7 +214,9 @@ class _PromotionMode(TorchFunctionMode):
 
         The values stay rounded to float32, which the note says.
         """
-        if not isinstance(result, torch.Tensor) or result.dtype not in WIDER or _inherited(args, kwargs):
+        if not isinstance(result, torch.Tensor) or result.dtype not in WIDER:
+            return result
+        if any(isinstance(leaf, torch.Tensor) and leaf.dtype in WIDER for leaf in _flat(args, kwargs)):
             return result
         self.note(f"{_function(func, name)}, {STAY_ROUNDED} {_text(result.dtype)}")
         return result.to(WIDER[result.dtype])
@@ -250,10 +249,6 @@ def _promoted_argument(argument: Any) -> Any:
     if not _wanted(argument):
         return argument
     return WIDER[argument] if isinstance(argument, torch.dtype) else torch.float64
-
-
-def _inherited(args: tuple, kwargs: dict) -> bool:
-    return any(isinstance(leaf, torch.Tensor) and leaf.dtype in WIDER for leaf in _flat(args, kwargs))
 
 
 def _function(func: Any, name: str) -> str:

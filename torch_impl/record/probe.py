@@ -3,6 +3,7 @@
 The model is a built-in case's, which a strategy trains, or a user's, whose passes are run one by one.
 """
 
+import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,14 +16,11 @@ from torch import nn
 
 from parity.runtime.drive import Run
 from parity.trace import keys
-from parity.trace.keys import INPUT, MODEL
 from parity.trace.recorder import FORWARD, Recorder
 from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.record import calls, tree, weights
-from torch_impl.record.calls import Call
 from torch_impl.record.pair.outputs import Named, flat
 from torch_impl.record.recorders import LayoutRecorder, Replicas
-from torch_impl.record.weights import Weights
 
 
 class _Stored(NamedTuple):
@@ -36,7 +34,7 @@ class _Stored(NamedTuple):
 class Probe:
     """Records the run of a placed model: in `modules` the kinds of what was called, in `classes` the classes of all."""
 
-    def __init__(self, run: Run, model: nn.Module, state: Weights, layout_recorder: LayoutRecorder):
+    def __init__(self, run: Run, model: nn.Module, state: weights.Weights, layout_recorder: LayoutRecorder):
         self.model, self.weights, self.layout_recorder = model, state, layout_recorder
         self.replicas = Replicas(run, layout_recorder.machine.rank or 0)
         self.modules: dict[str, str] = {}
@@ -71,14 +69,14 @@ class Probe:
             if not self._is_compiled:
                 stack.enter_context(calls.observed(tree.inner(self.model), self._on_call, self._on_return))
             if on_outputs and not self._is_compiled:
-                root = {MODEL: self.model}
+                root = {keys.MODEL: self.model}
                 stack.enter_context(calls.observed(root, lambda _: None, lambda _, outputs: on_outputs(outputs)))
             yield
 
     def outputs(self, named: Named) -> None:
         """Record what the model returned; the recorder numbers outputs without names."""
         for name, tensor in named:
-            self._tensors("activation", MODEL if name.startswith(f"{MODEL}#") else name, tensor)
+            self._tensors("activation", keys.MODEL if name.startswith(f"{keys.MODEL}#") else name, tensor)
 
     def watched_loss(
         self, loss: Callable[..., torch.Tensor], outputs: torch.Tensor, target: torch.Tensor
@@ -116,7 +114,7 @@ class Probe:
             for name, tensor in inputs.items():
                 if tensor.requires_grad:
                     gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-                    self._tensors("gradient", f"{INPUT}.{name}", gradient)
+                    self._tensors("gradient", f"{keys.INPUT}.{name}", gradient)
 
     def _given(self, name: str, values: Mapping[int, torch.Tensor]) -> np.ndarray:
         parts = self.weights.trained[name]
@@ -130,7 +128,7 @@ class Probe:
         self._stored.clear()
         self.replicas.end_step()
 
-    def _on_call(self, call: Call) -> None:
+    def _on_call(self, call: calls.Call) -> None:
         """Record what a module is given, before an in-place module overwrites it."""
         if calls.is_backward():
             return
@@ -138,16 +136,12 @@ class Probe:
             self._tensors("input", "input", call.args)
             if self.replicas.gathered and self.replicas.local:
                 self._watch_copies(call.module)
-        elif self.replicas.takes_input(call.path):
-            self._tensors("input", call.path, self._arguments(call))
+        elif self.replicas.takes_input(call.path):  # what can be compared with the other framework's call
+            module, args, kwargs, is_leaf = call.module, call.args, call.kwargs, call.path in self._leaves
+            given = tree.passed(module, args, kwargs) if self._is_pair else tree.arguments(module, args, is_leaf)
+            self._tensors("input", call.path, given)
 
-    def _arguments(self, call: Call) -> list[torch.Tensor]:
-        """Return the tensors that a call is given and that can be compared with those of the other framework."""
-        if self._is_pair:
-            return tree.passed(call.module, call.args, call.kwargs)
-        return tree.arguments(call.module, call.args, call.path in self._leaves)
-
-    def _on_return(self, call: Call, outputs: Any) -> None:
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
         """Record a module's output, or this rank's shard of it."""
         if calls.is_backward() or not self.replicas.takes_output(call.path):
             return
@@ -158,7 +152,7 @@ class Probe:
             if shard.numel():
                 self._add("activation", f"{call.path}@shard{self.replicas.rank}", self.replicas.first, shard)
         elif call.path or not self.replicas.gathered:
-            self._tensors("activation", call.path or MODEL, outputs)
+            self._tensors("activation", call.path or keys.MODEL, outputs)
 
     def _watch_copies(self, replica: nn.Module) -> None:
         """Record the gradients of a replica that nn.DataParallel has made for this forward pass on this device.
@@ -168,10 +162,8 @@ class Probe:
         for path, module in tree.named(replica).items():
             for part, copy in getattr(module, "_former_parameters", {}).items():
                 if copy.requires_grad:
-                    copy.register_hook(self._on_copy(f"{path}.{part}" if path else part))
-
-    def _on_copy(self, name: str) -> Callable[[torch.Tensor], None]:
-        return lambda gradient: self._tensors("gradient", name + keys.LOCAL, gradient)
+                    name = f"{path}.{part}" if path else part
+                    copy.register_hook(functools.partial(self._tensors, "gradient", name + keys.LOCAL))
 
     def _on_gradient(self, name: str, parts: int) -> Callable[[torch.Tensor], None]:
         """Return a hook that runs when a parameter's gradient has been accumulated.

@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from parity.core.patches import around
 from parity.runtime.drive import Run
@@ -27,6 +26,7 @@ from parity.trace.layout import Held, Layout, Transfer, shards, total
 from parity.trace.recorder import Recorder
 from torch_impl.instruments import dtensors
 from torch_impl.instruments.devices import Machine
+from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.virtual_devices import COPIES
 from torch_impl.record import calls
 from torch_impl.record.weights import Weights
@@ -122,7 +122,7 @@ class LayoutRecorder(TorchDispatchMode):
         if name in UNNOTED:
             return
         given = args[1] if name in OUTPUT_FIRST else args[0]
-        size = sum(map(_bytes, filter(torch.is_floating_point, _tensors(given))))
+        size = sum(map(_bytes, filter(torch.is_floating_point, tensors(given))))
         if name == "send":
             if not given[0].dim():
                 return  # no activation: before the first step, PyTorch before 2.13 sends the number of a stage
@@ -138,8 +138,8 @@ class LayoutRecorder(TorchDispatchMode):
         # A mode sees the ops of one thread, and on GPUs nn.DataParallel runs each replica in a thread of its own.
         if call.path and threading.get_ident() != self._thread:
             self.compute[call.path].update(self._devices(outputs))
-        input_nodes = {tensor.grad_fn for tensor in _tensors(call.args)}
-        pending = [tensor.grad_fn for tensor in _tensors(outputs)]
+        input_nodes = {tensor.grad_fn for tensor in tensors(call.args)}
+        pending = [tensor.grad_fn for tensor in tensors(outputs)]
         while pending:
             node = pending.pop()
             if node is not None and node not in input_nodes and "module" not in node.metadata:
@@ -152,8 +152,8 @@ class LayoutRecorder(TorchDispatchMode):
             results = function(*args, **kwargs)
         if self._looking:
             whole, parts = (args[0], results) if content in ("input", "parameter") else (results, args[0])
-            home = _tensors(whole)[0]
-            for part in _tensors(parts):
+            home = tensors(whole)[0]
+            for part in tensors(parts):
                 ends = (home, part) if parts is results else (part, home)
                 self._transfer(content, *ends, moved=part)
         return results
@@ -170,7 +170,7 @@ class LayoutRecorder(TorchDispatchMode):
             self.transfers.append(Transfer(what=what, source=source, target=target, bytes=size))
 
     def _devices(self, results: Any) -> set[int]:
-        indices = {self.machine.index(tensor) for tensor in _tensors(results) if tensor.is_floating_point()}
+        indices = {self.machine.index(tensor) for tensor in tensors(results) if tensor.is_floating_point()}
         return {index for index in indices if index is not None}
 
     def _held(self, parts: list[torch.Tensor]) -> Held:
@@ -179,10 +179,6 @@ class LayoutRecorder(TorchDispatchMode):
         places = [(self.machine.index(tensor), tensor.numel()) for tensor in local]
         pieces = [(device, size) for device, size in places if device is not None]
         return Held(pieces, sum(part.numel() for part in parts))
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -45,15 +45,12 @@ def paths(model: nn.Module) -> dict[nn.Module, str]:
     return {module: path for path, module in called(model).items()}
 
 
+AXES = (1, 2, 3)  # that a convolution or a pool may have
 # The classes of each kind; the first kind that has a module's class counts.
 KINDS: dict[str, type | tuple[type, ...]] = {
     "linear": nn.Linear,
-    "conv1d": nn.Conv1d,
-    "conv2d": nn.Conv2d,
-    "conv3d": nn.Conv3d,
-    "conv_transpose1d": nn.ConvTranspose1d,
-    "conv_transpose2d": nn.ConvTranspose2d,
-    "conv_transpose3d": nn.ConvTranspose3d,
+    **{f"conv{axes}d": getattr(nn, f"Conv{axes}d") for axes in AXES},
+    **{f"conv_transpose{axes}d": getattr(nn, f"ConvTranspose{axes}d") for axes in AXES},
     "batch_norm": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
     "layer_norm": nn.LayerNorm,
     "group_norm": nn.GroupNorm,
@@ -69,12 +66,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "softmax": nn.Softmax,
-    "max_pool1d": nn.MaxPool1d,
-    "max_pool2d": nn.MaxPool2d,
-    "max_pool3d": nn.MaxPool3d,
-    "average_pool1d": nn.AvgPool1d,
-    "average_pool2d": nn.AvgPool2d,
-    "average_pool3d": nn.AvgPool3d,
+    **{f"max_pool{axes}d": getattr(nn, f"MaxPool{axes}d") for axes in AXES},
+    **{f"average_pool{axes}d": getattr(nn, f"AvgPool{axes}d") for axes in AXES},
     "flatten": nn.Flatten,
     "dropout": (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
 }

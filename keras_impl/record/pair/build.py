@@ -168,7 +168,10 @@ def _structured(struct: Any, what: str, given: list[Given]) -> Any:
     """Return the inputs in the structure of a functional model's inputs."""
     if isinstance(struct, dict):
         nested = _nested(given)
-        _check_names(what, set(nested), set(struct), "inputs")
+        for name in sorted(nested.keys() - struct.keys()):
+            raise UsageError(f"{what}: has no input {name!r}{nearest(name, struct)}; its inputs: {sorted(struct)}")
+        if missing := sorted(struct.keys() - nested.keys()):
+            raise UsageError(f"{what}: needs the inputs {missing} too; add [inputs.{missing[0]}]")
         return nested
     if not isinstance(struct, (list, tuple)):
         _check_explicit(what, given, [struct.name])
@@ -241,10 +244,3 @@ def _check_explicit(what: str, given: list[Given], accepted: list[str]) -> None:
             raise UsageError(
                 f"{what}: takes no input {name!r}{nearest(name, accepted)}; it takes {', '.join(accepted)}"
             )
-
-
-def _check_names(what: str, received: set[str], expected: set[str], kind: str) -> None:
-    for name in sorted(received - expected):
-        raise UsageError(f"{what}: has no input {name!r}{nearest(name, expected)}; its {kind}: {sorted(expected)}")
-    if missing := sorted(expected - received):
-        raise UsageError(f"{what}: needs the {kind} {missing} too; add [inputs.{missing[0]}]")

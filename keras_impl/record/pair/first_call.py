@@ -8,6 +8,7 @@ time of building a large model. Each run builds the model again: then the forms 
 the layers' weights are made from the shapes that they had.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -22,10 +23,9 @@ from keras.src.utils import naming
 from keras.src.utils.python_utils import is_default
 
 from keras_impl.instruments.traced_forms import Form, record_forms, replay_forms
-from keras_impl.record import calls, draws, precision, tree
-from keras_impl.record.calls import Call
+from keras_impl.record import calls, precision, tree
 from keras_impl.record.pair import build, layers, values
-from keras_impl.record.pair.values import FRAMEWORK
+from keras_impl.record.pair.sources import repeated_draws
 from parity.config.schema import Case
 from parity.core import program
 from parity.core.arrays import digest
@@ -58,36 +58,24 @@ MANY = 64  # layers of a model that is worth it to be built without tracing it a
 
 
 def ready(
-    case: Case,
-    at: str,
-    search: list[str],
-    inputs: dict[str, np.ndarray],
-    watch: Watch = nullcontext,
-    surveyed: bool = False,
+    case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch = nullcontext, surveyed=False
 ) -> Any:
     """Build the model at a precision, with all of its weights, and not called since.
-
-    Unless its initial values are `surveyed`, it is to be given others. Raises UsageError and BackendError.
-    """
-    with nullcontext() if surveyed else draws.repeated():
-        return _ready(case, at, search, inputs, watch, surveyed)
-
-
-def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray], watch: Watch, surveyed: bool) -> Any:
-    """Build the model.
 
     A model that waits for a first call is called, and built a second time from the shapes that its layers were built
     with. If that does not make all weights (of layers that are created in `call`), a third one is called, and its
     attributes get the values that they had before. What was learned of a model holds until one of its files changes.
-    `watch`: a context that is entered anew for each attempt; the last is that of the returned model.
+    `watch`: a context that is entered anew for each attempt; the last is that of the returned model. Unless its initial
+    values are `surveyed`, the model is to be given others. Raises UsageError and BackendError.
     """
     key, forms = _key(case, at, search, inputs), list[Form]()
     plan = _plans.get(key)
+    attempt = functools.partial(_attempt, case, at, search, watch, surveyed)
     if plan and plan.forms and not surveyed:
-        if model := _rebuilt(case, at, search, watch, plan):
+        if model := _rebuilt(attempt, plan):
             return model
         _learn(key, plan._replace(forms=[]))
-    with record_forms(forms), _attempt(case, at, search, watch) as model:
+    with record_forms(forms), attempt() as model:
         key = _key(case, at, search, inputs)  # the builder's files are imported now
         plan = _plans.get(key)
         if not _waits(model):
@@ -102,19 +90,19 @@ def _ready(case: Case, at: str, search: list[str], inputs: dict[str, np.ndarray]
             return model
         if not plan:
             plan = _called(model, case, inputs)
-    with _attempt(case, at, search, watch) as again:
+    with attempt() as again:
         if _is_built(again, plan):
             _learn(key, plan)
             return again
-    with _attempt(case, at, search, watch) as model, _kept(model):
+    with attempt() as model, _kept(model):
         _called(model, case, inputs)
     _learn(key, plan._replace(suffices=False))
     return model
 
 
-def _rebuilt(case: Case, at: str, search: list[str], watch: Watch, plan: _Plan) -> Any:
+def _rebuilt(attempt: Watch, plan: _Plan) -> Any:
     """Build the model without tracing it; None if it is not the one that it was when it was traced."""
-    with suppress(UsageError, BackendError), replay_forms(plan.forms), _attempt(case, at, search, watch) as model:
+    with suppress(UsageError, BackendError), replay_forms(plan.forms), attempt() as model:
         if _is_built(model, plan) and not _waits(model) and _state(model) == plan.state:
             return model
     return None
@@ -157,12 +145,12 @@ def _learn(key: bytes, plan: _Plan) -> None:
 
 
 @contextmanager
-def _attempt(case: Case, at: str, search: list[str], watch: Watch) -> Iterator[Any]:
+def _attempt(case: Case, at: str, search: list[str], watch: Watch, surveyed: bool) -> Iterator[Any]:
     """Build the model as in a fresh process: the user's modules are imported anew, and Keras counts names from 0."""
     naming.reset_uids()
     keras.utils.set_random_seed(case.seed)
     program.begin_anew(case.seed)
-    with precision.policy(at), watch():
+    with precision.policy(at), watch(), nullcontext() if surveyed else repeated_draws():
         yield build.build(case.model, at, search)
 
 
@@ -176,7 +164,7 @@ def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
     """Call the model, and return how another one is built like it."""
     depths: dict[str, int] = {}
 
-    def note(call: Call) -> None:
+    def note(call: calls.Call) -> None:
         depths.setdefault(call.path, len(calls.running()))
 
     with calls.observed(tree.called(model), note, lambda *_: None):
@@ -223,11 +211,11 @@ def _kept(model: Any) -> Iterator[None]:
     before: dict[str, PythonState] = {}
     numbers: dict[int, tuple[Any, tf.Tensor]] = {}
 
-    def note(call: Call) -> None:
+    def note(call: calls.Call) -> None:
         if call.path in before:
             return
         with tf.init_scope():  # Keras may call a model first to trace it
-            before[call.path] = PythonState(FRAMEWORK, {"": call.module})
+            before[call.path] = PythonState(values.FRAMEWORK, {"": call.module})
             callers = (each.module for each in calls.running())  # one may make variables just before it calls a layer
             for layer in (*callers, *tree.named(call.module).values()):
                 for _, variable in layers.variables_of(layer):

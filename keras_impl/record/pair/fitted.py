@@ -139,7 +139,7 @@ def _trained(run: Run, begin: Begin | None, in_graph: bool = False, is_nudged: b
             variable.assign(_one_ulp_away(before, run.case.seed, name))
     training = Training(run.case, model, run.dataset, halves, weights.torch)
     batches = [training.batch(number) for number in range(run.case.steps)]
-    with _Expected(run.case.seed, lambda shape: None).drawn(tree.named(model).items()):
+    with _Expected(run.case.seed, lambda shape: None).drawn(model):
         if begin and (script := loop(training)):
             script.run_freely(begin.updates)
         elif in_graph:

@@ -16,11 +16,9 @@ import tensorflow as tf
 from msgspec.structs import replace
 
 from keras_impl.record import calls, tree
-from keras_impl.record.calls import Call
 from keras_impl.record.canonical import Form, Seen
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.sources import Sources
-from keras_impl.record.tree import attributes, role_of
 from parity.config.pair import Pair
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.layouts import given_orders
@@ -60,13 +58,14 @@ def variables(model: Any, sources: Sources | None = None) -> list[Held]:
     layers, trained = tree.named(model), set(map(id, model.trainable_variables))
     for path, layer in layers.items():
         names: Counter[str] = Counter()
-        held = attributes(layer)
+        held = tree.attributes(layer)
         for role, variable in variables_of(layer):
             names[role] += 1
             name = role if names[role] == 1 else f"{role}_{names[role] - 1}"
             description = _described(layers, path, name, variable, id(variable) in trained)
-            chosen = bool(sources) and not variable.trainable and sources.has_chosen(variable)
-            described = replace(description, role=role_of(variable, name, held), chosen=chosen)
+            # With other values than a layer begins with by default, as was recorded.
+            chosen = bool(sources) and not variable.trainable and sources.is_changed(variable) is not False
+            described = replace(description, role=tree.role_of(variable, name, held), chosen=chosen)
             by_id.setdefault(id(variable), Held(described, variable))
     return list(by_id.values())
 
@@ -182,7 +181,7 @@ class Counterparts:
             return match.axes
         return self._axes.get(shape) or self._usual.get(len(shape))
 
-    def seen(self, call: Call, outputs: Any, modules: dict[str, str]) -> list[Seen]:
+    def seen(self, call: calls.Call, outputs: Any, modules: dict[str, str]) -> list[Seen]:
         """Return those outputs and inputs of a layer's call that correspond to something of torch's.
 
         The kinds of layers with a counterpart are added to `modules`, by torch's path. While a graph is traced there
@@ -211,7 +210,7 @@ class Counterparts:
             found.append(Seen("activation", match.torch, tensor, _form(tensor, match.axes, self._shapes[match.torch])))
         return found
 
-    def _given(self, module: str, axes: list[int], call: Call) -> list[Seen]:
+    def _given(self, module: str, axes: list[int], call: calls.Call) -> list[Seen]:
         """Return a layer's inputs in torch's order of arguments; `module` is torch's.
 
         Inputs whose number of axes or size differs from torch's are left out, but for a part of a batch.

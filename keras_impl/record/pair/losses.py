@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras.src.losses.loss import scale_loss_for_distribution
 
 from keras_impl.record.pair import build
-from keras_impl.record.pair.outputs import Output, found, laid_out, ordered
+from keras_impl.record.pair.outputs import found, laid_out, ordered
 from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.errors import UsageError
 from parity.core.program import find, load_loss
@@ -86,10 +86,18 @@ class FirstOutput:
         pair, train = self._pair, self._pair.train
         is_part = tf.is_tensor(outputs) and (len(pair.outputs) > 1 or any(of.keras for of in pair.outputs.values()))
         if train.keras_loss:
-            given = outputs if is_part else _for_user(pair, outputs)
+            given = outputs
+            if pair.outputs and not is_part:  # by name, a single one by itself
+                by_name = {output.name: output.tensor for output in found(pair, outputs)}
+                given = by_name if len(by_name) > 1 else next(iter(by_name.values()))
             return self._of_user(target, given, [] if sample_weight is None else [sample_weight])
-        found = [] if is_part else laid_out(pair, ordered(outputs, self._keys), self._layouts)
-        output = outputs if is_part else _first(pair, found).tensor
+        returned = [] if is_part else laid_out(pair, ordered(outputs, self._keys), self._layouts)
+        floats = [each.tensor for each in returned if each.tensor.dtype.is_floating and not each.is_number]
+        if not (floats or is_part):
+            raise UsageError(
+                f"keras={pair.keras}: no output is float, which leaves nothing to train; leave out [train]"
+            )
+        output = outputs if is_part else floats[0]
         of_classes = train.loss == "cross_entropy"
         expected = output.shape[:-1] if of_classes else output.shape
         if target.shape != expected and TARGET in pair.inputs:
@@ -140,19 +148,3 @@ def number(value: Any) -> tf.Tensor | None:
     if isinstance(value, (int, float)) or (tf.is_tensor(value) and value.shape.num_elements() == 1):
         return tf.reshape(tf.convert_to_tensor(value), ())
     return None
-
-
-def _first(pair: Pair, outputs: list[Output]) -> Output:
-    """Return the first output that has a gradient. Raises UsageError if there is none."""
-    floats = (output for output in outputs if output.tensor.dtype.is_floating and not output.is_number)
-    if (first := next(floats, None)) is None:
-        raise UsageError(f"keras={pair.keras}: no output is float, which leaves nothing to train; leave out [train]")
-    return first
-
-
-def _for_user(pair: Pair, outputs: Any) -> Any:
-    """Return outputs as the user's loss takes them: as returned, or with [outputs] by name, a single one by itself."""
-    if not pair.outputs:
-        return outputs
-    by_name = {output.name: output.tensor for output in found(pair, outputs)}
-    return by_name if len(by_name) > 1 else next(iter(by_name.values()))

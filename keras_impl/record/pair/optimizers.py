@@ -19,7 +19,6 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_impl import optimizers
 from keras_impl.record.pair import build
-from keras_impl.record.pair.build import user_errors
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import UsageError
@@ -39,7 +38,7 @@ def made(
     if not text:
         optimizer = optimizers.build(case)
     else:
-        with user_errors(f"train.keras_optimizer={text} fails"):
+        with build.user_errors(f"train.keras_optimizer={text} fails"):
             optimizer = load("train.keras_optimizer", text, search=search)()
         if not isinstance(optimizer, Optimizer):
             received = type(optimizer).__name__
@@ -98,7 +97,11 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
         return []
     read = {name: value(optimizer) if callable(value) else value for name, value in stated.items()}
     shared = {"learning_rate": number, **read}
-    decays = {name: _decay(optimizer, variable) for name, variable in parameters.items()}
+    given = optimizer.weight_decay
+    decays = {
+        name: 0.0 if given is None or not optimizer._use_weight_decay(variable) else float(given)
+        for name, variable in parameters.items()
+    }
     made = [
         ParameterGroup(
             parameters=[name for name, own in decays.items() if own == decay],
@@ -125,48 +128,35 @@ def is_scheduled(optimizer: Optimizer) -> bool:
     return isinstance(optimizer._learning_rate, LearningRateSchedule)
 
 
-def _decay(optimizer: Optimizer, variable: Any) -> float:
-    is_decayed = optimizer.weight_decay is not None and optimizer._use_weight_decay(variable)
-    return float(optimizer.weight_decay) if is_decayed else 0.0
-
-
-def _number(option: str) -> Callable[[Optimizer], float]:
-    return lambda optimizer: float(getattr(optimizer, option))
-
-
-def _flag(option: str) -> Callable[[Optimizer], bool]:
-    return lambda optimizer: bool(getattr(optimizer, option))
+def _read(kind: type, *alike: str, **options: str) -> dict[str, Callable[[Any], Any]]:
+    """Return how settings are read of an optimizer, each of its attribute; those `alike` have the attribute's name."""
+    named = dict(zip(alike, alike, strict=True)) | options
+    return {name: lambda optimizer, option=option: kind(getattr(optimizer, option)) for name, option in named.items()}
 
 
 # The settings of each class, each fixed or read of an optimizer.
-BETAS = {"epsilon": _number("epsilon"), "beta1": _number("beta_1"), "beta2": _number("beta_2")}
-ADAM = {**BETAS, "kind": "adam", "epsilon_placement": "before the correction", "amsgrad": _flag("amsgrad")}
+BETAS = _read(float, "epsilon", beta1="beta_1", beta2="beta_2")
+ADAM = {**BETAS, "kind": "adam", "epsilon_placement": "before the correction", **_read(bool, "amsgrad")}
+INSIDE = {"epsilon_placement": "inside the root", **_read(float, "epsilon")}
 SETTINGS = {
     SGD: {
         "kind": "sgd",
-        "nesterov": _flag("nesterov"),
-        "momentum": _number("momentum"),
+        **_read(bool, "nesterov"),
         "momentum_form": "rate inside, negative",
+        **_read(float, "momentum"),
     },
     Adam: ADAM,
     AdamW: ADAM,
     Nadam: {**BETAS, "kind": "nadam", "momentum_decay": 1.0},
     Adamax: {**BETAS, "kind": "adamax", "epsilon_placement": "beside the maximum"},
-    Adagrad: {
-        "kind": "adagrad",
-        "epsilon_placement": "inside the root",
-        "accumulator": _number("initial_accumulator_value"),
-        "epsilon": _number("epsilon"),
-    },
-    Adadelta: {"kind": "adadelta", "rho": _number("rho"), "epsilon": _number("epsilon")},
+    Adagrad: {"kind": "adagrad", **INSIDE, **_read(float, accumulator="initial_accumulator_value")},
+    Adadelta: {"kind": "adadelta", **_read(float, "rho", "epsilon")},
     RMSprop: {
         "kind": "rmsprop",
-        "rho": _number("rho"),
-        "momentum": _number("momentum"),
         "momentum_form": "rate inside",
-        "centered": _flag("centered"),
-        "epsilon": _number("epsilon"),
-        "epsilon_placement": "inside the root",
+        **_read(bool, "centered"),
+        **INSIDE,
+        **_read(float, "momentum", "rho"),
     },
 }
 

@@ -8,10 +8,8 @@ import tensorflow as tf
 from einops import rearrange
 
 from parity.config.pair import Pair
-from parity.core.errors import UsageError, nearest
-from parity.core.wording import count
+from parity.core.errors import UsageError
 from parity.runtime import returned
-from parity.runtime.returned import Leaf, Path, Returned
 from parity.trace.keys import MODEL
 
 
@@ -36,9 +34,9 @@ class Output(NamedTuple):
         return rearrange(self.tensor, " -> ".join(reversed([side.strip() for side in self.layout.split("->")])))
 
 
-def ordered(outputs: Any, keys: Sequence[Path]) -> Any:
+def ordered(outputs: Any, keys: Sequence[returned.Path]) -> Any:
     """Return the outputs in torch's order, if `keys` gives that; UsageError if Keras's outputs have other keys."""
-    return [leaf.value for leaf in returned.in_order(keys, _compared(outputs))] if keys else outputs
+    return [leaf.value for leaf in returned.in_order(keys, returned.compared(outputs, _is_tensor))] if keys else outputs
 
 
 def named(pair: Pair, outputs: Any) -> list[tuple[str, tf.Tensor]]:
@@ -50,20 +48,21 @@ def named(pair: Pair, outputs: Any) -> list[tuple[str, tf.Tensor]]:
     return [(output.key, output.canonical) for output in found(pair, outputs)]
 
 
-def describe_returned(pair: Pair, outputs: Any) -> Returned:
+def describe_returned(pair: Pair, outputs: Any) -> returned.Returned:
     """Return what the report needs to know about the outputs; empty if [outputs] names them."""
-    return Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
+    return returned.Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
 
 
 def found(pair: Pair, outputs: Any) -> list[Output]:
     """Return what the model returned. Raises UsageError if it has no tensor or number, or lacks a named output."""
     if pair.outputs:
-        what = f"keras={pair.keras}"
+        values = {
+            name: returned.chosen("keras", name, spec.keras, outputs, _is_tensor) for name, spec in pair.outputs.items()
+        }
         return [
-            _output(f"{MODEL}.{name}", _at_path(what, name, outputs, spec.keras), name, spec.keras_layout)
-            for name, spec in pair.outputs.items()
+            _output(f"{MODEL}.{name}", value, name, pair.outputs[name].keras_layout) for name, value in values.items()
         ]
-    leaves = _compared(outputs)
+    leaves = returned.compared(outputs, _is_tensor)
     if not leaves:
         raise UsageError(f"keras={pair.keras}: the model returned {type(outputs).__name__}, expected tensors")
     return [_output(f"{MODEL}#{number}" if number else MODEL, leaf.value) for number, leaf in enumerate(leaves)]
@@ -77,10 +76,6 @@ def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Outpu
 def flat(value: Any) -> Iterator[tf.Tensor]:
     """Yield every tensor of a structure in its own order, skipping None."""
     return (_tensor(leaf.value) for leaf in returned.leaves(value, _is_tensor) if _is_tensor(leaf.value))
-
-
-def _compared(value: Any) -> list[Leaf]:
-    return returned.compared(value, _is_tensor)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -97,50 +92,3 @@ def _tensor(value: Any) -> tf.Tensor:
 
 def _output(key: str, value: Any, name: str = "", layout: str = "") -> Output:
     return Output(key, name, _tensor(value), layout, not _is_tensor(value))
-
-
-def _at_path(what: str, name: str, outputs: Any, path: str | int) -> Any:
-    """Return the tensor or number at a key, attribute or index, or at a dotted path of them.
-
-    Without a path it is the only tensor, or the part of its name. Raises UsageError if there is not exactly one.
-    """
-    value = outputs
-    if path == "" and len(_tensors(outputs)) != 1:
-        path = name
-    if path != "":
-        for part in str(path).split("."):
-            value = _item(f"{what}: [outputs.{name}]", value, part)
-    tensors = _tensors(value)
-    if len(tensors) != 1:
-        kind = type(value).__name__
-        raise UsageError(f"{what}: [outputs.{name}] keras = {path!r} is {kind}, expected one tensor{_keys(value)}")
-    return tensors[0]
-
-
-def _tensors(value: Any) -> list[Any]:
-    """Return the tensors in a value, or if there are none its numbers."""
-    return list(flat(value)) or [leaf.value for leaf in _compared(value)]
-
-
-def _item(what: str, value: Any, part: str) -> Any:
-    """Return the member of a container at a key, attribute or index, or raise UsageError."""
-    if isinstance(value, Mapping):
-        if part in value:
-            return value[part]
-    elif hasattr(value, part) and not tf.is_tensor(value):
-        return getattr(value, part)
-    elif isinstance(value, (list, tuple)) and part.lstrip("-").isdecimal() and -len(value) <= int(part) < len(value):
-        return value[int(part)]
-    keys = [str(key) for key in value] if isinstance(value, Mapping) else []
-    raise UsageError(f"{what}: the output has no {part!r}{nearest(part, keys)}{_keys(value)}")
-
-
-def _keys(value: Any) -> str:
-    """Return the end of an error message, which says what there is instead."""
-    if isinstance(value, Mapping):
-        return f"; it has {', '.join(map(str, value))}"
-    return (
-        f"; it has {count(len(value), 'part')}"
-        if isinstance(value, (list, tuple))
-        else f"; it is {type(value).__name__}"
-    )

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_impl.record import calls, tree
-from keras_impl.record.calls import Call
 from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, layers
 from keras_impl.record.pair.outputs import flat, named
@@ -29,15 +28,15 @@ def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()
 
-    def on_return(called: Call, outputs: Any) -> None:
+    def on_return(called: calls.Call, outputs: Any) -> None:
         path = called.path
         for _ in flat(outputs) if tf.executing_eagerly() else ():
             drawn[f"{path}#{repeats[path]}" if repeats[path] else path] = len(counted.sizes)
             repeats[path] += 1
 
-    states, layers_by_path = [_untrained(model)], tree.named(model).items()
+    states = [_untrained(model)]
     try:
-        with counted.drawn(layers_by_path), calls.observed(tree.inner(model), lambda _: None, on_return):
+        with counted.drawn(model), calls.observed(tree.inner(model), lambda _: None, on_return):
             build.call(model, case.model, inputs, True)
         states.append(_untrained(model))
         with without_dropping(model, case):
@@ -50,7 +49,7 @@ def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
 
 def without_dropping(model: Any, case: Case, training: bool = True) -> AbstractContextManager[None]:
     """Return a context in which the model's dropouts drop nothing."""
-    return _CountingMasks(case.seed, lambda shape: None).drawn(tree.named(model).items(), training)
+    return _CountingMasks(case.seed, lambda shape: None).drawn(model, training)
 
 
 class _CountingMasks(OrderedMasks):
@@ -139,8 +138,9 @@ class _Trials(Trials):
         """Return the weights whose gradient, of a sum of all outputs with random weights, is rounding; and outputs."""
         with tf.GradientTape() as tape:
             outputs = self._outputs()
-            floats = [output for output in outputs if output.dtype.is_floating]
-            total = sum(tf.reduce_sum(self._weighted(*numbered)) for numbered in enumerate(floats))
+            floats = [tf.cast(output, tf.float64) for output in outputs if output.dtype.is_floating]
+            noise = [random.normal(self.case.seed, f"still/{i}", tuple(each.shape)) for i, each in enumerate(floats)]
+            total = sum(map(tf.reduce_sum, map(tf.multiply, floats, noise)))
         with build.user_errors(f"keras={self.case.model.keras}: backward fails"):
             gradients = tape.gradient(total, {name: self.weights[name] for name in self.trained})
         slopes = {name: np.abs(array(given)).max() for name, given in gradients.items() if given is not None}
@@ -155,7 +155,3 @@ class _Trials(Trials):
         yield
         for name, value in own.items():
             self.weights[name].assign(value)
-
-    def _weighted(self, number: int, output: tf.Tensor) -> tf.Tensor:
-        noise = random.normal(self.case.seed, f"still/{number}", tuple(output.shape))
-        return tf.cast(output, tf.float64) * tf.constant(noise, tf.float64)

@@ -17,7 +17,7 @@ from keras.optimizers import Optimizer
 from msgspec.structs import replace
 
 from keras_impl.instruments import devices
-from keras_impl.record import calls, precision, tree
+from keras_impl.record import calls, precision
 from keras_impl.record.canonical import Replica
 from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.first_call import ready
@@ -27,7 +27,6 @@ from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.sides import Setup
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training
 from keras_impl.record.pair.values import Weights
-from keras_impl.record.precision import promoted
 from keras_impl.record.probe import Probe
 from keras_impl.record.recorders import LayoutRecorder
 from parity.config.schema import Case
@@ -50,7 +49,7 @@ def run(run: Run) -> Account:
     assert halves
     run = run._replace(case=setup.side.trained(run.case), recorders={0: setup.recorder(run.recorders[0])})
     keras.utils.clear_session()
-    with precision.policy(run.at), promoted(run.at) as promotions, setup.scope():
+    with precision.policy(run.at), precision.promoted(run.at) as promotions, setup.scope():
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))
         weights = Weights.loaded(model, halves, run.weights)
         replica = Replica(run.recorders[0], model, None, weights)
@@ -64,7 +63,7 @@ def run(run: Run) -> Account:
     if course.traced and run.at == HIGH and halves.side is None:
         # A script's loop is run on its own batches, which are float32.
         run = run._replace(at=run.case.precision if fitted.loop(course.traced) else HIGH)
-        with precision.policy(run.at), promoted(run.at):
+        with precision.policy(run.at), precision.promoted(run.at):
             training = replace(training, fitted=fitted.compare(run, course.traced, course.changed))
     parameters = {name: [0] for name in weights.canonical_trained()}
     layout = Layout(devices=devices.physical(1), parameters=parameters)  # the first device's, where replicas train
@@ -93,7 +92,8 @@ class _Course:
         if self.pair.train or not self.pair.backward:
             inputs = build.tensors(self.pair, self.data.step(0))
             self._record_inputs(inputs, 0)
-            self._forward(inputs)
+            self.setup.end()
+            self._record_outputs(self.setup.compile(self._called)(inputs), training=False)
         else:
             self._differentiate()
         self.recorder.next_step()
@@ -113,22 +113,25 @@ class _Course:
         for number in range(case.steps):
             batch = training.batch(number)
             if self.evaluates:
-                with calls.unobserved(), self.masks.drawn(tree.named(self.model).items()):
+                with calls.unobserved(), self.masks.drawn(self.model):
                     build.call(self.model, self.pair, batch.inputs, training=False)
             self._record_inputs(batch.inputs, number)
-            with self.masks.drawn(tree.named(self.model).items()):
+            with self.masks.drawn(self.model):
                 training.step(number, functools.partial(self._record_step, batch))
             probe.on_step()
             self.masks.on_step()
             states.append(fitted.state(training))
             self.rates.append(rate(self.updating.first))
+        limits = ((name, getattr(self.updating.first, name)) for name in ("clipnorm", "global_clipnorm", "clipvalue"))
+        clipping = next((f"{name}={limit:g}" for name, limit in limits if limit is not None), "")
         self.training = replace(
             self.training,
-            own_step=training.may_call_again,
+            # Then the user's code may call the model otherwise than a loop that calls it once in a step.
+            own_step=training.is_own or build.is_overridden(self.model, "compute_loss"),
             repeated=self.masks.repeats.places,
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
-            unreached="" if self.is_clipped or self.pair.train.has_own_step else _clipping(self.updating.first),
+            unreached="" if self.is_clipped or self.pair.train.has_own_step else clipping,
         )
         changes = (dict(set(a.items()) ^ set(b.items())) for a, b in itertools.pairwise(states))
         self.changed = sorted({name for change in changes for name in change})
@@ -191,13 +194,8 @@ class _Course:
         own = {name: arrays[name].astype(tensor.dtype.as_numpy_dtype) for name, tensor in inputs.items()}
         self.probe.forward(self.pair.shared(own))
 
-    def _forward(self, inputs: Inputs) -> list[tf.Tensor]:
-        """Call the model in inference mode, and return its outputs in canonical form."""
-        self.setup.end()
-        return self._record_outputs(self.setup.compile(self._called)(inputs), training=False)
-
     def _called(self, inputs: Inputs) -> Any:
-        with self.masks.drawn(tree.named(self.model).items(), training=False), calls.entered(MODEL):
+        with self.masks.drawn(self.model, training=False), calls.entered(MODEL):
             return build.call(self.model, self.pair, inputs)
 
     def _record_outputs(self, outputs: Any, training: bool, is_recorded: bool = True) -> list[tf.Tensor]:
@@ -229,22 +227,12 @@ class _Course:
         self, gradients: Gradients, of_inputs: Gradients, inputs: Inputs, evidence: dict[str, Gradients]
     ) -> None:
         """Record the gradients of the weights, and those of the inputs, where a missing one is of zeros."""
-        by_input = {
-            name: self._canonical_input(name, tf.zeros_like(inputs[name]) if value is None else value)
-            for name, value in of_inputs.items()
-        }
+        by_input = {}
+        for name, value in of_inputs.items():
+            array = tf.convert_to_tensor(tf.zeros_like(inputs[name]) if value is None else value).numpy()
+            canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
+            by_input[name] = rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
         self.probe.gradients(by_input, {key: each for key, each in gradients.items() if each is not None}, evidence)
-
-    def _canonical_input(self, name: str, gradient: Any) -> np.ndarray:
-        array = tf.convert_to_tensor(gradient).numpy()
-        canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
-        return rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
-
-
-def _clipping(optimizer: keras.optimizers.Optimizer) -> str:
-    """Return the clipping that an optimizer does, as it is written; "" if it does none."""
-    given = ((name, getattr(optimizer, name)) for name in ("clipnorm", "global_clipnorm", "clipvalue"))
-    return next((f"{name}={limit:g}" for name, limit in given if limit is not None), "")
 
 
 def _is_same(one: Any, other: Any) -> bool:

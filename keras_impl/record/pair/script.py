@@ -11,8 +11,7 @@ which then are one model. It runs op by op. Where gradients are accumulated, sev
 In place of the script's own batches come those of the pair, in the form that the script's own have.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ import tensorflow as tf
 from greenlet import getcurrent
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from keras_impl.instruments.script_calls import Copy, copies, copy_to
 from keras_impl.instruments.script_data import Begin, Fit, arguments_of, fits, inputs_of, taken_of
-from keras_impl.instruments.script_fetches import Fetches, Together, Trained, layers_of
+from keras_impl.instruments.script_fetches import Copy, Fetches, Together, Trained, copies, copy_to, layers_of
 from keras_impl.instruments.script_run import ByHand, Run
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
@@ -131,23 +129,19 @@ class Script(Run):
         raise UsageError(f"{self.name}: was left in this step")
 
     def _resume(self) -> None:
-        steps = () if self._free else self._of_steps()
+        of_steps = [
+            around(keras.Layer, "__call__", self._on_call),
+            around(tf.GradientTape, "gradient", self._on_gradient),
+            *(each for patched in (self._tapes, self._targets, self._fetches) for each in patched.patches()),
+        ]
         with (
             self.entered(),
             precision.eagerly(not (self._free and self._free.in_graphs)),
             applied(self._patches()),
-            applied(steps),
+            applied(() if self._free else of_steps),  # where the steps are run one by one
         ):
             self._run.switch()
             self._has_ended = self._run.dead  # rather than left by what was raised in it
-
-    def _of_steps(self) -> Iterator[AbstractContextManager[Any]]:
-        """Yield what is patched where the steps are run one by one."""
-        yield around(keras.Layer, "__call__", self._on_call)
-        yield around(tf.GradientTape, "gradient", self._on_gradient)
-        yield from self._tapes.patches()
-        yield from self._targets.patches()
-        yield from self._fetches.patches()
 
     def _on_fetch(self, batch: Any) -> Any:
         """Suspend the script where it has taken a batch with which a step begins; return the step's own."""
@@ -166,8 +160,12 @@ class Script(Run):
         is_built = keras.KerasTensor in map(type, keras.tree.flatten([args, kwargs]))  # a model is, of its layers
         if self._depth or getcurrent() is not self._run or not is_trained or is_built:
             return self.within(call, layer, args, kwargs)
-        if self._takes:
-            return self._in_step(call, layer, args, kwargs)
+        if self._takes:  # a step begins with a batch
+            if self._tapes:
+                self._passes += 1
+                return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
+            with calls.unobserved():
+                return self.within(call, layer, args, kwargs)
         self._called += 1
         early = self._early if self._early and self._called == self._early.call else None
         if not (self._tapes or self._model or early):
@@ -206,14 +204,6 @@ class Script(Run):
         elif self._ahead >= 0:
             self.second = self.second or given
         self._suspend()
-
-    def _in_step(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:
-        """Run a call of a layer in a step that begins with a batch."""
-        if not self._tapes:
-            with calls.unobserved():
-                return self.within(call, layer, args, kwargs)
-        self._passes += 1
-        return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
 
     def _replaced(
         self, layer: Any, args: Sequence[Any], kwargs: dict[str, Any]

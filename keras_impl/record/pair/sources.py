@@ -1,19 +1,21 @@
-"""Remembers where in the user's code each part of a model is made, and what is noted of layers at their creation.
+"""Where in the user's code each part of a model is made; and draws of initial values that are replaced at once.
 
-Keras itself keeps only the order of calls.
+What is noted of layers at their creation as well: Keras itself keeps only the order of calls.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 from unittest import mock
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import initializers
+from keras.src.backend import random
 from keras.src.ops.operation import Operation
 
-from parity.core.patches import around
+from parity.core.patches import applied, around
 from parity.runtime import construction
 from parity.runtime.survey import Made
 
@@ -31,28 +33,18 @@ class Sources(construction.Sources):
         """Yield the layers that were made in the user's code, and where."""
         yield from (entry for entry in self._made.values() if isinstance(entry[0], keras.Layer))
 
-    def has_chosen(self, weight: Any) -> bool:
-        """Return whether a weight has other values than a layer begins with by default, as was recorded."""
-        return self.is_changed(weight) is not False
-
     def _filling(self) -> Iterator[AbstractContextManager]:
         yield around(keras.Variable, "_initialize_with_initializer", self._initialize)  # at once, or later
 
     def _initialize(self, initialize: Callable[..., None], variable: Any, initializer: Any) -> None:
         initialize(variable, initializer)
-        if _is_default(initializer):
+        alike = [each.get_config() | DETAILS for each in DEFAULTS if type(initializer) is type(each)]
+        if alike and initializer.get_config() | DETAILS == alike[0]:
             self._note_filled(variable)
 
     def _first(self, weight: Any) -> list[float]:
         with tf.init_scope():  # out of a graph that is being traced
-            first: list[float] = tf.reshape(tf.convert_to_tensor(weight), [-1])[: construction.FIRST].numpy().tolist()
-        return first
-
-
-def _is_default(initializer: Any) -> bool:
-    """Return whether an initializer is one of DEFAULTS but for DETAILS."""
-    same = [each.get_config() | DETAILS for each in DEFAULTS if type(initializer) is type(each)]
-    return bool(same) and initializer.get_config() | DETAILS == same[0]
+            return tf.reshape(tf.convert_to_tensor(weight), [-1])[: construction.FIRST].numpy().tolist()
 
 
 Noted = TypeVar("Noted")
@@ -70,3 +62,27 @@ def noted_at_creation(note: Callable[[], Noted]) -> Iterator[dict[int, Noted]]:
 
     with mock.patch.object(Operation, "__init__", noting):
         yield noted
+
+
+DRAWS = ("normal", "truncated_normal", "uniform")  # the functions that Keras's initializers call
+
+
+def repeated_draws() -> AbstractContextManager[None]:
+    """Draw only a part of a large variable that is trained within the block, and repeat it in the rest.
+
+    It is for models that are given other values: drawing 110 million numbers takes most of the time of building one.
+    """
+    return around(keras.Variable, "_initialize_with_initializer", _initialized)
+
+
+def _initialized(initialize: Callable[..., None], variable: keras.Variable, initializer: Any) -> None:
+    with applied(around(random, name, _drawn) for name in DRAWS if variable.trainable):
+        initialize(variable, initializer)
+
+
+def _drawn(draw: Callable[..., tf.Tensor], shape: Sequence[int], *args: Any, **kwargs: Any) -> tf.Tensor:
+    size = int(np.prod(shape))
+    if size <= construction.PART:
+        return draw(shape, *args, **kwargs)
+    parts = -(-size // construction.PART)
+    return tf.reshape(tf.tile(draw((construction.PART,), *args, **kwargs), [parts])[:size], shape)

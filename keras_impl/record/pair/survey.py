@@ -1,8 +1,10 @@
 """Surveys the user's Keras model: its layers and weights, and what each layer returns in one pass.
 
-Once a mapping is known, the pass runs with torch's weights in the mapped variables.
+Once a mapping is known, the pass runs with torch's weights in the mapped variables. Of a script is seen what it trains
+on: the first batch that `fit` would give to its model.
 """
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,24 +14,27 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.models.functional import Functional
 from msgspec.structs import replace
 
+from keras_impl.instruments.script_data import fits, is_run, steps_of
+from keras_impl.instruments.uncalled import calls_of_step, is_uncalled, let_call
 from keras_impl.record import calls, precision, tree, weights
-from keras_impl.record.calls import Call
 from keras_impl.record.pair import build, layers, values
+from keras_impl.record.pair.build import is_overridden, user_errors
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import describe_returned, flat, named, ordered
 from keras_impl.record.pair.rehearsal import rehearse, still, unused, without_dropping
 from keras_impl.record.pair.sources import Sources, noted_at_creation
-from keras_impl.record.precision import promoted
-from parity.config.pair import Pair
+from parity.config.pair import SAMPLE_WEIGHT, Pair
 from parity.config.schema import Case
+from parity.core import program
 from parity.core.precision import HIGH
-from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.pairs.causes.sources import shown
+from parity.pairs.script_records import Trained, write
 from parity.runtime import survey as surveys
-from parity.runtime.job import SurveyJob
+from parity.runtime.job import BatchesJob, SurveyJob
 from parity.runtime.returned import Path as Keys
 from parity.trace.keys import MODEL
 
@@ -43,7 +48,7 @@ def survey(job: SurveyJob) -> None:
         return
     keras.utils.clear_session()
     given = PairData(job.case, halves.search).step(0)
-    with precision.policy(HIGH), promoted(HIGH):
+    with precision.policy(HIGH), precision.promoted(HIGH):
         model, sources, created = _built(job, given)
         inputs = build.tensors(pair, given)
         if job.needless is not None:
@@ -61,14 +66,8 @@ def survey(job: SurveyJob) -> None:
             keys = reference.keys(training=False)
             values.Weights(model, halves.mapping, reference, surveys.Initial(torch)).load()
         forward_pass = _Pass(folder)
-        with (
-            without_dropping(model, job.case, training=False),
-            calls.observed(tree.inner(model), lambda _: None, forward_pass.see),
-        ):
-            outputs = build.call(model, pair, inputs)
-        for name, tensor in named(pair, ordered(outputs, keys)):
-            forward_pass.add(MODEL, weights.array(tensor), name)
-        forward_pass.close()
+        with without_dropping(model, job.case, training=False):
+            outputs = forward_pass.run(model, pair, inputs, keys)
         rehearsal = surveys.Rehearsal() if halves.mapping else rehearse(model, job.case, inputs)
     surveys.write(
         folder,
@@ -114,15 +113,11 @@ def _built(job: SurveyJob, given: dict[str, np.ndarray]) -> tuple[Any, Sources, 
             yield
 
     model = ready(job.case, HIGH, job.pair.search, given, watched)
-    if any(map(_is_frozen, layers.variables(model))):
+    described = [held.description for held in layers.variables(model)]
+    # One that was created to be trained and is not: its initial values are what it is.
+    if any(not (each.trainable or each.fixed or each.statistic) for each in described):
         model = ready(job.case, HIGH, job.pair.search, given, watched, surveyed=True)
     return model, *attempts[-1]
-
-
-def _is_frozen(held: layers.Held) -> bool:
-    """Return whether a variable was created to be trained and is not: then its initial values are what it is."""
-    weight = held.description
-    return not (weight.trainable or weight.fixed or weight.statistic)
 
 
 def _drawn(job: SurveyJob) -> Iterator[tuple[str, np.ndarray]]:
@@ -130,7 +125,7 @@ def _drawn(job: SurveyJob) -> Iterator[tuple[str, np.ndarray]]:
     given = PairData(job.case, job.pair.search).step(0)
     for number, seed in enumerate(job.seeds):
         keras.utils.clear_session()
-        with precision.policy(HIGH), promoted(HIGH):
+        with precision.policy(HIGH), precision.promoted(HIGH):
             model = ready(replace(job.case, seed=seed), HIGH, job.pair.search, given, surveyed=True)
         for name, array in values.untrained(model):
             if not job.tables or name in job.tables:
@@ -161,7 +156,7 @@ def _optimizer(pair: Pair, search: list[str], sources: Sources) -> surveys.Made 
     if not text:
         return None
     with build.user_errors(f"train.keras_optimizer={text} fails"), sources.recorded():
-        return sources.of(load("train.keras_optimizer", text, search=search)())
+        return sources.of(program.load("train.keras_optimizer", text, search=search)())
 
 
 class _Pass(surveys.Pass):
@@ -171,7 +166,16 @@ class _Pass(surveys.Pass):
         super().__init__(folder)
         self.called: dict[str, list[tuple[int, ...]]] = {}
 
-    def see(self, call: Call, outputs: Any) -> None:
+    def run(self, model: Any, pair: Pair, inputs: dict[str, tf.Tensor], keys: list[Keys]) -> Any:
+        """Call the model, record what its layers are given and return, and return what it returns."""
+        with calls.observed(tree.inner(model), lambda _: None, self._on_return):
+            outputs = build.call(model, pair, inputs)
+        for name, tensor in named(pair, ordered(outputs, keys)):
+            self.add(MODEL, weights.array(tensor), name)
+        self.close()
+        return outputs
+
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
         """Record one call of a layer; while a graph is traced there are no values."""
         if tf.executing_eagerly():
             self.called.setdefault(call.path, [tuple(tensor.shape) for tensor in call.tensors])
@@ -191,3 +195,53 @@ def _described(model: Any, seen: _Pass, sources: Sources) -> surveys.Survey:
         outputs=seen.outputs,
         arguments={path: shapes for path, shapes in seen.called.items() if path in leaves},
     )
+
+
+def batches(job: BatchesJob) -> None:
+    """Run the script up to its call of `fit`, and write its first batch into the job's folder.
+
+    Raises UsageError if it does not train as a pair is trained, and BackendError for what it raises itself.
+    """
+    text = job.case.model.keras
+    program.begin_anew(job.case.seed)
+    keras.utils.set_random_seed(job.case.seed)
+    build = program.find("keras", text, job.pair.search)
+    with user_errors(f"keras={text} fails"):
+        model = build()
+        fit, outputs = fits[model], dict[str | int, list[int]]()
+        if is_uncalled(model) and fit.y is None:
+            let_call(model, None)
+            with precision.eagerly():
+                outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
+        elif not build.__self__.is_loop:
+            outputs = _of_single(model, fit.x)
+        run, of_step = build.__self__, None
+        if is_overridden(model, "train_step") and not run.is_loop:
+            with precision.eagerly():
+                of_step = calls_of_step(model, fit)
+        early = run.early()
+        fetched, made = of_step or run.fetched() or (None, {})
+    weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
+    arrays = fit.inputs | fit.targets | weight | made
+    arrays |= {f"{name}@1": each for name, each in run.second.inputs.items()} if run.second else {}
+    trained = Trained(
+        inputs=list(fit.inputs),
+        callbacks=[type(each).__name__ for each in fit.callbacks if not is_run(each)],
+        is_loop=run.is_loop,
+        most=0 if run.is_loop else steps_of(fit),
+        early=early,
+        outputs=outputs,
+        fetched=fetched,
+        is_distributed=run.is_distributed,
+        has_copies=bool(run.copies) or getattr(getattr(model, "optimizer", None), "use_ema", False),
+    )
+    run.close()
+    write(Path(job.folder), trained, arrays)
+
+
+def _of_single(model: Any, inputs: Any) -> dict[str | int, list[int]]:
+    """Return the shape of what a model returns if that is one tensor; nothing if it cannot be called yet."""
+    outputs: list[Any] = []
+    with contextlib.suppress(Exception), precision.eagerly():
+        outputs = model.outputs if isinstance(model, Functional) else keras.tree.flatten(model(inputs))
+    return {"": [size or 1 for size in outputs[0].shape]} if len(outputs) == 1 else {}

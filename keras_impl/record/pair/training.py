@@ -24,7 +24,7 @@ from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses
 from keras_impl.record.pair.optimizers import Gradients, StepObserver, made
 from keras_impl.record.pair.sides import Setup
-from parity.config.pair import TARGET
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.patches import applied
@@ -149,11 +149,6 @@ class Training:
         """Return whether the user's code runs the steps."""
         return bool(self.pair.train.keras_step) or build.is_overridden(self.model, "train_step")
 
-    @property
-    def may_call_again(self) -> bool:
-        """Return whether the user's code may call the model otherwise than a loop that calls it once in a step."""
-        return self.is_own or build.is_overridden(self.model, "compute_loss")
-
     def batch(self, number: int, part: PairData | None = None) -> Batch:
         """Return the data of a step, or a part of it."""
         data = part or self._data
@@ -164,7 +159,9 @@ class Training:
             target = self._fit.target({TARGET: array} | further, inputs)
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts, array.ndim))
-        weight = None if self._fit and self._fit.is_unweighted else data.sample_weight(number)
+        # `fit` that is given a target and no weights of the samples is not given PyTorch's either.
+        is_unweighted = self._fit and self._fit.y is not None and self._fit.sample_weight is None
+        weight = None if is_unweighted else data.sample_weight(number)
         given = self._fit.class_weight if self._fit else dict(enumerate(self.pair.train.class_weight))
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
@@ -244,7 +241,10 @@ class Training:
         with build.user_errors(f"keras={self.pair.keras}: the training step fails"):
             if text := self.pair.train.keras_step:
                 step = load("train.keras_step", text, "model", "optimizer", "batch", search=self.search)
-                return step(self.model, self.optimizer, self._by_name(batch))
+                weight = {} if batch.sample_weight is None else {SAMPLE_WEIGHT: batch.sample_weight}
+                named = {self.pair.inputs[name].keras or name: tensor for name, tensor in batch.inputs.items()}
+                given = {**named, TARGET: batch.target, **batch.further_targets, **weight}
+                return step(self.model, self.optimizer, given)
             if build.fitted(self.model, self.pair, batch.inputs) is None:
                 return self._looped(batch)
             train = functools.partial(self.model.train_step, self.data_of(batch))
@@ -295,9 +295,3 @@ class Training:
             outputs = build.call(self.model, self.pair, batch.inputs, training=True)
         self._on_return(outputs)
         return outputs
-
-    def _by_name(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the batch of a user's own step, by the names of this side."""
-        named = {self.pair.inputs[name].keras or name: tensor for name, tensor in batch.inputs.items()}
-        weight = {} if batch.sample_weight is None else {"sample_weight": batch.sample_weight}
-        return {**named, TARGET: batch.target, **batch.further_targets, **weight}

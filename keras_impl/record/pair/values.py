@@ -4,7 +4,7 @@ It is converted entry by entry, so that no second copy of the model is ever in m
 its program keep in Python beside the weights is seen, and given back.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -12,11 +12,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_impl.instruments.script_calls import Copy, copies, copy_to
 from keras_impl.instruments.script_data import fits
+from keras_impl.instruments.script_fetches import copies, copy_to
 from keras_impl.record import tree
 from keras_impl.record.pair import layers
-from keras_impl.record.pair.layers import Held
 from keras_impl.record.pair.optimizers import Joint, rate
 from keras_impl.record.weights import OTHER_SLOTS, SLOTS, Value, array
 from parity.config.schema import Case
@@ -28,7 +27,6 @@ from parity.core.python_state import Framework, PythonState
 from parity.pairs.weights import transfer
 from parity.runtime import survey
 from parity.trace import mapping
-from parity.trace.mapping import Entry
 
 Array = np.ndarray
 
@@ -36,8 +34,8 @@ Array = np.ndarray
 class Placed(NamedTuple):
     """An entry of the mapping with its Keras variables and the shapes of torch's weights."""
 
-    entry: Entry
-    held: list[Held]
+    entry: mapping.Entry
+    held: list[layers.Held]
     shapes: list[tuple[int, ...]]
 
 
@@ -53,12 +51,19 @@ class Weights:
         self.torch_weights = {weight.name: weight for weight in torch.weights}
         by_name = {held.description.name: held for held in self.variables}
         self.placed, self.partial = (
-            [Placed(entry, [by_name[name] for name in entry.keras], self._shapes(entry.torch)) for entry in entries]
+            [
+                Placed(entry, [by_name[n] for n in entry.keras], [self.torch_weights[n].shape for n in entry.torch])
+                for entry in entries
+            ]
             for entries in (pairing.entries, [each.entry for each in pairing.partial])
         )
         self._partial = {name: each for each in pairing.partial for name in each.runs}
         self._left_out = pairing.left_out.union(pairing.constants)
-        self._copies = self._copied(getattr(model, "layers", [])) if fits.get(model) else []
+        # Layers of a script's model that begin as copies of others, such as a target network, and those.
+        layers_of_script = getattr(model, "layers", []) if fits.get(model) else []
+        left_out = {id(held.variable) for held in self.variables if held.description.name in self._left_out}
+        beside = [each for each in layers_of_script if left_out and left_out.issuperset(map(id, each.weights))]
+        self._copies = copies([each for each in layers_of_script if each not in beside], beside) if beside else []
 
     @classmethod
     def loaded(cls, model: Any, halves: mapping.PairContext, initial: Mapping[str, Floats]) -> Self:
@@ -68,18 +73,15 @@ class Weights:
         """
         assert halves.mapping
         own = cls(model, halves.mapping, survey.read(Path(halves.survey)), initial)
-        own._check()
-        own.load()
-        return own
-
-    def _check(self) -> None:
-        covered = {held.description.name for placed in self.placed for held in placed.held} | self._left_out
-        uncovered = [held.description.name for held in self.variables if held.description.name not in covered]
-        if uncovered:
+        covered = {held.description.name for placed in own.placed for held in placed.held} | own._left_out
+        names = [held.description.name for held in own.variables]
+        if uncovered := [name for name in names if name not in covered]:
             raise BackendError(
                 f"Keras's weights {', '.join(uncovered)} have no values, as none of torch's weights is mapped to them; "
                 "map them in [[weights]]"
             )
+        own.load()
+        return own
 
     def load(self) -> None:
         """Set every mapped variable from torch's values, and those that are mapped in part within their runs."""
@@ -95,29 +97,22 @@ class Weights:
                 item.variable.assign(values.astype(item.description.dtype))
         copy_to(self._copies)
 
-    def _copied(self, layers: Sequence[Any]) -> list[Copy]:
-        """Return the layers of a model that begin as copies of others, such as a target network, and those."""
-        left_out = {id(held.variable) for held in self.variables if held.description.name in self._left_out}
-        beside = [each for each in layers if left_out and left_out.issuperset(map(id, each.weights))]
-        return copies([each for each in layers if each not in beside], beside) if beside else []
-
     def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
         """Yield (kind, value) of all state of the kinds that are wanted; buffers are wanted with parameters."""
         if wants("parameter"):
-            yield from self._parameters_and_buffers()
+            initial = [each for each in self.placed if all(name in self.initial for name in each.entry.torch)]
+            yield from (self._seen(*value) for value in self.values(initial))
         if self.optimizer is not None and wants("optimizer_state"):
             yield from (("optimizer_state", Value(name, None, [array])) for name, array in self.slots())
 
-    def _parameters_and_buffers(self) -> Iterator[tuple[str, Value]]:
-        initial = self.initial
-        for entry, held, shapes in self.placed:
-            names = entry.torch
-            if all(name in initial for name in names):
-                start = [initial[name] for name in names] if entry.is_partial else None
-                values = transfer.to_torch(entry, [array(item.variable) for item in held], shapes, start)
-                yield from (self._seen(name, value) for name, value in zip(names, values, strict=True))
+    def values(self, placed: Iterable[Placed]) -> Iterator[tuple[str, Array]]:
+        """Yield (canonical name, value) of what entries of the mapping hold now."""
+        for entry, held, shapes in placed:
+            start = [self.initial[name] for name in entry.torch] if entry.is_partial else None
+            values = transfer.to_torch(entry, [array(item.variable) for item in held], shapes, start)
+            yield from zip(entry.torch, values, strict=True)
 
-    def trained(self) -> list[Held]:
+    def trained(self) -> list[layers.Held]:
         """Return the variables that are trained."""
         return [held for held in self.variables if held.description.trainable]
 
@@ -138,16 +133,26 @@ class Weights:
         An entry without any gradient gives zeros for the weights that torch trains. If a variable is the sum of several
         of torch's weights, its gradient is that of each of them; the ones that torch does not train are left out.
         """
-        for entry, held, shapes in self.placed:
+        for placed in self.placed:
+            entry, held, _ = placed
             only_trained = entry.combine == "sum" or not any(id(item.variable) in values for item in held)
             if any(not only_trained or self.torch_weights[name].trainable for name in entry.torch):
-                arrays = [_gradient(item, values) for item in held]
-                by_name = zip(entry.torch, transfer.gradients_to_torch(entry, arrays, shapes), strict=True)
                 yield from (
                     (name, gradient)
-                    for name, gradient in by_name
+                    for name, gradient in self.gradients_of(placed, values)
                     if not only_trained or self.torch_weights[name].trainable
                 )
+
+    @staticmethod
+    def gradients_of(placed: Placed, values: Mapping[int, tf.Tensor]) -> Iterator[tuple[str, Array]]:
+        """Return (canonical name, gradient) of an entry of the mapping; zeros for variables that have none."""
+        arrays = [
+            array(values[id(held.variable)])
+            if id(held.variable) in values
+            else np.zeros(held.description.shape, held.description.dtype)
+            for held in placed.held
+        ]
+        return zip(placed.entry.torch, transfer.gradients_to_torch(placed.entry, arrays, placed.shapes), strict=True)
 
     def slots(self) -> Iterator[tuple[str, Array]]:
         """Yield the learning rate of the next step, if there is one, and every slot as `parameter.slot`.
@@ -171,7 +176,7 @@ class Weights:
                 yield from self._slot(entry, slot, [_slot(variables, optimizer, item) for item in held], shapes)
 
     def _slot(
-        self, entry: Entry, slot: str, arrays: list[Array], shapes: list[tuple[int, ...]]
+        self, entry: mapping.Entry, slot: str, arrays: list[Array], shapes: list[tuple[int, ...]]
     ) -> Iterator[tuple[str, Array]]:
         is_sum = entry.combine == "sum"
         zeros = [np.zeros(shape, arrays[0].dtype) for shape in shapes] if entry.is_partial else None
@@ -190,9 +195,6 @@ class Weights:
         if integer_type and np.array_equal(integers := value.astype(integer_type), value):
             value = integers
         return kind, Value(name, None, [value])
-
-    def _shapes(self, names: Iterable[str]) -> list[tuple[int, ...]]:
-        return [self.torch_weights[name].shape for name in names]
 
 
 def _merged(own: Array, values: Array, runs: Iterable[tuple[int, int]]) -> Array:
@@ -224,17 +226,10 @@ def started(model: Any, case: Case) -> Iterator[tuple[str, Array]]:
         yield weight.name, values
 
 
-def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: Held) -> Array:
+def _slot(slots: list[Any], optimizer: keras.optimizers.Optimizer, held: layers.Held) -> Array:
     """Return a variable's slot; zeros for a variable that Keras does not train."""
     if held.description.trainable:
         return array(slots[optimizer._get_variable_index(held.variable)])
-    return np.zeros(held.description.shape, held.description.dtype)
-
-
-def _gradient(held: Held, values: Mapping[int, tf.Tensor]) -> Array:
-    """Return a variable's gradient, or zeros if it has none."""
-    if id(held.variable) in values:
-        return array(values[id(held.variable)])
     return np.zeros(held.description.shape, held.description.dtype)
 
 

@@ -19,15 +19,12 @@ from keras.src import backend
 
 from keras_impl.instruments import source
 from keras_impl.record import calls, precision, tree
-from keras_impl.record.calls import Call
 from keras_impl.record.masks import OrderedMasks
 from keras_impl.record.pair import build, values
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import usual
 from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.sources import noted_at_creation
-from keras_impl.record.pair.values import python_state
-from keras_impl.record.precision import promoted
 from keras_impl.record.weights import array
 from parity.core.arrays import Floats
 from parity.core.patches import applied, wrapping
@@ -49,7 +46,7 @@ def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str
             yield
 
     keras.utils.clear_session()
-    with precision.policy(at), promoted(at):
+    with precision.policy(at), precision.promoted(at):
         model = ready(job.case, at, halves.search, given, watched)
         yield Instance(job, model, values.Weights.loaded(model, halves, weights), attempts[-1])
 
@@ -67,7 +64,7 @@ class Instance:
         self._usual = usual(self.pair, job.pair.matches)
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
-        self._state = python_state(model)
+        self._state = values.python_state(model)
         self.masks = OrderedMasks(job.case.seed, self._axes_here).holding(self.pair)
         self._observer: Observer | None = None
         self.drawing = Drawing()
@@ -92,8 +89,7 @@ class Instance:
 
     def _drawn(self, masks: OrderedMasks, training: bool) -> AbstractContextManager[None]:
         """Return a context in which the model draws shared masks."""
-        items = tree.named(self.model).items()
-        return self.drawing.by(masks, partial(masks.holding(self.pair).drawn, items, training))
+        return self.drawing.by(masks, partial(masks.holding(self.pair).drawn, self.model, training))
 
     def reset(self) -> None:
         """Give all that a call may change the value that it had before the first call."""
@@ -110,7 +106,7 @@ class Instance:
         axes = self._axes.get(calls.innermost() or MODEL)
         return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
 
-    def _see(self, call: Call, outputs: Any) -> None:
+    def _see(self, call: calls.Call, outputs: Any) -> None:
         if self._observer is not None:
             embeddings(call, self._observer)
 
@@ -130,11 +126,8 @@ class _NotifyingMasks(OrderedMasks):
 
 # Functions with kinks at fixed values: the lower and the upper one.
 KINKS: dict[str, tuple[float | None, float | None]] = {
-    "relu": (0.0, None),
+    **dict.fromkeys(("relu", "leaky_relu", "elu", "selu"), (0.0, None)),
     "relu6": (0.0, 6.0),
-    "leaky_relu": (0.0, None),
-    "elu": (0.0, None),
-    "selu": (0.0, None),
 }
 # Functions of two arguments: the end at which the second argument clamps the first.
 ENDS = {"maximum": "lower", "minimum": "upper"}
@@ -153,7 +146,7 @@ def observed(observer: Observer) -> AbstractContextManager[None]:
     return applied(mock.patch.object(*function) for function in functions)
 
 
-def embeddings(call: Call, observer: Observer) -> None:
+def embeddings(call: calls.Call, observer: Observer) -> None:
     """Report the ids that an embedding was given; does nothing for any other layer."""
     layer = call.module
     if isinstance(layer, keras.layers.Embedding) and call.tensors and tf.executing_eagerly():

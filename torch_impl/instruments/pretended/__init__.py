@@ -15,7 +15,6 @@ import torch
 from parity.core.patches import applied
 from parity.doctor.evidence import NotPretended
 from torch_impl.instruments.pretended import devices, libraries, runtime, tensors
-from torch_impl.instruments.pretended.devices import CALLED
 from torch_impl.instruments.virtual_devices import TYPE, Machine
 from torch_impl.instruments.virtual_functions import virtual_devices
 
@@ -25,7 +24,7 @@ CPU = torch.device("cpu")
 @contextmanager
 def pretend(count: int) -> Iterator[list[NotPretended]]:
     """Provide `count` devices "cuda:i" within the block, and a list of the program's calls that are not imitated."""
-    machine = Machine(CPU, CALLED, count)
+    machine = Machine(CPU, devices.CALLED, count)
     with virtual_devices(machine):
         torch.zeros(())  # this imports torch._dynamo, which must see PyTorch before it is patched
         with _patched(machine):
@@ -34,7 +33,7 @@ def pretend(count: int) -> Iterator[list[NotPretended]]:
 
 def on_cpu(count: int) -> AbstractContextManager[None]:
     """Return a context with devices "cuda:i" that are all the CPU itself, so that a program runs at full speed."""
-    return _patched(_OneMachine(CPU, CALLED, count))
+    return _patched(_OneMachine(CPU, devices.CALLED, count))
 
 
 class _OneMachine(Machine):

@@ -15,7 +15,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from parity.core.patches import calling
 from torch_impl.instruments.pretended.devices import located
-from torch_impl.instruments.pretended.unpretended import Refused
+from torch_impl.instruments.pretended.runtime import Refused
 from torch_impl.instruments.virtual_devices import Machine, VirtualTensor, place, set_data
 
 _Tensor = torch.Tensor

@@ -15,13 +15,12 @@ from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core import program, script
 from parity.core.errors import BackendError, UsageError, nearest
-from parity.core.program import load
 from parity.pairs import structure
 from parity.trace.keys import MODEL
 from torch_impl.instruments.source import line_of
-from torch_impl.record import draws, precision, tree
+from torch_impl.record import precision, tree
 from torch_impl.record.pair.script import Script
-from torch_impl.record.precision import promote_weights
+from torch_impl.record.pair.sources import repeated_draws
 
 LONGEST = 400  # characters of the message of an exception in the user's code
 Inputs = dict[str, torch.Tensor]
@@ -39,7 +38,7 @@ def build(pair: Pair, at: str, search: Sequence[str]) -> nn.Module:
     """
     kwargs = pair.kwargs | pair.torch_kwargs
     with precision.policy(at), user_errors(f"torch={pair.torch} cannot be built"):
-        model = load("torch", pair.torch, search=search, named=kwargs)(**kwargs)
+        model = program.load("torch", pair.torch, search=search, named=kwargs)(**kwargs)
     if not isinstance(model, nn.Module):
         raise UsageError(f"torch={pair.torch}: expected a torch.nn.Module, received {type(model).__name__}")
     if compiled := [path for path, module in tree.named(model).items() if isinstance(module, torch.jit.ScriptModule)]:
@@ -64,12 +63,12 @@ def ready(
     """
     program.begin_anew(case.seed)
     torch.manual_seed(case.seed)
-    with nullcontext() if surveyed else draws.repeated():
+    with nullcontext() if surveyed else repeated_draws():
         model = build(case.model, at, search)
     for name, parameter in model.named_parameters():
         if case.model.holds(name):
             parameter.requires_grad_(False).data.zero_()
-    promotions.extend(promote_weights(model, at))
+    promotions.extend(precision.promote_weights(model, at))
     with user_errors(f"torch={case.model.torch} cannot be moved to {device}"):
         return model.to(device)
 

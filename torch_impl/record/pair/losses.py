@@ -54,7 +54,11 @@ def training(pair: Pair, outputs: Any, data: PairData, step: int, search: list[s
     weight = data.sample_weight(step)
     weights = [] if weight is None else [tensor(weight, output.device)]
     if train.torch_loss:
-        return _user_loss(train, _for_user(pair, outputs), [target, *weights], search)
+        given = outputs
+        if pair.outputs:  # by name, a single one by itself
+            tensors = [tensor for _, tensor in named(pair, outputs)]
+            given = dict(zip(pair.outputs, tensors, strict=True)) if len(tensors) > 1 else tensors[0]
+        return _user_loss(train, given, [target, *weights], search)
     expected = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
     if target.shape != expected:
         raise UsageError(f"inputs.{TARGET}: shape {list(target.shape)}, expected {list(expected)} to match the output")
@@ -117,11 +121,3 @@ def _user_loss(train: Train, outputs: Any, given: list[torch.Tensor], search: li
         received = f"the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
         raise UsageError(f"{text}: expected one number, received {received}")
     return Scalar(value.reshape(()), given[0])
-
-
-def _for_user(pair: Pair, outputs: Any) -> Any:
-    """Return outputs as the user's loss takes them: as returned, or with [outputs] by name, a single one by itself."""
-    if not pair.outputs:
-        return outputs
-    tensors = [tensor for _, tensor in named(pair, outputs)]
-    return dict(zip(pair.outputs, tensors, strict=True)) if len(tensors) > 1 else tensors[0]

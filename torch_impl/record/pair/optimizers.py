@@ -18,7 +18,7 @@ from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.core.patches import around
 from parity.core.program import load
-from parity.trace.training import ParameterGroup, Settings
+from parity.trace.training import ParameterGroup
 from torch_impl import optimizers
 from torch_impl.instruments.script_calls import announce
 from torch_impl.record.pair.build import user_errors
@@ -107,58 +107,62 @@ def is_scheduled(optimizer: Optimizer) -> bool:
     return bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
 
 
-def _number(option: str) -> Callable[[Settings], float]:
-    return lambda group: float(group[option])
-
-
-def _flag(option: str) -> Callable[[Settings], bool]:
-    return lambda group: bool(group[option])
+def _read(kind: type, *alike: str, **options: str) -> dict[str, Callable[[Any], Any]]:
+    """Return how settings are read of a group, each of its option; those `alike` have the option's name."""
+    named = dict(zip(alike, alike, strict=True)) | options
+    return {name: lambda group, option=option: kind(group[option]) for name, option in named.items()}
 
 
 # Settings, each fixed or read of a group of an optimizer: those of every class, then of each.
 SHARED = {
-    "learning_rate": _number("lr"),
-    "weight_decay": _number("weight_decay"),
+    **_read(float, "weight_decay", learning_rate="lr"),
     "decay_form": lambda group: "decoupled" if group.get("decoupled_weight_decay") else "coupled",
     "sign": lambda group: -1 if group["maximize"] else 1,
 }
 BETAS = {
     "beta1": lambda group: float(group["betas"][0]),
     "beta2": lambda group: float(group["betas"][1]),
-    "epsilon": _number("eps"),
+    **_read(float, epsilon="eps"),
 }
-ADAM = {"kind": "adam", **BETAS, "amsgrad": _flag("amsgrad")}
+OUTSIDE = {"epsilon_placement": "outside the root", **_read(float, epsilon="eps")}
+ADAM = {"kind": "adam", **BETAS, **_read(bool, "amsgrad")}
 SETTINGS = {
-    SGD: {
-        "kind": "sgd",
-        "nesterov": _flag("nesterov"),
-        "momentum": _number("momentum"),
-        "dampening": _number("dampening"),
-    },
+    SGD: {"kind": "sgd", **_read(bool, "nesterov"), **_read(float, "momentum", "dampening")},
     Adam: ADAM,
     AdamW: ADAM,
-    NAdam: {"kind": "nadam", **BETAS, "momentum_decay": _number("momentum_decay")},
+    NAdam: {"kind": "nadam", **BETAS, **_read(float, "momentum_decay")},
     Adamax: {"kind": "adamax", **BETAS, "epsilon_placement": "inside the maximum"},
     Adagrad: {
         "kind": "adagrad",
-        "epsilon": _number("eps"),
-        "epsilon_placement": "outside the root",
-        "accumulator": _number("initial_accumulator_value"),
-        "rate_decay": _number("lr_decay"),
+        **OUTSIDE,
+        **_read(float, accumulator="initial_accumulator_value", rate_decay="lr_decay"),
     },
-    Adadelta: {"kind": "adadelta", "rho": _number("rho"), "epsilon": _number("eps")},
+    Adadelta: {"kind": "adadelta", **_read(float, "rho", epsilon="eps")},
     RMSprop: {
         "kind": "rmsprop",
-        "rho": _number("alpha"),
-        "momentum": _number("momentum"),
-        "centered": _flag("centered"),
-        "epsilon": _number("eps"),
-        "epsilon_placement": "outside the root",
+        **_read(bool, "centered"),
+        **OUTSIDE,
+        **_read(float, "momentum", rho="alpha"),
     },
 }
 
 
 Gradients = dict[int, torch.Tensor]  # by id(parameter)
+
+
+def leaves(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return by id() every tensor that these were computed from and that takes a gradient, and these."""
+    found, seen, nodes = set[int](), set[Any](), list[Any]()
+    for tensor in tensors:
+        found.add(id(tensor))
+        nodes.append(tensor.grad_fn)
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.add(id(getattr(node, "variable", None)))
+            nodes += [each for each, _ in node.next_functions]
+    return found
 
 
 class Before(NamedTuple):
@@ -231,7 +235,7 @@ class StepObserver:
     def _note(self, differentiated: torch.Tensor | Sequence[torch.Tensor]) -> None:
         parts = [differentiated] if isinstance(differentiated, torch.Tensor) else list(differentiated)
         total = parts[0] if len(parts) == 1 else sum(part.sum() for part in parts)
-        self._read |= _read(total)
+        self._read |= leaves([total])
         loss = self.unscaled(total)
         self.losses.append(loss.detach())
         self.on_loss(loss)
@@ -255,17 +259,3 @@ class StepObserver:
         for each in parameters:
             if each.grad is not None and id(each) in self._trained:
                 self.gradients[id(each)] = each.grad.detach().clone()
-
-
-def _read(loss: torch.Tensor) -> set[int]:
-    """Return the leaves that a loss depends on, by id()."""
-    leaves, open_, seen = set[int](), [loss.grad_fn], set[Any]()
-    while open_:
-        node = open_.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            leaves.add(id(leaf))
-        open_ += [each for each, _ in node.next_functions]
-    return leaves

@@ -1,7 +1,7 @@
 """Trial passes for the survey: which masks would be drawn, which buffers change, and which weights are unused."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -15,10 +15,10 @@ from parity.pairs.causes.training import changing, counting
 from parity.pairs.trials import Trials
 from parity.runtime.survey import Rehearsal
 from torch_impl.record import calls, tree
-from torch_impl.record.calls import Call
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call
+from torch_impl.record.pair.optimizers import leaves
 from torch_impl.record.pair.outputs import describe_returned, flat, named
 from torch_impl.record.weights import array, statistics
 
@@ -29,7 +29,7 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()
 
-    def on_return(called: Call, outputs: Any) -> None:
+    def on_return(called: calls.Call, outputs: Any) -> None:
         path = called.path
         for _ in flat(outputs) if path else ():
             drawn[f"{path}#{repeats[path]}" if repeats[path] else path] = len(counted.sizes)
@@ -99,7 +99,7 @@ class _Trials(Trials):
         outputs = self._outputs()
         if not all(output.is_floating_point() or output.is_complex() for output in outputs):
             return [], outputs
-        reached = _leaves(outputs)
+        reached = leaves(outputs)
         return [name for name in names if id(self.weights[name]) not in reached], outputs
 
     @contextmanager
@@ -110,17 +110,3 @@ class _Trials(Trials):
         yield
         for name, value in own.items():
             self.weights[name].data.copy_(value)
-
-
-def _leaves(outputs: Iterable[torch.Tensor]) -> set[int]:
-    """Return the id() of every tensor that these were computed from and that takes a gradient."""
-    found = {id(output) for output in outputs}
-    nodes: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    seen = set(nodes)
-    while nodes:
-        node = nodes.pop()
-        found.add(id(getattr(node, "variable", None)))
-        further = {other for other, _ in node.next_functions if other is not None} - seen
-        seen |= further
-        nodes.extend(further)
-    return found

@@ -29,7 +29,6 @@ from torch_impl.record.pair.optimizers import Joint, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.sides import Setup
 from torch_impl.record.pair.training import Batch, Step, Training
-from torch_impl.record.precision import promoted
 from torch_impl.record.probe import Probe
 from torch_impl.record.recorders import LayoutRecorder
 
@@ -39,7 +38,7 @@ def run(run: Run) -> Account:
     setup, machine = Setup(run.case, run.pair.side), devices.find(run.case)
     device = setup.device(machine.logical[0])
     run = run._replace(case=setup.side.trained(run.case), recorders={0: setup.recorder(run.recorders[0])})
-    with precision.policy(run.at), promoted(run.at) as promotions:
+    with precision.policy(run.at), precision.promoted(run.at) as promotions:
         model = ready(run.case, run.at, run.pair.search, device, promotions)
         values.load(model, run.weights, Path(run.pair.survey))
         setup.shard(model)
@@ -114,8 +113,10 @@ class _Course:
         ):
             for number in range(self.case.steps):
                 batch = training.batch(number)
-                if self.evaluates:
-                    self._validate(batch.inputs)
+                if self.evaluates:  # call the model in inference, unobserved, as users do between two training steps
+                    with calls.unobserved(), torch.no_grad():
+                        call(self.model.eval(), self.pair, batch.inputs)
+                    self.model.train()
                 training.step(batch, functools.partial(self._record_step, batch))
                 self.probe.on_step()
                 self.masks.on_step()
@@ -129,13 +130,6 @@ class _Course:
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
         )
-
-    def _validate(self, inputs: Inputs) -> None:
-        """Call the model in inference, unobserved, as users do between two training steps."""
-        self.model.eval()
-        with calls.unobserved(), torch.no_grad():
-            call(self.model, self.pair, inputs)
-        self.model.train()
 
     def _update_by(self, optimizers: Set[Optimizer], is_own: bool = True) -> None:
         """Record from now on the state of these optimizers; if they are the user's own, their settings too."""

@@ -95,7 +95,8 @@ class Script(script.Script):
 
         Of several, the first. Raises UsageError if they train more than the model.
         """
-        own, held = {id(each) for each in parameters}, list(filter(self._is_of_model, self._optimizers))
+        own, weights = {id(each) for each in parameters}, list(self._model.parameters())
+        held = [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
         first = held[0]
         foreign = [each for each in script_calls.held(held) if each.requires_grad and id(each) not in own]
         may_be_several = self._differentiated is None and self.fetches.last  # as is told once a step was run
@@ -217,7 +218,7 @@ class Script(script.Script):
         if self._depth or calls.is_backward():
             return self.within(call, module, args, kwargs)
         args, kwargs = script_calls.with_options_named(own, args, kwargs)
-        if not self._is_trained(own):
+        if not script_calls.share(script_calls.held(self._optimizers), own.parameters()):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             return self.within(call, module, args, kwargs)
         self._trained_calls += 1
@@ -287,9 +288,3 @@ class Script(script.Script):
             self.fetches.last.backwards += 1
         if self._may_evaluate:
             self.in_evaluation.append(self._evaluations)
-
-    def _is_trained(self, module: nn.Module) -> bool:
-        return script_calls.share(script_calls.held(self._optimizers), module.parameters())
-
-    def _is_of_model(self, optimizer: Optimizer) -> bool:
-        return self._model is not None and script_calls.share(self._model.parameters(), script_calls.held([optimizer]))

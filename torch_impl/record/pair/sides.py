@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from msgspec.structs import replace
 from torch import nn
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
 from torch.utils.checkpoint import checkpoint
@@ -95,8 +94,10 @@ class Setup:
 
     def parts(self, data: PairData) -> list[PairData]:
         """Return the parts of each batch that this rank runs one after another."""
-        first, of = self.rank.number * self.side.accumulate, self.side.parts
-        return [data.part(first + i, of, self._cutting) for i in range(self.side.accumulate)]
+        switches = (f"accumulate = {self.side.accumulate}", f"devices = {self.side.devices}")
+        cutting = " with ".join(each for each in switches if not each.endswith("= 1"))
+        first = self.rank.number * self.side.accumulate
+        return [data.part(first + i, self.side.parts, cutting) for i in range(self.side.accumulate)]
 
     def begin_part(self, number: int) -> None:
         """Let the masks be those of one of this rank's parts."""
@@ -144,11 +145,6 @@ class Setup:
         by = f"{self._by} ({count(self._graphs, 'graph')})"
         return replace(training, compiled=by, breaks=list(dict.fromkeys(self._breaks)))
 
-    @property
-    def _cutting(self) -> str:
-        switches = (f"accumulate = {self.side.accumulate}", f"devices = {self.side.devices}")
-        return " with ".join(each for each in switches if not each.endswith("= 1"))
-
     def _gathered(self, value: Any) -> list[Any]:
         values = [value] * self.rank.of
         if self.rank.of > 1:
@@ -160,7 +156,10 @@ class Setup:
         import torch._dynamo as dynamo  # takes a second to import
 
         dynamo.reset()
-        self._by = self.side.compile if isinstance(self.side.compile, str) else _backend()
+        # Without a compiler for inductor's kernels, a graph is compiled as autograd traces it.
+        has_compiler = any(map(shutil.which, ("g++", "clang++"))) or torch.cuda.is_available()
+        usual = "inductor" if has_compiler else "aot_eager"
+        self._by = self.side.compile if isinstance(self.side.compile, str) else usual
         compile_graph = dynamo.lookup_backend(self._by)
 
         def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
@@ -177,7 +176,7 @@ class Setup:
         def called(*args: Any, **kwargs: Any) -> Any:
             if is_observed := calls.is_observed():
                 self.begin_call((args, kwargs))
-            with calls.untracked(), _without_modes(), _inlined(functional.multi_head_attention_forward):
+            with calls.untracked(), _without_modes(), _inlined(nn.functional.multi_head_attention_forward):
                 outputs = compiled(*args, **kwargs)
             self._breaks += [reason.partition("\n")[0].strip() for reason in counted]  # further lines are advice
             if is_observed:
@@ -194,13 +193,7 @@ def _inlined(function: Callable[..., Any]) -> AbstractContextManager[Any]:
     """
     code = function.__code__.replace(co_filename=__file__)
     copied = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
-    return mock.patch.object(functional, function.__name__, copied)
-
-
-def _backend() -> str:
-    """Return the backend of torch.compile: inductor, or where it has no compiler for its kernels, aot_eager."""
-    has_compiler = any(map(shutil.which, ("g++", "clang++"))) or torch.cuda.is_available()
-    return "inductor" if has_compiler else "aot_eager"
+    return mock.patch.object(nn.functional, function.__name__, copied)
 
 
 @contextmanager
@@ -238,40 +231,26 @@ class _CompiledMasks(Masks):
             yield
 
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:
-        return x * _factors(x.detach(), rate, DRAWS)
-
-    def factors(self, x: torch.Tensor, rate: float) -> torch.Tensor:
-        """Return what the dropout of the next draw multiplies x with."""
-        return super().dropped(torch.ones_like(x), rate)
+        return x * _drawn(x.detach(), "", rate, DRAWS)
 
     def numbers(self, kind: str, x: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        return _numbers(x.detach(), kind, DRAWS)
+        return _drawn(x.detach(), kind, 0.0, DRAWS)
 
-    def drawn_numbers(self, kind: str, x: torch.Tensor) -> torch.Tensor:
-        """Return the random numbers of a kind of the next draw."""
-        return super().numbers(kind, x, None)
+    def now(self, x: torch.Tensor, kind: str, rate: float) -> torch.Tensor:
+        """Return what the next draw gives, as `_drawn` does."""
+        return super().numbers(kind, x, None) if kind else super().dropped(torch.ones_like(x), rate)
 
 
 DRAWS = torch.zeros((), dtype=torch.int64)
 
 
-@torch.library.custom_op("parity::dropout_factors", mutates_args=("draws",))
-def _factors(x: torch.Tensor, rate: float, draws: torch.Tensor) -> torch.Tensor:
+@torch.library.custom_op("parity::drawn", mutates_args=("draws",))
+def _drawn(x: torch.Tensor, kind: str, rate: float, draws: torch.Tensor) -> torch.Tensor:
+    """Return random numbers of a kind for the elements of x; without one, what a dropout multiplies them with."""
     draws += 1
-    return _CompiledMasks._drawing.factors(x, rate)
+    return _CompiledMasks._drawing.now(x, kind, rate)
 
 
-@_factors.register_fake
-def _(x: torch.Tensor, rate: float, draws: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-@torch.library.custom_op("parity::random_numbers", mutates_args=("draws",))
-def _numbers(x: torch.Tensor, kind: str, draws: torch.Tensor) -> torch.Tensor:
-    draws += 1
-    return _CompiledMasks._drawing.drawn_numbers(kind, x)
-
-
-@_numbers.register_fake
-def _(x: torch.Tensor, kind: str, draws: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x, dtype=torch.float64)
+@_drawn.register_fake
+def _(x: torch.Tensor, kind: str, rate: float, draws: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x, dtype=torch.float64 if kind else x.dtype)

@@ -1,4 +1,4 @@
-"""Remembers where in the user's code each part of a model is made."""
+"""Where in the user's code each part of a model is made; and draws of initial values that are replaced at once."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from parity.core.patches import around
+from parity.core.patches import applied, around
 from parity.runtime import construction
 
 RESETS = ("reset_parameters", "_reset_parameters")  # the methods by which torch's modules fill their parameters
@@ -17,10 +17,6 @@ class Sources(construction.Sources):
     """The lines that made the modules, and what these begin with, while it is recorded."""
 
     kinds = (nn.Module,)
-
-    def has_chosen(self, weight: Any) -> bool:
-        """Return whether a weight was changed after a module of torch's had filled it, while that was recorded."""
-        return bool(self.is_changed(weight))
 
     def _filling(self) -> Iterator[AbstractContextManager]:
         kinds: list[type] = [nn.Module]
@@ -36,5 +32,25 @@ class Sources(construction.Sources):
                 self._note_filled(each)
 
     def _first(self, weight: torch.Tensor) -> list[float]:
-        first: list[float] = weight.detach().reshape(-1)[: construction.FIRST].tolist()
-        return first
+        return weight.detach().reshape(-1)[: construction.FIRST].tolist()
+
+
+DRAWS = ("normal_", "uniform_")  # the methods that torch.nn.init and the layers call
+
+
+def repeated_draws() -> AbstractContextManager[None]:
+    """Draw only a part of a large parameter within the block, and repeat it in the rest.
+
+    It is for models that are given other values: drawing 110 million numbers takes most of the time of building one.
+    """
+    return applied(around(torch.Tensor, name, _drawn) for name in DRAWS)
+
+
+def _drawn(draw: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if not isinstance(tensor, nn.Parameter) or tensor.numel() <= construction.PART or not tensor.is_contiguous():
+        return draw(tensor, *args, **kwargs)
+    first, *others = tensor.data.view(-1).split(construction.PART)
+    draw(first, *args, **kwargs)
+    for other in others:
+        other.copy_(first[: len(other)])
+    return tensor

@@ -1,7 +1,8 @@
 """Surveys the user's PyTorch model: its modules and weights, what each returns in one pass, and the initial values.
 
 Both sides start from these initial values. They are the model's own at the run's precision; constant buffers (such as
-tables) and the modules' outputs are in float64.
+tables) and the modules' outputs are in float64. Of a script is seen what it trains on: the inputs of its model and of
+its loss in the first steps.
 """
 
 from collections.abc import Iterator
@@ -15,22 +16,23 @@ from torch import nn
 
 from parity.config.schema import Case
 from parity.core import precision as precisions
+from parity.core import program
 from parity.data.pairs import PairData
+from parity.pairs.script_records import Trained, write
 from parity.runtime import survey as files
-from parity.runtime.job import SurveyJob
+from parity.runtime.job import BatchesJob, SurveyJob
 from parity.runtime.survey import Law, Module, Survey, Weight
 from parity.trace.summary import LARGE
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
 from torch_impl.record import calls, precision, tree, weights
-from torch_impl.record.calls import Call
 from torch_impl.record.pair import values
-from torch_impl.record.pair.build import call, ready, tensors
+from torch_impl.record.pair.build import call, ready, tensors, user_errors
 from torch_impl.record.pair.outputs import describe_returned, flat, named, unnamed
 from torch_impl.record.pair.rehearsal import rehearse, unused, without_dropping
 from torch_impl.record.pair.run import without_fast_paths
+from torch_impl.record.pair.script import Script
 from torch_impl.record.pair.sources import Sources
-from torch_impl.record.precision import promoted
 from torch_impl.record.weights import COUNTER, STATISTICS
 
 
@@ -46,7 +48,7 @@ def survey(job: SurveyJob) -> None:
     laws: dict[str, Law] = {}
     has_frozen, copies = _write_start(job, device, initial, folder, laws)
     sources = Sources()
-    with precision.policy(precisions.HIGH), promoted(precisions.HIGH) as promotions:
+    with precision.policy(precisions.HIGH), precision.promoted(precisions.HIGH) as promotions:
         with sources.recorded():
             model = ready(job.case, precisions.HIGH, job.pair.search, device, promotions, surveyed=has_frozen or keeps)
         files.keep(folder / files.EXACT, values.untrained(model))
@@ -119,13 +121,13 @@ class _Pass(files.Pass):
         self.returned = describe_returned(case.model, outputs)
         self.close()
 
-    def _on_call(self, call: Call) -> None:
+    def _on_call(self, call: calls.Call) -> None:
         passed = tree.passed(call.module, call.args, call.kwargs)
         if call.path not in self.called and passed:
             self.arguments[call.path] = [values.shape(tensor) for tensor in passed]
         self.called[call.path] = None
 
-    def _on_return(self, call: Call, outputs: Any) -> None:
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
         for output in flat(outputs) if call.path else ():
             self.add(call.path, weights.array(output))
 
@@ -134,6 +136,8 @@ def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
     """Return the survey of a model after a pass, with the lines that made its modules."""
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     named_weights = {name: tensor for name, tensor in {**parameters, **buffers}.items() if not name.endswith(COUNTER)}
+    first = {id(tensor): name for name, tensor in named_weights.items()}  # of a weight that has several
+    every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return Survey(
         side="torch",
         modules=[
@@ -145,7 +149,7 @@ def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
             for name, tensor in named_weights.items()
         ],
         called=list(seen.called),
-        tied=_tied(model, named_weights),
+        tied={name: first[id(tensor)] for name, tensor in every if id(tensor) in first and name not in named_weights},
         outputs=seen.outputs,
         unnamed=seen.unnamed,
         arguments=seen.arguments,
@@ -157,7 +161,7 @@ def _is_chosen(model: nn.Module, name: str, parameter: torch.Tensor, sources: So
     """Return whether the user's code gave a frozen parameter its values: after its module was made, or in its class."""
     owner = model.get_submodule(name.rpartition(".")[0])
     is_of_torch = type(owner).__module__.startswith("torch.")
-    return not parameter.requires_grad and (not is_of_torch or sources.has_chosen(parameter))
+    return not parameter.requires_grad and (not is_of_torch or bool(sources.is_changed(parameter)))
 
 
 def _weight(name: str, tensor: torch.Tensor, parameter: bool, chosen: bool) -> Weight:
@@ -175,8 +179,30 @@ def _weight(name: str, tensor: torch.Tensor, parameter: bool, chosen: bool) -> W
     )
 
 
-def _tied(model: nn.Module, weights: dict[str, torch.Tensor]) -> dict[str, str]:
-    """Map each further name of a shared parameter or buffer to its first name."""
-    first = {id(tensor): name for name, tensor in weights.items()}
-    all_named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {name: first[id(tensor)] for name, tensor in all_named if id(tensor) in first and name not in weights}
+def batches(job: BatchesJob) -> None:
+    """Run the script for the case's steps, and write its batches into the job's folder.
+
+    Raises UsageError if it does not train as a pair is trained, and BackendError for what it raises itself.
+    """
+    text, arrays = job.case.model.torch, dict[str, np.ndarray]()
+    program.begin_anew(job.case.seed)
+    torch.manual_seed(job.case.seed)
+    script = program.find("torch", text, job.pair.search)
+    run = script.__self__
+    assert isinstance(run, Script)
+    with user_errors(f"torch={text} fails"):
+        for number, given in enumerate(run.batches(job.case.steps)):
+            arrays |= {f"{name}@{number}": each.detach().cpu().numpy() for name, each in given.items()}
+    run.close()
+    arrays |= {key: each.cpu().numpy() for key, each in run.fetches.arrays()}
+    trained = Trained(
+        inputs=[],
+        asked=job.case.steps,
+        in_evaluation=run.in_evaluation,
+        outputs=run.outputs,
+        fetched=run.fetches.described(),
+        early=run.early(),
+        is_distributed=run.is_distributed,
+        has_copies=bool(run.copies),
+    )
+    write(Path(job.folder), trained, arrays)

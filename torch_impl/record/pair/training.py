@@ -92,7 +92,10 @@ class Training:
         if self.pair.train.torch_step:
             record(self._own_step(batch))
             return
-        self._zero_grad()
+        self.optimizer.zero_grad()  # as a plain loop does; and of the parameters that it does not hold
+        held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        for parameter in self.trained:
+            parameter.grad = parameter.grad if id(parameter) in held else None
         scalar = self._accumulated(batch) if self._setup.side.parts > 1 else self._differentiated(batch, self._data)
         before = self._gradients(clone=True) if self.optimizer._optimizer_step_pre_hooks else None
         if before is None:
@@ -122,14 +125,6 @@ class Training:
     def _gradients(self, clone: bool = False) -> Gradients:
         held = {id(each): each.grad.detach() for each in self.trained if each.grad is not None}
         return {key: each.clone() for key, each in held.items()} if clone else held
-
-    def _zero_grad(self) -> None:
-        """Reset the gradients by the optimizer, as a plain loop does, and of the parameters that it does not hold."""
-        self.optimizer.zero_grad()
-        held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
-        for parameter in self.trained:
-            if id(parameter) not in held:
-                parameter.grad = None
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""

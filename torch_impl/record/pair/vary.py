@@ -29,8 +29,6 @@ from torch_impl.record.pair import values
 from torch_impl.record.pair.build import call, ready, tensors
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.run import fast_paths, without_fast_paths
-from torch_impl.record.pair.values import python_state
-from torch_impl.record.precision import promoted
 from torch_impl.record.weights import array
 
 
@@ -38,7 +36,7 @@ from torch_impl.record.weights import array
 def opened(job: VaryJob, at: str, weights: Mapping[str, Floats], given: dict[str, np.ndarray]) -> Iterator["Instance"]:
     """Build the model with these weights, as for a recorded run; only Keras's half needs what is `given`."""
     device = devices.find(job.case).logical[0]
-    with precision.policy(at), promoted(at) as promotions:
+    with precision.policy(at), precision.promoted(at) as promotions:
         model = ready(job.case, at, job.pair.search, device, promotions)
         load = partial(values.load, model, weights, Path(job.pair.survey))
         load()
@@ -60,7 +58,7 @@ class Instance:
     ) -> None:
         self.case, self.model, self.at, self.device = case, model, at, device
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        self._state = python_state(model)
+        self._state = values.python_state(model)
         self._load, self._parameters, self._promotions = load, list(model.parameters()), promotions
         self._versions = self._written()
         self.drawing = Drawing()
@@ -145,27 +143,16 @@ class _NotifyingMasks(Masks):
 
 # Functions with kinks at fixed values: the lower and the upper one.
 KINKS: dict[str, tuple[float | None, float | None]] = {
-    "relu": (0.0, None),
-    "relu_": (0.0, None),
+    **dict.fromkeys(("relu", "relu_", "leaky_relu", "leaky_relu_", "rrelu", "prelu"), (0.0, None)),
+    **dict.fromkeys(("elu", "elu_", "selu", "celu"), (0.0, None)),
     "relu6": (0.0, 6.0),
-    "leaky_relu": (0.0, None),
-    "leaky_relu_": (0.0, None),
-    "rrelu": (0.0, None),
-    "prelu": (0.0, None),
-    "elu": (0.0, None),
-    "elu_": (0.0, None),
-    "selu": (0.0, None),
-    "celu": (0.0, None),
-    "hardswish": (-3.0, 3.0),
-    "hardsigmoid": (-3.0, 3.0),
+    **dict.fromkeys(("hardswish", "hardsigmoid"), (-3.0, 3.0)),
     "softplus": (None, 20.0),
 }
 # Functions whose kinks are arguments: name and default of the lower and of the upper one, in this order.
 CLAMPS: dict[str, tuple[tuple[str, float | None], tuple[str, float | None]]] = {
     "hardtanh": (("min_val", -1.0), ("max_val", 1.0)),
-    "clamp": (("min", None), ("max", None)),
-    "clamp_": (("min", None), ("max", None)),
-    "clip": (("min", None), ("max", None)),
+    **dict.fromkeys(("clamp", "clamp_", "clip"), (("min", None), ("max", None))),
 }
 ENDS: dict[str, str] = {"clamp_min": "min", "clamp_min_": "min", "clamp_max": "max", "clamp_max_": "max"}
 MASKS: dict[str, tuple[int, str]] = {"masked_fill": (1, "mask"), "masked_fill_": (1, "mask"), "where": (0, "condition")}

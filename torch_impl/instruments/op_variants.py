@@ -1,0 +1,224 @@
+"""Other ways to do an op that needs no window: to order what is along an axis, to choose elements, to average a loss.
+
+Halves are one behind the other or in turn, repeats are of each element or of all; elements are chosen by indices or a
+mask along other axes, and the largest k of probabilities are normalised or not; losses average, weigh classes and grow
+for large differences otherwise.
+"""
+
+import inspect
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from parity.diagnose.experiment import operations as ways
+from parity.diagnose.experiment.operations import Operation
+from torch_impl.instruments.windows import Function, Given
+
+JOINS = ("cat", "concat", "concatenate")
+STACK, PART = "stack", "__getitem__"
+BEHIND, IN_TURN = "one behind the other", "in turn"
+EACH, WHOLE = "each element", "all elements"
+
+
+def of_halves(name: str, number: int, args: tuple, result: Any) -> Iterator[Operation]:
+    """Yield a call that takes the last axis of a tensor apart into two halves, or joins two, with their other order.
+
+    Those of a rotary encoding are the first and the second half of the numbers, or the even and the odd ones.
+    """
+    present, variant = BEHIND, None
+    if not args:  # all are given by name
+        return
+    if name == PART:
+        present, variant = _of_part(*args)
+    elif isinstance(parts := args[0] if name in (*JOINS, STACK) else result, (tuple, list)) and len(parts) == 2:
+        first, second = (part.shape for part in parts)
+        if first != second or not first:
+            return
+        if name == STACK:
+            present, variant = IN_TURN, _behind if result.shape[-1] == 2 else None
+        elif name in JOINS:
+            variant = _in_turn if result.shape[-1] == 2 * first[-1] else None
+        elif isinstance(args[0], torch.Tensor) and args[0].shape[-1] == 2 * first[-1]:
+            variant = _alternating
+    if variant:
+        order = IN_TURN if present == BEHIND else BEHIND
+        yield Operation(name, number, ways.ORDER, ways.HALVES, present, {order: variant})
+
+
+def _of_part(x: Any, index: Any) -> tuple[str, Any]:
+    """Return how a part of the last axis is taken that is a half of it, and the other way; none for any other part."""
+    last = index[-1] if isinstance(index, tuple) and index else index
+    reaches_last = isinstance(index, tuple) and (any(each is Ellipsis for each in index) or len(index) == x.ndim)
+    if not isinstance(last, slice) or not reaches_last or x.shape[-1] % 2:
+        return BEHIND, None
+    size = x.shape[-1]
+    taken, before = range(*last.indices(size)), index[:-1]
+    halves = {range(size // 2): slice(0, None, 2), range(size // 2, size): slice(1, None, 2)}
+    turns = {range(0, size, 2): slice(size // 2), range(1, size, 2): slice(size // 2, None)}
+    for present, others in ((BEHIND, halves), (IN_TURN, turns)):
+        if taken in others:
+            return present, partial(_part, (*before, others[taken]))
+    return BEHIND, None
+
+
+def _part(index: Any, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(args[0], index)
+
+
+def _alternating(function: Function, args: tuple, kwargs: Given) -> tuple[torch.Tensor, torch.Tensor]:
+    return args[0][..., 0::2], args[0][..., 1::2]
+
+
+def _in_turn(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return torch.stack(tuple(args[0]), -1).flatten(-2)
+
+
+def _behind(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return torch.cat(tuple(args[0]), -1).unflatten(-1, (-1, 2))
+
+
+def of_repeats(name: str, number: int, x: torch.Tensor, result: torch.Tensor) -> Iterator[Operation]:
+    """Yield a call that repeats what is along an axis, each element or all of them, with the other of the two."""
+    longer = [axis for axis, size in enumerate(x.shape) if x.ndim == result.ndim and 1 < size < result.shape[axis]]
+    if len(longer) == 1:
+        present, order = (EACH, WHOLE) if name == "repeat_interleave" else (WHOLE, EACH)
+        yield Operation(name, number, ways.ORDER, "repeat", present, {order: partial(_repeated, longer[0], order)})
+
+
+def _repeated(axis: int, order: str, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    result, size = function(*args, **kwargs), args[0].shape[axis]
+    times = result.shape[axis] // size
+    sizes = (size, times) if order == WHOLE else (times, size)
+    return result.unflatten(axis, sizes).swapdims(axis, axis + 1).flatten(axis, axis + 1)
+
+
+TOP_K, MASKED_FILL = "topk", "masked_fill"
+OF_CHOSEN, OF_ALL = "over the chosen", "over all"
+CHOSEN_OF = "_chosen_of"  # the attribute of what topk returned: the tensor, the indices, the axis
+
+
+def remembered(name: str, args: tuple, kwargs: Given, result: Any) -> Any:
+    """Return what a function returned, which keeps of which numbers it has the largest if it is `topk`."""
+    if name == TOP_K:
+        setattr(result[0], CHOSEN_OF, (args[0] if args else kwargs["input"], result[1], _axis(args, kwargs)))
+    return result
+
+
+def of_chosen(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Iterator[Operation]:
+    """Yield a softmax of what `topk` returned, or a `topk` of probabilities, with the other way to normalise them."""
+    if name != TOP_K and args and hasattr(args[0], CHOSEN_OF):
+        present, variants = OF_CHOSEN, {OF_ALL: _of_all}
+    elif name == TOP_K and args and _are_probabilities(args[0], _axis(args, kwargs)):
+        present, variants = OF_ALL, {OF_CHOSEN: _renormalised}
+    else:
+        return
+    yield Operation(name, number, ways.NORMALISATION, "top_k", present, variants)
+
+
+def _axis(args: tuple, kwargs: Given) -> int:
+    return (dict(zip(("input", "k", "dim"), args, strict=False)) | kwargs).get("dim", -1)
+
+
+def _are_probabilities(x: torch.Tensor, axis: int) -> bool:
+    """Return whether numbers are positive, and add up to 1 along an axis."""
+    totals = x.sum(axis) if x.is_floating_point() and x.ndim else x.new_zeros(())
+    return bool((x >= 0).all() and torch.isclose(totals, torch.ones_like(totals)).all())
+
+
+def _of_all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    x, indices, axis = getattr(args[0], CHOSEN_OF)
+    return x.softmax(axis).gather(axis, indices)
+
+
+def _renormalised(function: Function, args: tuple, kwargs: Given) -> Any:
+    result = function(*args, **kwargs)
+    values = result.values / result.values.sum(_axis(args, kwargs), keepdim=True)
+    return torch.return_types.topk((values, result.indices))
+
+
+def of_lookup(number: int, args: tuple) -> Iterator[Operation]:
+    """Yield what is looked up at two indices, as a transition from one state to another, with these exchanged."""
+    indices = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
+    if len(indices) == 2 and all(map(_are_indices, indices)) and args[0].shape[0] == args[0].shape[1]:
+        yield Operation(PART, number, ways.ORDER, "gather", "as they are", {"indices exchanged": _exchanged})
+
+
+def of_mask(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterator[Operation]:
+    """Yield what is masked along one of the two last axes, as keys in attention are, with the mask along the other."""
+    at = 1 if name == MASKED_FILL else 0
+    mask = args[at] if len(args) > at else None
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.ndim > 1 and result.ndim > 1:
+        (rows, columns), sizes = mask.shape[-2:], set(result.shape[-2:])
+        if len(sizes) == 1 and sorted((rows, columns)) == [1, *sizes] and mask.ndim == result.ndim:
+            yield Operation(name, number, "axis", "mask", "as it is", {"along the other axis": partial(_turned, at)})
+
+
+def _turned(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(*args[:at], args[at].mT, *args[at + 1 :], **kwargs)
+
+
+def _are_indices(value: Any) -> bool:
+    is_tensor = isinstance(value, torch.Tensor) and value.ndim > 0
+    return is_tensor and not value.is_floating_point() and value.dtype != torch.bool
+
+
+def _exchanged(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(args[0], args[1][::-1])
+
+
+SMOOTH, HUBER = "smooth_l1_loss", "huber_loss"
+LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", SMOOTH, HUBER)
+OVER_ALL = "over all"
+
+
+def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
+    """Yield a call of a loss that leaves elements out of its average, or weighs classes, with the other ways."""
+    given = _given(name, args, kwargs)
+    if name in (SMOOTH, HUBER):  # the one is the other divided by where it begins to be linear
+        form, factor = (HUBER, given["beta"]) if name == SMOOTH else (SMOOTH, 1 / given["delta"])
+        scaled = {form: lambda function, args, kwargs: factor * function(*args, **kwargs)}
+        if factor != 1:
+            yield Operation(name, number, "form", SMOOTH, name, scaled)
+    weight, ignored, of_class = (given.get(each) for each in ("weight", "ignore_index", "pos_weight"))
+    is_mean = given["reduction"] == "mean" and not given["target"].is_floating_point()
+    leaves_out = ignored is not None and bool((given["target"] == ignored).any())
+    if is_mean and (weight is not None or leaves_out):
+        present = "over the weights" if weight is not None else "over those that are not ignored"
+        yield Operation(name, number, ways.NORMALISATION, "loss", present, {OVER_ALL: _over_all})
+    if leaves_out:
+        others = {"none": partial(_with, {"ignore_index": -100})}
+        yield Operation(name, number, "ignored", "cross_entropy", str(ignored), others)
+    if weight is not None and weight.ndim == 1:
+        others = {
+            ways.LEFT_OUT: partial(_with, {"weight": None}),
+            "in reverse": partial(_with, {"weight": weight.flip(0)}),
+        }
+        yield Operation(name, number, "class_weight", "loss", "as given", others)
+    if of_class is not None:
+        others = {ways.LEFT_OUT: partial(_with, {"pos_weight": None}), "of class 0": _of_other_class}
+        yield Operation(name, number, "class_weight", "loss", "of class 1", others)
+
+
+def _given(name: str, args: tuple, kwargs: Given) -> Given:
+    """Return all arguments of a loss by name, those that are not given included."""
+    bound = inspect.signature(getattr(functional, name)).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _with(changes: Given, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return function(**_given(function.__name__, args, kwargs) | changes)
+
+
+def _over_all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    each = _with({"reduction": "none"}, function, args, kwargs)
+    return each.sum() / each.numel()
+
+
+def _of_other_class(function: Function, args: tuple, kwargs: Given) -> Any:
+    """Return the loss with the weight of one class at the other: that of 1 - x and 1 - y is the same with both."""
+    given = _given(function.__name__, args, kwargs)
+    return function(**given | {"input": -given["input"], "target": 1 - given["target"]})
