@@ -30,7 +30,7 @@ from keras_impl.record import weights
 from parity.core.patches import applied, around
 from parity.diagnose.experiment import knobs, masks
 from parity.diagnose.experiment import operations as ways
-from parity.diagnose.experiment.candidates import FUNCTIONS
+from parity.diagnose.experiment.candidates import FUNCTIONS, alternatives
 from parity.diagnose.experiment.knobs import AS_GIVEN, Knob, Owner
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, RESHAPE, SECOND, SIGNS, TRANSPOSE, Order
 from parity.runtime.experiment import Mask
@@ -178,7 +178,7 @@ def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask
     if name in SIGNS:
         yield Knob(SIGNS[name], name, "", SIGNS[name], "operator", _replaced(operation, _signed))
     elif name in FUNCTIONS or _keeps_form(operation):
-        words = (LEFT_OUT,) if _keeps_form(operation) else ()
+        words = (*([LEFT_OUT] if _keeps_form(operation) else []), *alternatives(name))
         yield Knob(name, name, "", name, "function", _replaced(operation, _called), words)
 
 
