@@ -64,6 +64,9 @@ ENTRIES: dict[str, tuple[str, ...]] = {
 }
 # Named by strings where they are replaced or called by name.
 ENTRIES |= {
+    "torch.optim.optimizer._global_optimizer_pre_hooks": (),
+    "torch.utils._pytree.tree_flatten_with_path": ("tree",),
+    "torch.utils._pytree.tree_map_with_path": ("func", "tree"),
     "torch.autograd.graph._engine_run_backward": ("t_outputs",),
     "torch.nn.utils.clip_grad._clip_grads_with_norm_": ("parameters", "max_norm", "total_norm", "foreach"),
 }
