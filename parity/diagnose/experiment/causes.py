@@ -13,7 +13,7 @@ from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.attempts import DROPOUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
-from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
+from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LEFT_OUT, SECOND
 from parity.diagnose.formula import NEEDED
 from parity.results import Cause, Changed
 from parity.runtime.experiment import Change, Found, Outcome
@@ -37,7 +37,7 @@ NAMES: Final = {
 }
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
-WIRING, SCALE = "module.wiring", "module.scale"
+WIRING, SCALE, OPERANDS = "module.wiring", "module.scale", "operands.order"
 # Ids that are not made of the kind of layer and the name of the setting.
 IDS: Final = {"max_pool.pool_mode": "pool.kind", "average_pool.pool_mode": "pool.kind", "module.sum": WIRING}
 MOST_TIES: Final = 3  # other explanations that the evidence lists
@@ -195,6 +195,8 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
         values = {side: forms[0], _other(side): change.after}
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
+    if change.after == EXCHANGED:
+        values = {side: "a - b", _other(side): "b - a"}
     if DROPOUT in change.of and candidates.is_number(change.after) and change.after < NO_RATE:
         values = {side: change.before, _other(side): 0.0}  # at 0 no mask would be drawn, and all others be earlier ones
     if _is_rounded(change) and change.before == change.after:
@@ -212,8 +214,8 @@ def _is_rounded(change: Change) -> bool:
 
 def _id(change: Change, other: Change | None) -> str:
     """Return the id of a cause: the kind of module and the setting, by the side that has a name for it."""
-    if _is_rounded(change):
-        return PRECISION
+    if _is_rounded(change) or change.after == EXCHANGED:
+        return OPERANDS if change.after == EXCHANGED else PRECISION
     named = next((each for each in (change, other) if each and each.of), None)
     if named:
         kind = _snake(named.of)

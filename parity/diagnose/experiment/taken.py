@@ -92,7 +92,7 @@ def sliced(torch: Parting, keras: Parting, difference: Difference) -> Named | No
             if all(boxes) and boxes[0] != boxes[1]:
                 return Named(SLICE, boxes[0], boxes[1], f"{places(difference)} take other parts of the same tensor")
     ends = (_cut(torch, ours, keras, theirs), _cut(keras, theirs, torch, ours))
-    if any(ends):
+    if any(ends) and len(ours.partings()) == len(theirs.partings()) == 1:  # else what differs may be beside it
         values = [end or "all of it" for end in ends]
         return Named(
             SLICE, values[0], values[1], f"{places(difference)}: one takes a part of what the other takes whole"
