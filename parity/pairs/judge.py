@@ -107,7 +107,7 @@ def _without_what_has_no_counterpart(
         traces = hidden.without_one_sided(reference, candidate, pair)
         examination = examined(traces.reference, traces.candidate)
         traces.notes.append(
-            "a training step returns no loss, and what it differentiates is scaled, or in parts: no loss is compared"
+            "what the training steps differentiate is scaled on one side, or in other parts: no loss is compared"
         )
     if decayed := as_decayed(examination.unequal, reference, candidate):
         reference, candidate, note = decayed
