@@ -10,7 +10,7 @@ from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.wording import agree, count, listed
 from parity.details import BATCHES, Counterpart
-from parity.pairs.activations.counterparts import is_random
+from parity.pairs.activations.modules import is_random
 from parity.pairs.vary.variations import BATCH_SIZE
 from parity.results import CaseResult, Matched
 from parity.runtime.survey import Survey

@@ -15,11 +15,10 @@ import msgspec
 from parity.config.pair import Ignore
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.activations.dropping import in_training, module
-from parity.pairs.activations.layouts import given_orders, unlike_axes
+from parity.pairs.activations.layouts import given_orders, squeezed, unlike_axes
 from parity.pairs.activations.matching import match
+from parity.pairs.activations.modules import in_training, module
 from parity.pairs.file import PairFile
-from parity.pairs.scripts import squeezed
 from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built, read
 from parity.pairs.untrained.distributions import MORE

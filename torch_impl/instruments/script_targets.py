@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from parity.config.pair import TARGET
-from parity.pairs.script_targets import OF_LOSS
+from parity.pairs.script_records import OF_LOSS
 from torch_impl.instruments.loss_tape import LossTape
 from torch_impl.instruments.script_calls import tensors_of_call
 

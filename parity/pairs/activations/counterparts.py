@@ -10,16 +10,14 @@ from typing import Literal, NamedTuple
 from parity.core.arrays import Array
 from parity.core.groups import grouped
 from parity.pairs.activations.layouts import Channels, channels, order_by_channels
-from parity.pairs.activations.owners import SEPARATORS, ancestors, left_out, owned
+from parity.pairs.activations.modules import SEPARATORS, ancestors, drops, left_out, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit, tensor
-from parity.runtime.survey import Module, Survey
+from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
 
 By = Literal["weights", "value", "order"]
 NOTHING: frozenset[int] = frozenset()
-# Words in the kinds of modules that do nothing in inference and something at random in training.
-RANDOM = ("drop", "noise", "stochastic")
 # Kinds that count as fused if they have an activation; that of a recurrent layer is a part of its step.
 PLAIN = ("linear", "linear_io", "einsum_dense")
 # A difference has died out if RECOVERED of the next AHEAD tensors are the same on both sides.
@@ -54,16 +52,6 @@ def masks_may_agree(torch: ModuleOutput, keras: ModuleOutput, otherwise: bool = 
     if torch.masks_before is None or keras.masks_before is None:
         return otherwise
     return torch.masks_before == keras.masks_before
-
-
-def drops(module: Module) -> bool:
-    """Return whether a module does something at random in training alone, as a dropout with a rate above 0."""
-    return is_random(module.kind) and bool(module.facts.get("rate", 1.0))
-
-
-def is_random(kind: str) -> bool:
-    """Return whether modules of a kind do something at random in training."""
-    return any(part in kind.lower() for part in RANDOM)
 
 
 class Correspondence(NamedTuple):

@@ -17,6 +17,7 @@ from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.pairs.activations.values import Order, Shape
 from parity.runtime.survey import Module, Survey
+from parity.trace.keys import MODEL
 from parity.trace.summary import Summary
 
 Channels = Literal["first", "last", "features", ""]
@@ -62,6 +63,25 @@ def output_layouts(
             axes = [f"axis{number}" for number in range(len(channels_last) - 2)]
             layouts[key] = f"{' '.join(['n', 'c', *axes])} -> {' '.join(['n', *axes, 'c'])}"
     return layouts
+
+
+def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, str]:
+    """Return the outputs of models that one side squeezes, with einops patterns from PyTorch's axes to Keras's.
+
+    In a script the loss, which is compared, says what such an axis of size 1 is for.
+    """
+    patterns = {}
+    for key in (key for key in torch if key in keras and key.startswith(MODEL)):
+        shapes = torch[key].shape, keras[key].shape
+        sizes = [[size for size in shape if size > 1] for shape in shapes]
+        if shapes[0] != shapes[1] and sizes[0] == sizes[1]:
+            names = [iter(f"a{axis}" for axis in range(len(sizes[0]))) for _ in shapes]
+            sides = (
+                " ".join(next(each) if size > 1 else "1" for size in shape)
+                for shape, each in zip(shapes, names, strict=True)
+            )
+            patterns[key] = " -> ".join(sides)
+    return patterns
 
 
 def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels) -> bool:

@@ -23,9 +23,9 @@ from parity.pairs.activations.counterparts import (
     module_outputs,
     outputs,
 )
-from parity.pairs.activations.dropping import module
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
+from parity.pairs.activations.modules import module
 from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Shape, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.pairs.activations.counterparts import drops
+from parity.pairs.activations.modules import drops
 from parity.results import Branch, Coverage
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL

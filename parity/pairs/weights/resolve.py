@@ -13,7 +13,7 @@ import itertools
 import msgspec
 
 from parity.pairs.activations.counterparts import is_output
-from parity.pairs.activations.owners import SEPARATORS, ancestors
+from parity.pairs.activations.modules import SEPARATORS, ancestors
 from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances, tensor
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity

@@ -1,4 +1,4 @@
-"""The sides that a pair's file declares, and those of them that are compared."""
+"""The sides that a pair's file declares, ways to run one model that must agree, and those of them that are compared."""
 
 import shutil
 from collections.abc import Iterator, Sequence

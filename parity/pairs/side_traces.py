@@ -8,7 +8,7 @@ from parity.config.pair import UNNAMED
 from parity.config.sides import Side
 from parity.details import BATCHES
 from parity.pairs import hidden
-from parity.pairs.sides.of_file import described
+from parity.pairs.file_sides import described
 from parity.results import CaseResult, Cause, Finding
 from parity.trace import keys
 from parity.trace.manifest import Trace
