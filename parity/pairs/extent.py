@@ -71,7 +71,11 @@ def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
     if pair.train:
         return []
     forward = [] if pair.backward else ["no gradient was compared, as the file has backward = false"]
-    return [*forward, f"no training step was run, as the file has no [train]: {', '.join(_in_training(modules))}"]
+    kinds = list(modules.values())
+    numbers = {"dropout": sum(map(is_random, kinds)), "batch norm's statistics": kinds.count("batch_norm")}
+    nor = [f"nor {subject} ({count(number, 'module')})" for subject, number in numbers.items() if number]
+    untested = ", ".join(["neither loss nor optimizer", *nor])
+    return [*forward, f"no training step was run, as the file has no [train]: {untested}"]
 
 
 def constants(mapping: Mapping, reference: Trace) -> list[str]:
@@ -164,14 +168,3 @@ def _alone(side: str, names: list[str], what: str) -> str:
 
 def _initial(trace: Trace) -> list[str]:
     return trace.manifest.files.get(f"high/rank-0/{keys.INITIAL}", [])
-
-
-def _in_training(modules: Named[str, str]) -> Iterator[str]:
-    """Yield what only a training step exercises."""
-    yield "neither loss nor optimizer"
-    for subject, number in (
-        ("dropout", sum(map(is_random, modules.values()))),
-        ("batch norm's statistics", list(modules.values()).count("batch_norm")),
-    ):
-        if number:
-            yield f"nor {subject} ({count(number, 'module')})"

@@ -159,7 +159,9 @@ class _AllRuns:
         if high.largest:
             self.table.enter(_taken(blocks, slice(None, None, self._every)), None)
         size = _alone(reference)
-        return [size, size if _is_close(high, size) else _alone(candidate), high, *apart]
+        is_finite = high.same_nonfinite and not size.nans and not size.infinite
+        is_close = is_finite and high.largest <= CLOSE * size.largest
+        return [size, size if is_close else _alone(candidate), high, *apart]
 
     def _high(self, blocks: list[Array | None]) -> _Size:
         """Return the difference of the high runs in half a block, and enter the elements where it may be no match.
@@ -228,12 +230,6 @@ def _apart(
     finite, same = _finite(left, right)
     largest, values[:] = float(np.maximum.reduce(finite)), finite
     return _Size(largest, _norm(finite, largest) if norm else 0.0, same, int(np.isnan(left).sum()))
-
-
-def _is_close(apart: _Size, size: _Size) -> bool:
-    """Return whether blocks of finite numbers that are `apart` have the same largest magnitude but for a few ulp."""
-    is_finite = apart.same_nonfinite and not size.nans and not size.infinite
-    return is_finite and apart.largest <= CLOSE * size.largest
 
 
 def _largest(values: Array) -> float:

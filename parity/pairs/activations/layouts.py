@@ -15,7 +15,8 @@ import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
-from parity.pairs.activations.values import Order, Shape
+from parity.pairs.activations.values import Order
+from parity.pairs.weights.patterns import Shape
 from parity.runtime.survey import Module, Survey
 from parity.trace.keys import MODEL
 from parity.trace.summary import Summary

@@ -27,9 +27,9 @@ from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
 from parity.pairs.activations.modules import module
 from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
-from parity.pairs.activations.values import Order, Shape, Tensor, distance
+from parity.pairs.activations.values import Order, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes
-from parity.pairs.weights.patterns import reorders, reverse
+from parity.pairs.weights.patterns import Shape, reorders, reverse
 from parity.results import Matched
 from parity.runtime.returned import sentences
 from parity.runtime.survey import Module, Survey
@@ -68,7 +68,10 @@ def match(
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
-    reordered = _reordered(mapping)
+    # Torch's modules whose Keras layer takes its features in another order, as behind another flattening.
+    moving = [each for each in mapping.entries if each.rearrange and "..." not in each.rearrange]
+    reordering = (each for each in moving if any(map(reorders, each.rearrange.split(";"))))
+    reordered = {name.rpartition(".")[0] for each in reordering for name in each.torch}
     matches = _matches(state, torch, keras, reordered)
     told = {module(each.torch) for each in matches if each.inputs is not None} | reordered
     distances = {pair.torch.key: pair.fit.distance for pair in state.matched.values()}
@@ -134,13 +137,6 @@ def _output_matches(keys: list[str], torch: Survey, keras_values: dict[str, Arra
     shapes = {seen.key: seen.shape for seen in torch.outputs}
     same_shape = [key for key in keys if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
     return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
-
-
-def _reordered(mapping: Mapping) -> set[str]:
-    """Return torch's modules whose Keras layer takes its features in another order, as behind another flattening."""
-    entries = [entry for entry in mapping.entries if entry.rearrange and "..." not in entry.rearrange]
-    reordering = [entry for entry in entries if any(map(reorders, entry.rearrange.split(";")))]
-    return {name.rpartition(".")[0] for entry in reordering for name in entry.torch}
 
 
 def _matches(state: Counterparts, torch: Survey, keras: Survey, reordered: set[str]) -> list[Match]:

@@ -63,7 +63,8 @@ def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> P
     nothing is run.
     """
     propose = functools.cache(propose)
-    readings = _different(propose)
+    pairs = [_pairs(propose(reading)) for reading in ORDERS]
+    readings = [reading for number, reading in enumerate(ORDERS) if pairs[number] not in pairs[:number]]
     fewest = min(len(propose(each).mapping.unplaced) for each in readings)
     readings = [each for each in readings if len(propose(each).mapping.unplaced) == fewest]
     first = propose(readings[0])
@@ -90,17 +91,16 @@ def towers(links: Sequence[Link]) -> Iterator[Towers]:
             yield Towers(name, paths, members, _are_named(paths, members))
 
 
-def in_order(name: str, order: Sequence[int]) -> Callable[[list[Link]], list[Link]]:
-    """Return a function that gives the towers of a name the counterparts of each other, in an order."""
-
-    def exchange(links: list[Link]) -> list[Link]:
-        for each in list(towers(links)):
-            if each.name == name and len(each.paths) == len(order):
-                new = [link for group in zip(*each.links, strict=True) for link in reordered(list(group), order)]
-                links = exchanged(links, iter(new))
-        return links
-
-    return exchange
+def _exchanged(
+    before: Callable[[list[Link]], list[Link]], name: str, order: Sequence[int], links: list[Link]
+) -> list[Link]:
+    """Return the links that `before` returns, with the counterparts of all towers of a name in another order."""
+    links = before(links)
+    for each in list(towers(links)):
+        if each.name == name and len(each.paths) == len(order):
+            new = [link for group in zip(*each.links, strict=True) for link in reordered(list(group), order)]
+            links = exchanged(links, iter(new))
+    return links
 
 
 class _Choosing:
@@ -157,19 +157,7 @@ class _Choosing:
 def _reordered(reading: Reading, found: Towers) -> Iterator[Reading]:
     """Yield the reading with the towers in every other order as well."""
     for order in itertools.islice(itertools.permutations(range(len(found.paths))), 1, None):
-        yield _with(reading, found.name, order)
-
-
-def _with(reading: Reading, name: str, order: Sequence[int]) -> Reading:
-    """Return the reading with towers in another order as well."""
-    before, after = reading.exchange, in_order(name, order)
-    return replace(reading, exchange=lambda links: after(before(links)))
-
-
-def _different(propose: Propose) -> list[Reading]:
-    """Return the readings that pair weights differently from all before them."""
-    pairs = [_pairs(propose(reading)) for reading in ORDERS]
-    return [reading for number, reading in enumerate(ORDERS) if pairs[number] not in pairs[:number]]
+        yield replace(reading, exchange=functools.partial(_exchanged, reading.exchange, found.name, order))
 
 
 def _named(proposal: Proposal) -> int:

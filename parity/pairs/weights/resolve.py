@@ -128,8 +128,12 @@ class _Resolution:
         behind = self._behind(group, start)
         for positions, limit in ((behind, SAME), (behind, CLOSE), (range(len(distances[current])), SAME)):
             best = nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
-            if len(best) == 1 and positions == behind:
-                self._note_evidence(group, start, distances, best[0], limit)
+            if len(best) == 1 and positions == behind:  # for layers of the same kind: of which module is what decided?
+                columns = zip(*distances.values(), strict=True)
+                telling = (i for i, column in enumerate(columns) if any(each > SAME for each in column))
+                if (decisive := next((i for i in telling if distances[best[0]][i] <= limit), None)) is not None:
+                    place = without_numbers(self.ambiguities[group[0]].place)
+                    self.evidence[place] = without_numbers(self.seen[start + decisive].module)
             if len(best) < len(choices):
                 return best
         return choices
@@ -141,16 +145,6 @@ class _Resolution:
         first = {self.seen[number].module: number for number in reversed(called)}
         window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
         return range(max((number + 1 - start for number in first.values()), default=0), len(window))
-
-    def _note_evidence(
-        self, group: range, start: int, distances: dict[Chosen, list[float]], winner: Chosen, limit: float
-    ) -> None:
-        """Remember of which module the tensor is that decided, for layers of the same kind."""
-        for position, distance in enumerate(distances[winner]):
-            if distance <= limit and any(other[position] > SAME for other in distances.values()):
-                place = without_numbers(self.ambiguities[group[0]].place)
-                self.evidence[place] = without_numbers(self.seen[start + position].module)
-                return
 
     def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
         """Return how far Keras is from torch's tensors, from `start` on, with these choices for a group."""
@@ -187,17 +181,14 @@ class _Resolution:
     def _keep(self, group: range, winner: Chosen) -> None:
         """Choose for good in this group, and for now at other ambiguities of the same kind."""
         chosen = list(self.chosen)
+        kinds = [(relative(ambiguity.place), len(ambiguity.choices)) for ambiguity in self.ambiguities]
         for number, choice in zip(group, winner, strict=True):
             self.decided.add(number)
             chosen[number] = choice
-            for other in range(len(self.ambiguities)):
-                if other not in (*self.decided, *group) and self._kind(number) == self._kind(other):
+            for other, kind in enumerate(kinds):
+                if other not in (*self.decided, *group) and kind == kinds[number]:
                     chosen[other] = choice
         self.chosen = tuple(chosen)
-
-    def _kind(self, number: int) -> tuple[str, int]:
-        ambiguity = self.ambiguities[number]
-        return relative(ambiguity.place), len(ambiguity.choices)
 
     def _is_confirmed(self, number: int) -> bool:
         """Return whether the last run confirms the current choice of an ambiguity.

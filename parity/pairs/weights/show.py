@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from parity.core.groups import grouped
 from parity.pairs.weights.patterns import IDENTITY
 from parity.runtime.survey import Survey
-from parity.trace.mapping import Entry, Mapping, Unplaced
+from parity.trace.mapping import Entry, Mapping
 
 FIELDS = ("slice", "rearrange", "sizes", "order", "each", "combine")  # what a rule says beside the names
 LISTED = ("", "torch", "keras", "torch: ", "keras: ")  # in the place of Keras's name where a weight has no counterpart
@@ -42,11 +42,18 @@ def complaint(mapping: Mapping) -> str:
     unplaced = {weight.name: weight for weight in mapping.unplaced}
     shapes = {weight.name: weight.shape for weight in mapping.unplaced}
     groups = _alike([Entry(torch=[weight.name], keras=[weight.side]) for weight in mapping.unplaced], shapes)
-    lines = [_missing(unplaced[group.entries[0].torch[0]], group) for group in groups]
+    lines = []
+    for group in groups:
+        weight = unplaced[group.entries[0].torch[0]]
+        of_this_size = f"free and of this size on the other side: {', '.join(weight.candidates)}"
+        candidates = of_this_size if weight.candidates else "no free weight of the other side has this size"
+        note = f"; {weight.note}" if weight.note else ""
+        name = f"{weight.side}: {group.shown.torch[0]} {list(weight.shape)}{group.numbers}"
+        lines.append(f"  {name}; {candidates}{note}")
     lines.append(HINT)
     likely = (weight for weight in mapping.unplaced if weight.side == "torch" and weight.candidates)
-    if weight := next(likely, None):
-        example = Entry(torch=[weight.name], keras=weight.candidates[:1])
+    if first := next(likely, None):
+        example = Entry(torch=[first.name], keras=first.candidates[:1])
         lines.append(f"for example:\n\n{_section(example, is_vector=True)}")
     return "\n".join(lines)
 
@@ -92,30 +99,17 @@ def _alike(entries: Iterable[Entry], shapes: dict[str, tuple[int, ...]]) -> list
 def _entry(group: _Group, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
     first = group.entries[0]
     torch_names = zip(group.shown.torch, first.torch, strict=True)
-    moves = _pattern(first)
+    moves = [first.slice and f"slice {first.slice}", first.rearrange, f"order {first.order}" if first.order else ""]
+    moves += [first.each and f"each {first.each}", first.combine if first.combine != "join" else ""]
+    told = ", ".join(filter(None, moves))
     listed = " + ".join(f"{name}{_shape(own, shapes)}" for name, own in torch_names)
-    yield f"{listed}{f': {moves}' if moves else ''} (by {first.by}){group.numbers}"
+    yield f"{listed}{f': {told}' if told else ''} (by {first.by}){group.numbers}"
     for name, own in zip(group.shown.keras, first.keras, strict=True):
         yield f"    {name}{_shape(own, shapes)}"
 
 
 def _shape(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
     return f" {list(shapes[name])}" if name in shapes else ""
-
-
-def _pattern(entry: Entry) -> str:
-    parts = [entry.slice and f"slice {entry.slice}", entry.rearrange]
-    parts += [f"order {entry.order}" if entry.order else "", entry.each and f"each {entry.each}"]
-    if entry.combine != "join":
-        parts.append(entry.combine)
-    return ", ".join(filter(None, parts))
-
-
-def _missing(weight: Unplaced, group: _Group) -> str:
-    of_this_size = f"free and of this size on the other side: {', '.join(weight.candidates)}"
-    candidates = of_this_size if weight.candidates else "no free weight of the other side has this size"
-    note = f"; {weight.note}" if weight.note else ""
-    return f"  {weight.side}: {group.shown.torch[0]} {list(weight.shape)}{group.numbers}; {candidates}{note}"
 
 
 def _section(entry: Entry, is_vector: bool) -> str:

@@ -88,11 +88,11 @@ def _sliced(entry: Entry, whole: Shape) -> Shape:
 
 def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan:
     """Solve for the axes of a pattern `text`, from torch's joined shape to Keras's parts. Raises ValueError."""
-    first = patterns.expanded(text, len(whole)) if text else _identity(len(whole))
+    first = patterns.expanded(text or patterns.IDENTITY, len(whole))
     left, right = patterns.split_sides(first)
     # An ellipsis of `each` takes all axes that there are.
     rank = len(right) if "..." in entry.each else len(patterns.TOKEN.findall(entry.each.partition("->")[0]))
-    each = patterns.expanded(entry.each, rank) if entry.each else _identity(len(keras[0]))
+    each = patterns.expanded(entry.each, rank) if entry.each else patterns.expanded(patterns.IDENTITY, len(keras[0]))
     entering, leaving = patterns.split_sides(re.sub(r"[A-Za-z_]\w*", lambda name: name[0] + MARK, each))
     axes = _Axes(left, right, entering, leaving)
     solve = _equal_parts if len(set(keras)) == 1 else _unequal_parts
@@ -154,11 +154,6 @@ def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequ
     equations = patterns.equations(axes.left, whole) + patterns.equations(axes.right, (sum(lengths), *parts[0][1:]))
     own = {name: size for name, size in axes.given(given).items() if not name.endswith(MARK)}
     return patterns.solve(own, equations), [axes.each_sizes(sizes) for sizes in by_part], lengths
-
-
-def _identity(rank: int) -> str:
-    axes = " ".join(f"axis{number}" for number in range(rank))
-    return f"{axes} -> {axes}"
 
 
 def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equation]:
