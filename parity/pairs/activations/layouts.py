@@ -8,7 +8,7 @@ noticed.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, permutations, product
+from itertools import chain, combinations, permutations, product
 from typing import Literal
 
 import numpy as np
@@ -100,15 +100,10 @@ def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels
         return True
     whole = [key_of_tensor for key_of_tensor in keys if not isinstance(values[key_of_tensor], Summary)]
     tensors = [_few(values[key_of_tensor]) for key_of_tensor in whole[-NEAREST:][::-1]]
-    return any(_is_made_of(_few(output), tensor) for tensor in _candidates(tensors))
-
-
-def _candidates(tensors: list[Array]) -> Iterator[Array]:
-    """Yield the tensors, and the sums of two of them, or of their ReLUs, that a residual connection may make."""
-    yield from tensors
-    for left, right in combinations(tensors, 2):
-        for first, second in product((left, np.maximum(left, 0)), (right, np.maximum(right, 0))):
-            yield first + second
+    # A residual connection may make the sum of two, or of their ReLUs.
+    pairs = (((left, np.maximum(left, 0)), (right, np.maximum(right, 0))) for left, right in combinations(tensors, 2))
+    sums = (first + second for pair in pairs for first, second in product(*pair))
+    return any(_is_made_of(_few(output), tensor) for tensor in chain(tensors, sums))
 
 
 def channels(side: str, module: Module | None, rank: int) -> Channels:

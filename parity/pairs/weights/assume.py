@@ -6,7 +6,7 @@ harmless. If names tell layers apart and the models differ, their exchange is tr
 equal, the port has exchanged these layers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -66,8 +66,13 @@ def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_
     is_equal = trials.agree(resolved.values)
     mapping = _assumed(resolved, trials, is_equal)
     if not is_equal:
-        found = mapping.exchanged or trials.first(_exchanges(mapping, named)) or {}
-        mapping = replace(mapping, exchanged=found)
+        # Layers exchanged that names tell apart, with a sentence on these by torch's module.
+        exchanges = (
+            ({group.ambiguities[0].place: _taken(group.ambiguities[0].choices[other])}, group.exchanged(mapping, other))
+            for group in _together((ambiguity, 0) for ambiguity in named)
+            for other in group.others
+        )
+        mapping = replace(mapping, exchanged=mapping.exchanged or trials.first(exchanges) or {})
     if trials.runs:
         survey, values = trials.run(mapping)
         resolved = resolved._replace(survey=survey, values=values)
@@ -92,14 +97,6 @@ def _assumed(resolved: Resolved, trials: Trials, is_equal: bool) -> Mapping:
         if harmless is False and group.ambiguities[0].counted and not group.is_first:
             contradicted.append(sentences[-1])
     return replace(resolved.mapping, assumptions=sentences, contradicted=contradicted)
-
-
-def _exchanges(mapping: Mapping, named: Sequence[Ambiguity]) -> Iterator[tuple[dict[str, str], Mapping]]:
-    """Yield the mapping with layers exchanged that names tell apart, and a sentence on these by torch's module."""
-    for group in _together((ambiguity, 0) for ambiguity in named):
-        for other in group.others:
-            first = group.ambiguities[0]
-            yield {first.place: _taken(first.choices[other])}, group.exchanged(mapping, other)
 
 
 def _together(chosen: Iterable[tuple[Ambiguity, int]]) -> list[_EqualAmbiguities]:

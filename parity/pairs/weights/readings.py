@@ -23,7 +23,6 @@ from parity.pairs.weights.propose import Proposal, Reading
 from parity.pairs.weights.rules import around
 from parity.pairs.weights.runs import Reproduced, Run, Trials, Values
 from parity.runtime.survey import Survey
-from parity.trace.mapping import Mapping
 
 FEW = 3  # towers of one structure that are tried in every order
 MOST_RUNS = 12
@@ -119,7 +118,13 @@ class _Choosing:
             self.notes.append(_open(best.proposal, self.propose(others[0]), by, best.agrees))
         for each in {each.name: each for each in towers(best.proposal.links) if not each.are_named}.values():
             best = self._ordered(each, best)
-        exchange = None if best.agrees else self.trials.first(self._exchanges(best))
+        # Exchanges of towers that names tell apart, each with a sentence by torch's module.
+        exchanges = (
+            ({found.paths[0]: _paired(found.paths, proposal.links)}, proposal.mapping)
+            for found in towers(best.proposal.links)
+            for proposal in map(self.propose, _reordered(best.reading, found) if found.are_named else ())
+        )
+        exchange = None if best.agrees else self.trials.first(exchanges)
         mapping = best.proposal.mapping
         assumptions = [*mapping.assumptions, *self.notes]
         return replace(best.proposal, mapping=replace(mapping, assumptions=assumptions, exchanged=exchange or {}))
@@ -145,13 +150,6 @@ class _Choosing:
         if by != "by order" or certain:  # an order that makes the models equal is no assumption
             self.notes.append(f"{_paired(found.paths, best.proposal.links)} ({by}){certain}")
         return best
-
-    def _exchanges(self, best: _Tried) -> Iterator[tuple[dict[str, str], Mapping]]:
-        """Yield the exchanges of towers that names tell apart, each with a sentence by torch's module."""
-        for found in towers(best.proposal.links):
-            for reading in _reordered(best.reading, found) if found.are_named else ():
-                proposal = self.propose(reading)
-                yield {found.paths[0]: _paired(found.paths, proposal.links)}, proposal.mapping
 
 
 def _reordered(reading: Reading, found: Towers) -> Iterator[Reading]:

@@ -35,14 +35,6 @@ def title(entry: Entry) -> str:
     return f"weights {', '.join(entry.torch)} -> {', '.join(entry.keras)}"
 
 
-def _mistake(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape], why: str) -> UsageError:
-    pattern = f" by slice {entry.slice!r}" if entry.slice else ""
-    pattern += f" by {entry.rearrange!r}" if entry.rearrange else ""
-    each = f", each {entry.each!r}" if entry.each else ""
-    shapes = " + ".join(map(str, map(tuple, torch))), " + ".join(map(str, map(tuple, keras)))
-    return UsageError(f"{title(entry)}: shapes {shapes[0]} do not become {shapes[1]}{pattern}{each}: {why}")
-
-
 def planned(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> list[Plan]:
     """Return one plan for all Keras variables together; for copies, one plan for each. Raises UsageError."""
     try:
@@ -55,7 +47,12 @@ def planned(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> lis
             raise ValueError(f"received {wording.count(len(texts), 'pattern')}, expected 1 or {len(keras)}")
         return [_plan(entry, text.strip(), whole, [shape]) for text, shape in zip(texts, keras, strict=True)]
     except ValueError as error:
-        raise _mistake(entry, torch, keras, str(error)) from None
+        pattern = f" by slice {entry.slice!r}" if entry.slice else ""
+        pattern += f" by {entry.rearrange!r}" if entry.rearrange else ""
+        pattern += f", each {entry.each!r}" if entry.each else ""
+        shapes = " + ".join(map(str, map(tuple, torch))), " + ".join(map(str, map(tuple, keras)))
+        what = f"shapes {shapes[0]} do not become {shapes[1]}{pattern}"
+        raise UsageError(f"{title(entry)}: {what}: {error}") from None
 
 
 def joined(entry: Entry, shapes: Sequence[Shape]) -> Shape:
