@@ -40,19 +40,14 @@ def note_counterparts(result: CaseResult, mapping: Mapping, matching: Matching |
     alone = {"torch": matched.torch_alone, "keras": matched.keras_alone}
     if result.extent:
         recorded = result.extent.alone
+        of_torch = {keys.split(key)[1] for key in _initial(reference)}
+        weights = [(weight.side, weight.name) for weight in mapping.unplaced]
+        weights += [("torch" if name in of_torch else "keras", name) for name in mapping.ignored]
         known = {side: [*recorded.get(side, ()), *alone[side]] for side in SIDES}
-        result.extent.alone = _with_weights(known, mapping, reference)
+        sides = {side: [*known[side], *(name for owner, name in weights if owner == side)] for side in SIDES}
+        result.extent.alone = {side: list(dict.fromkeys(names)) for side, names in sides.items() if names}
     if result.details:
         result.details.counterparts = list(_counterparts(alone, mapping, matching))
-
-
-def _with_weights(alone: Named[str, list[str]], mapping: Mapping, reference: Trace) -> dict[str, list[str]]:
-    """Return by side the tensors without a counterpart, and the weights that have none or that the file ignores."""
-    of_torch = {keys.split(key)[1] for key in _initial(reference)}
-    weights = [(weight.side, weight.name) for weight in mapping.unplaced]
-    weights += [("torch" if name in of_torch else "keras", name) for name in mapping.ignored]
-    sides = {side: [*alone[side], *(name for owner, name in weights if owner == side)] for side in SIDES}
-    return {side: list(dict.fromkeys(names)) for side, names in sides.items() if names}
 
 
 def _counterparts(alone: Named[str, list[str]], mapping: Mapping, matching: Matching | None) -> Iterator[Counterpart]:

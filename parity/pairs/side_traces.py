@@ -36,27 +36,17 @@ def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
         if without_inner:
             names |= {key for trace in traces for run in trace.manifest.runs for key in hidden.inner(trace, run, stem)}
         if in_parts:
-            names |= _without_counterpart(traces, stem)
+            opened = [trace.open(hidden.HIGH, stem) for trace in traces if stem in trace.stems(hidden.HIGH)]
+            shapes = [
+                {key: array.shape for key, array in tensors.items() if keys.split(key)[0] in FORWARD}
+                for tensors in opened
+            ]
+            names |= {key for key in set().union(*shapes) if len({of_side.get(key) for of_side in shapes}) > 1}
     if any(hiding.values()):
         reference, candidate = hidden.Hiding(reference, hiding), hidden.Hiding(candidate, hiding)
-    if not all(map(_has_loss, traces)):
+    if not all(trace.manifest.training.returns_loss for trace in traces):
         return hidden.without_losses(reference), hidden.without_losses(candidate)
     return reference, candidate
-
-
-def _has_loss(trace: Trace) -> bool:
-    """Return whether a trace has the loss of the whole batch; a step of the user's own need not return it."""
-    return trace.manifest.training.returns_loss
-
-
-def _without_counterpart(traces: tuple[Trace, Trace], stem: str) -> set[str]:
-    """Return the keys of what is passed forward in a step and has no counterpart of the same shape."""
-    shapes = [
-        {key: array.shape for key, array in trace.open(hidden.HIGH, stem).items() if keys.split(key)[0] in FORWARD}
-        for trace in traces
-        if stem in trace.stems(hidden.HIGH)
-    ]
-    return {key for key in set().union(*shapes) if len({of_side.get(key) for of_side in shapes}) > 1}
 
 
 def _is_in_parts(trace: Trace) -> bool:
@@ -89,7 +79,7 @@ def _left_out(name: str, trace: Trace) -> Iterator[str]:
     """Yield what was not compared because of how a side runs."""
     if by := trace.manifest.training.compiled:
         yield f"{name} is compiled by {by}: what its inner modules return was not compared"
-    if not _has_loss(trace):
+    if not trace.manifest.training.returns_loss:
         yield f"{name} runs a training step that returns no loss: no loss is compared"
     if trace.manifest.side and trace.manifest.side.parts > 1:
         yield f"{name} runs each batch in {trace.manifest.side.parts} parts: their tensors were joined along dim 0"

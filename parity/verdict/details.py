@@ -15,7 +15,7 @@ from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.groups import by_key
 from parity.core.precision import ROUNDOFF
-from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, Share, share
+from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, share
 from parity.results import Side
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -71,27 +71,22 @@ class Collector:
         rows = [row for row in self.details.tensors if not row.alone]
         alone = by_key((row.alone, row.name) for row in self.details.tensors)
         activations = {row.name for row in rows if (row.kind, row.step) == ("activation", 0)}
+        returned = set(activations)  # by the reference's modules in the first step
+        for file, listed in reference.manifest.files.items():
+            if file.startswith("high/") and file.endswith(keys.step_file(0)):
+                aliases = reference.manifest.aliases.get(file, {})  # compared under another key
+                kinds = (keys.split(key) for key in listed if key not in aliases)
+                returned.update(name for kind, name in kinds if kind == "activation")
         parameters = {row.name for row in rows if row.kind == "parameter"}
         initial = [keys.of_kind(reference.open("high", stem), "parameter") for stem in reference.stems("high")[:1]]
         sizes = {name: math.prod(shape(array)) for tensors in initial for name, array in tensors.items()}
         return Extent(
             parameters=share(sum(sizes[name] for name in sizes if name in parameters), sum(sizes.values())),
-            activations=_activations(activations, reference),
+            activations=share(len(activations), len(returned)),
             alone={side: list(dict.fromkeys(alone[side])) for side in self.names if side in alone},
             not_promoted=by_key(self._not_promoted),
             not_run=_not_run(reference),
         )
-
-
-def _activations(compared: set[str], reference: Trace) -> Share:
-    """Return the share of the tensors that the reference's modules return in the first step."""
-    names = set(compared)
-    for file, listed in reference.manifest.files.items():
-        if file.startswith("high/") and file.endswith(keys.step_file(0)):
-            aliases = reference.manifest.aliases.get(file, {})  # compared under another key
-            kinds = (keys.split(key) for key in listed if key not in aliases)
-            names.update(name for kind, name in kinds if kind == "activation")
-    return share(len(compared), len(names))
 
 
 def _not_run(reference: Trace) -> dict[str, str]:

@@ -59,7 +59,10 @@ def match(
     # In torch's axes; a layout is the pattern from torch's to Keras's.
     canonical = {key: rearrange(keras_values[key], reverse(layout)) for key, layout in layouts.items()}
     keras_values = keras_values | canonical
-    output_matches = _output_matches(output_keys, torch, keras_values)
+    # One of another shape is left to the comparison to report.
+    shapes = {seen.key: tuple(seen.shape) for seen in torch.outputs}
+    same_shape = [key for key in output_keys if key in keras_values and keras_values[key].shape == shapes[key]]
+    output_matches = [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
     apart = outputs_apart(torch, torch_values, keras_values)
     alike = drawn_alike(torch, keras)
     sides = (torch, torch_values), (keras, keras_values)
@@ -68,10 +71,7 @@ def match(
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
-    # Torch's modules whose Keras layer takes its features in another order, as behind another flattening.
-    moving = [each for each in mapping.entries if each.rearrange and "..." not in each.rearrange]
-    reordering = (each for each in moving if any(map(reorders, each.rearrange.split(";"))))
-    reordered = {name.rpartition(".")[0] for each in reordering for name in each.torch}
+    reordered = _reordered(mapping)
     matches = _matches(state, torch, keras, reordered)
     told = {module(each.torch) for each in matches if each.inputs is not None} | reordered
     distances = {pair.torch.key: pair.fit.distance for pair in state.matched.values()}
@@ -132,11 +132,11 @@ def _outputs(torch: Survey, keras: Survey) -> list[str]:
     return torch_keys
 
 
-def _output_matches(keys: list[str], torch: Survey, keras_values: dict[str, Array]) -> list[Match]:
-    """Match the models' outputs, whose axes are canonical; one of another shape is left to the comparison to report."""
-    shapes = {seen.key: seen.shape for seen in torch.outputs}
-    same_shape = [key for key in keys if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
-    return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
+def _reordered(mapping: Mapping) -> set[str]:
+    """Return torch's modules whose Keras layer takes its features in another order, as behind another flattening."""
+    entries = [entry for entry in mapping.entries if entry.rearrange and "..." not in entry.rearrange]
+    reordering = [entry for entry in entries if any(map(reorders, entry.rearrange.split(";")))]
+    return {name.rpartition(".")[0] for entry in reordering for name in entry.torch}
 
 
 def _matches(state: Counterparts, torch: Survey, keras: Survey, reordered: set[str]) -> list[Match]:

@@ -16,7 +16,7 @@ from parity.pairs.untrained.built import Built
 from parity.pairs.untrained.random_tables import DISTRIBUTION, LARGEST, USED, Draw, Judge, RandomTable, Sides
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Resolved, Run, Trials, Values, agrees
+from parity.pairs.weights.runs import Resolved, Trials, agrees
 from parity.trace.mapping import Entry, Mapping, Partial, Unlike
 
 MOST_RUNS = 6  # disputed entries that are tried one by one
@@ -110,12 +110,11 @@ def _disputed_table(table: RandomTable, built: Built, tables: int) -> list[Dispu
     return [Disputed(table.entry, drawn, scaled=table.scaled(tables))] if drawn else []
 
 
-def resolved(proposal: Proposal, look: Look, sides: Sides, torch_values: Values, solve: Solve, run: Run) -> Resolved:
+def resolved(proposal: Proposal, look: Look, solve: Solve, trials: Trials) -> Resolved:
     """Resolve a proposal, and decide by running what becomes of the disputed entries that `look` finds then."""
     loaded = solve(proposal)
     found = look(loaded.mapping)
     if found.disputed:
-        trials = Trials(sides.torch, torch_values, run)
         loaded = _Deciding(proposal, found.disputed, solve, trials).decided(loaded)
     told = [*loaded.mapping.assumptions, *found.assumptions]
     unfilled = loaded.mapping.unfilled | found.begun

@@ -15,8 +15,7 @@ from parity.core.groups import grouped
 from parity.core.wording import agree
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.names import without_numbers
-from parity.pairs.weights.runs import Resolved, Run, Trials, Values, exchanged
-from parity.runtime.survey import Survey
+from parity.pairs.weights.runs import Resolved, Trials, exchanged
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Entry, Mapping
 
@@ -56,13 +55,13 @@ class _EqualAmbiguities(NamedTuple):
         return mapping
 
 
-def assume(resolved: Resolved, named: Sequence[Ambiguity], torch: Survey, torch_values: Values, run: Run) -> Resolved:
+def assume(resolved: Resolved, named: Sequence[Ambiguity], trials: Trials) -> Resolved:
     """Return the resolved mapping with its assumptions, each tried the other way round where possible.
 
     `named` are the ambiguities that names decide. Weights that remained undecided are left out. If Keras's model had
     to run for this, it runs once more with the final mapping, and the returned survey and values are of that run.
     """
-    trials = Trials(torch, torch_values, run, MOST_RUNS)
+    trials = trials.up_to(MOST_RUNS)
     is_equal = trials.agree(resolved.values)
     mapping = _assumed(resolved, trials, is_equal)
     if not is_equal:

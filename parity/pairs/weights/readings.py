@@ -21,8 +21,7 @@ from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchange
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.propose import Proposal, Reading
 from parity.pairs.weights.rules import around
-from parity.pairs.weights.runs import Reproduced, Run, Trials, Values
-from parity.runtime.survey import Survey
+from parity.pairs.weights.runs import Reproduced, Trials
 
 FEW = 3  # towers of one structure that are tried in every order
 MOST_RUNS = 12
@@ -55,7 +54,7 @@ class _Tried(NamedTuple):
     proposal: Proposal
 
 
-def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> Proposal:
+def chosen(propose: Propose, trials: Trials) -> Proposal:
     """Return the proposal of the best reading, with sentences on what was open among its mapping's assumptions.
 
     Readings for which names speak less than for the first are left out. If some weight has no counterpart in any,
@@ -71,7 +70,7 @@ def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> P
     readings = [each for each in readings if _named(propose(each)) >= _named(first)]
     if fewest or (len(readings) == 1 and not list(towers(first.links))):
         return first
-    return _Choosing(propose, Trials(torch, torch_values, run, MOST_RUNS)).best(readings)
+    return _Choosing(propose, trials.up_to(MOST_RUNS)).best(readings)
 
 
 def towers(links: Sequence[Link]) -> Iterator[Towers]:

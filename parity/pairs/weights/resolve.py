@@ -19,8 +19,7 @@ from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.names import without_numbers
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Trials, Values, exchanged, nearest
-from parity.runtime.survey import Survey
+from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Trials, exchanged, nearest
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
 
@@ -30,13 +29,13 @@ LOOK_AHEAD = 32  # how many of torch's tensors, from an ambiguity's module on, a
 CANDIDATES = 3  # how many of Keras's tensors are compared in full, after a sample has picked the nearest
 
 
-def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Resolved:
+def resolve(proposal: Proposal, trials: Trials) -> Resolved:
     """Decide the ambiguities of a proposal by running Keras's model.
 
     What cannot be decided stays as proposed, or takes the choice that won at a layer whose path differs only in
-    numbers. `run` may overwrite what it returned once it is called again.
+    numbers.
     """
-    return _Resolution(proposal, Trials(torch, torch_values, run)).resolved()
+    return _Resolution(proposal, trials.up_to(MOST_RUNS)).resolved()
 
 
 class _Resolution:
@@ -113,7 +112,7 @@ class _Resolution:
             or last - first >= LOOK_AHEAD
             or relative(self.ambiguities[group[0]].place) in self.hopeless
         )
-        return not too_much_together and self.trials.runs + count < MOST_RUNS
+        return not too_much_together and self.trials.runs + count < self.trials.most
 
     def _best(self, group: range, choices: list[Chosen]) -> list[Chosen]:
         """Return the choices of which the evidence is best, in their order: a single one if it tells."""

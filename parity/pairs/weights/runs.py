@@ -76,11 +76,18 @@ def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
 
 
 class Trials:
-    """Runs of Keras's model with one mapping after another, counted, beside what torch's model returned."""
+    """Runs of Keras's model with one mapping after another, counted, beside what torch's model returned.
+
+    `run` may overwrite what it returned once it is called again. `most`: after so many runs no hypothesis is tried.
+    """
 
     def __init__(self, torch: Survey, torch_values: Values, run: Run, most: float = math.inf) -> None:
         self.torch, self.torch_values, self.most, self.runs = torch, torch_values, most, 0
         self._run = run
+
+    def up_to(self, most: float) -> "Trials":
+        """Return trials of the same models with a count of their own."""
+        return Trials(self.torch, self.torch_values, self._run, most)
 
     def run(self, mapping: Mapping) -> tuple[Survey, Values]:
         """Return the survey of Keras's model, and what it returns with a mapping."""

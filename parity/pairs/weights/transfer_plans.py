@@ -129,7 +129,14 @@ def _equal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequen
     count = len(keras)
     drop = count > 1 and len(axes.entering) == len(axes.right) - 1
     equations = patterns.equations(axes.left, whole) + patterns.equations(axes.leaving, keras[0])
-    sizes = patterns.solve(axes.given(given), equations + _cut(axes.right, axes.entering, count, drop))
+    # The axes before the cut into parts, and those after it.
+    right, after = axes.right, [(), *axes.entering] if drop else axes.entering
+    if len(right) != len(after) or (count > 1 and not right):
+        ends = f"{wording.count(len(right), 'axis')}, but `each` begins with {len(axes.entering)}"
+        raise ValueError(f"`rearrange` ends with {ends}")
+    factors = [count] + [1] * (len(right) - 1)
+    equations += [Equation(left, factor, part) for left, factor, part in zip(right, factors, after, strict=False)]
+    sizes = patterns.solve(axes.given(given), equations)
     length = math.prod(sizes[name] for name in axes.right[0]) if axes.right else count
     return sizes, [axes.each_sizes(sizes)] * count, [length // count] * count
 
@@ -151,17 +158,6 @@ def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequ
     equations = patterns.equations(axes.left, whole) + patterns.equations(axes.right, (sum(lengths), *parts[0][1:]))
     own = {name: size for name, size in axes.given(given).items() if not name.endswith(MARK)}
     return patterns.solve(own, equations), [axes.each_sizes(sizes) for sizes in by_part], lengths
-
-
-def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equation]:
-    """Return the equations between the axes before the cut into parts and those after it. Raises ValueError."""
-    after = [(), *entering] if drop else entering
-    if len(right) != len(after) or (count > 1 and not right):
-        raise ValueError(
-            f"`rearrange` ends with {wording.count(len(right), 'axis')}, but `each` begins with {len(entering)}"
-        )
-    factors = [count] + [1] * (len(right) - 1)
-    return [Equation(left, factor, part) for left, factor, part in zip(right, factors, after, strict=False)]
 
 
 def slices_of(text: str) -> tuple[slice, ...]:
