@@ -16,7 +16,7 @@ from parity.core import inputs
 from parity.core.errors import PairError, UsageError
 from parity.core.script import is_script, name_of
 from parity.core.wording import count
-from parity.pairs import file_sides
+from parity.pairs import equivalence
 from parity.pairs.weights.patterns import split_sides
 
 Table = dict[str, Any]
@@ -81,10 +81,10 @@ def load(path: Path, overrides: Sequence[str] = (), sides: Sequence[str] = (), *
     table = functools.reduce(cases.merge, map(cases.override, overrides), table)
     try:
         declared = table.pop("sides", {})
-        chosen = file_sides.chosen(path, declared, sides)
-        case = _file_case(path, file_sides.completed(table, chosen), fields)
-        file_sides.check(path, chosen, case)
-    except file_sides.NoSideError:
+        chosen = equivalence.chosen(path, declared, sides)
+        case = _file_case(path, equivalence.completed(table, chosen), fields)
+        equivalence.check(path, chosen, case)
+    except equivalence.NoSideError:
         raise
     except UsageError as error:
         is_half = declared and not sides and "missing required field" in str(error)

@@ -23,12 +23,11 @@ from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built, read
 from parity.pairs.untrained.distributions import MORE
 from parity.pairs.untrained.random_tables import LARGEST, Draws, Sides, changed
-from parity.pairs.weights.assume import assume, unresolved
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.pairs.weights.readings import chosen
 from parity.pairs.weights.resolve import resolve
-from parity.pairs.weights.runs import Resolved, Trials
+from parity.pairs.weights.runs import Resolved, Trials, assume, unresolved
 from parity.pairs.weights.show import complaint
 from parity.runtime import survey
 from parity.runtime.job import SurveyJob

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from pair_halves import Array, Half, normal
 
-from parity.pairs.weights.assume import assume
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import resolve
-from parity.pairs.weights.runs import Trials
+from parity.pairs.weights.runs import Trials, assume
 from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
 

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.core.groups import grouped
-from parity.pairs.alignment import Block
-from parity.pairs.alignment import align as best_blocks
+from parity.core.groups import Block, grouped
+from parity.core.groups import align as best_blocks
 from parity.pairs.untrained.built import Built
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Link, make_link

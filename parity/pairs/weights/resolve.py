@@ -14,12 +14,12 @@ import msgspec
 
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.modules import SEPARATORS, ancestors
-from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances, tensor
+from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Tensor, fit, sampled_distances, tensor
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.names import without_numbers
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Trials, exchanged, nearest
+from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Trials, exchanged
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
 
@@ -126,7 +126,7 @@ class _Resolution:
                 return [chosen]
         behind = self._behind(group, start)
         for positions, limit in ((behind, SAME), (behind, CLOSE), (range(len(distances[current])), SAME)):
-            best = nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
+            best = _nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
             if len(best) == 1 and positions == behind:  # for layers of the same kind: of which module is what decided?
                 columns = zip(*distances.values(), strict=True)
                 telling = (i for i, column in enumerate(columns) if any(each > SAME for each in column))
@@ -242,3 +242,17 @@ def _exchangeable(ambiguity: Ambiguity) -> set[str]:
 def relative(path: str) -> str:
     """Return the last two names of a path without numbers: equal layers of two towers become equal."""
     return ".".join(without_numbers(path).split(".")[-2:])
+
+
+def _nearest(distances: dict[Chosen, list[float]], positions: range, limit: float) -> list[Chosen]:
+    """Return the choices with most tensors reproduced here, or the clearly nearest to a larger limit; or all."""
+    choices = list(distances)
+    if limit == SAME:
+        counts = {chosen: sum(distances[chosen][each] <= SAME for each in positions) for chosen in choices}
+        return [chosen for chosen in choices if counts[chosen] == max(counts.values())]
+    for position in positions:
+        column = [distances[chosen][position] for chosen in choices]
+        closest, second = heapq.nsmallest(2, column)
+        if closest <= limit and second > SAME and closest < CLEARLY * second:
+            return [choices[column.index(closest)]]
+    return choices
