@@ -134,7 +134,9 @@ class _Deciding:
             # Those of which Keras's model returns the same with torch's random values at Keras's scale.
             free = [each for each in scaled if self._agree(loaded.mapping, [each._replace(partial=each.scaled)])]
             disputed = [each for each in self.disputed if each not in free]
-            wrong = self._decisive(loaded.mapping, disputed)
+            # Those without which Keras's model returns something else; of many, all of them or none.
+            groups = [disputed] if len(disputed) > MOST_RUNS else [[each] for each in disputed]
+            wrong = [each for group in groups if not self._agree(loaded.mapping, group) for each in group]
             harmless = [each for each in disputed if each not in wrong]
             own, unfilled = _by_kind(wrong)
             mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
@@ -152,12 +154,6 @@ class _Deciding:
         """Return whether Keras's model returns something else with its own values than with torch's."""
         values = self.trials.run(_removed(loaded.mapping, [disputed]))[1]
         return not agrees(self.trials.torch, loaded.values, values)
-
-    def _decisive(self, mapping: Mapping, disputed: list[Disputed]) -> list[Disputed]:
-        """Return those without which Keras's model returns something else."""
-        if len(disputed) > MOST_RUNS:
-            return [] if self._agree(mapping, disputed) else disputed
-        return [each for each in disputed if not self._agree(mapping, [each])]
 
     def _agree(self, mapping: Mapping, removed: Sequence[Disputed]) -> bool | None:
         """Return whether both models return the same without these entries."""

@@ -14,16 +14,7 @@ import numpy as np
 from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
-from parity.pairs.vary.variations import (
-    CALLED,
-    GIVEN,
-    SECOND_CALL,
-    TRAINING,
-    Variation,
-    is_float,
-    is_padded,
-    padded,
-)
+from parity.pairs.vary.variations import CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, is_float, is_padded, padded
 from parity.results import ELSEWHERE, CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
 from parity.trace.keys import MODEL
