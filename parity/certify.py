@@ -20,7 +20,7 @@ from parity import cli
 from parity.config.devices import obstacle
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
-from parity.pairs.packed import pack
+from parity.pairs.recording import pack
 from parity.results import CaseResult, Report
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.resources import WITHOUT_GPU, available, missing

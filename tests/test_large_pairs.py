@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from parity.asserts import Session
-from parity.pairs import closer, recording
 from parity.pairs import file as files
+from parity.pairs import recording
 from parity.pairs.compare import compared
 from parity.results import CaseResult
 from parity.runtime import survey
@@ -102,7 +102,7 @@ def test_what_differs_first_is_recorded_whole(run: Any) -> None:
 
 @pytest.mark.slow
 def test_all_is_whole_where_the_cause_is_not_named_otherwise(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closer, "MOST", 1)
+    monkeypatch.setattr(recording, "MOST_WHOLE", 1)
     result, recorded = run(1e-3)
     assert (result.verdict, recorded) == ("diverged", ["summaries", "summaries", "whole"])
     assert [cause.id for cause in result.causes] == ["layer_norm.epsilon"]

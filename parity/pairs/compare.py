@@ -10,7 +10,6 @@ import msgspec
 from parity.config.pair import EPSILON, SEED, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
-from parity.pairs import closer
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.sources import add_sources
@@ -19,7 +18,7 @@ from parity.pairs.extent import hiding, not_run, note_batch_sizes, overridden, u
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
 from parity.pairs.prepare import Prepared, place, prepare
-from parity.pairs.recording import are_done, recorded_both
+from parity.pairs.recording import are_done, has_told_all, nearest, recorded_both
 from parity.pairs.scripts import completed, tell
 from parity.pairs.vary.compare import PASSED, vary
 from parity.pairs.vary.outcome import OTHER_BATCHES, conclude, later_batch, on_other_batches, pair_on, take_causes
@@ -179,14 +178,14 @@ def _recorded(
     result = judged(*traces)
     is_settled = result.verdict == "match" and not result.findings
     if not is_settled and result.first_divergence:
-        whole = closer.tensors(result.first_divergence, *traces)
+        whole = nearest(result.first_divergence, *traces)
         answers = recorded_both(file, backends, folder, prepared, summarises, whole)
         if not are_done(answers):
             return answers, None
         traces = _traces(folder)
         seen = traces[0].whole(), traces[1].whole()
         result = judged(*traces, Experiment(file, backends, folder, prepared.context, seen))
-        is_settled = closer.is_settled(result, traces[0])
+        is_settled = has_told_all(result, traces[0])
     if not is_settled:
         return recorded_both(file, backends, folder, prepared, summarises=False), None
     number = count(sum(map(len, traces[0].manifest.summarised.values())), "tensor")

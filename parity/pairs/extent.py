@@ -10,7 +10,7 @@ from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.wording import agree, count, listed
 from parity.details import BATCHES, Counterpart
-from parity.pairs.activations.counterparts import is_random
+from parity.pairs.activations.modules import is_random
 from parity.pairs.vary.variations import BATCH_SIZE
 from parity.results import CaseResult, Matched
 from parity.runtime.survey import Survey
@@ -40,19 +40,14 @@ def note_counterparts(result: CaseResult, mapping: Mapping, matching: Matching |
     alone = {"torch": matched.torch_alone, "keras": matched.keras_alone}
     if result.extent:
         recorded = result.extent.alone
+        of_torch = {keys.split(key)[1] for key in _initial(reference)}
+        weights = [(weight.side, weight.name) for weight in mapping.unplaced]
+        weights += [("torch" if name in of_torch else "keras", name) for name in mapping.ignored]
         known = {side: [*recorded.get(side, ()), *alone[side]] for side in SIDES}
-        result.extent.alone = _with_weights(known, mapping, reference)
+        sides = {side: [*known[side], *(name for owner, name in weights if owner == side)] for side in SIDES}
+        result.extent.alone = {side: list(dict.fromkeys(names)) for side, names in sides.items() if names}
     if result.details:
         result.details.counterparts = list(_counterparts(alone, mapping, matching))
-
-
-def _with_weights(alone: Named[str, list[str]], mapping: Mapping, reference: Trace) -> dict[str, list[str]]:
-    """Return by side the tensors without a counterpart, and the weights that have none or that the file ignores."""
-    of_torch = {keys.split(key)[1] for key in _initial(reference)}
-    weights = [(weight.side, weight.name) for weight in mapping.unplaced]
-    weights += [("torch" if name in of_torch else "keras", name) for name in mapping.ignored]
-    sides = {side: [*alone[side], *(name for owner, name in weights if owner == side)] for side in SIDES}
-    return {side: list(dict.fromkeys(names)) for side, names in sides.items() if names}
 
 
 def _counterparts(alone: Named[str, list[str]], mapping: Mapping, matching: Matching | None) -> Iterator[Counterpart]:
@@ -71,7 +66,11 @@ def not_run(pair: Pair, modules: Named[str, str]) -> list[str]:
     if pair.train:
         return []
     forward = [] if pair.backward else ["no gradient was compared, as the file has backward = false"]
-    return [*forward, f"no training step was run, as the file has no [train]: {', '.join(_in_training(modules))}"]
+    kinds = list(modules.values())
+    numbers = {"dropout": sum(map(is_random, kinds)), "batch norm's statistics": kinds.count("batch_norm")}
+    nor = [f"nor {subject} ({count(number, 'module')})" for subject, number in numbers.items() if number]
+    untested = ", ".join(["neither loss nor optimizer", *nor])
+    return [*forward, f"no training step was run, as the file has no [train]: {untested}"]
 
 
 def constants(mapping: Mapping, reference: Trace) -> list[str]:
@@ -164,14 +163,3 @@ def _alone(side: str, names: list[str], what: str) -> str:
 
 def _initial(trace: Trace) -> list[str]:
     return trace.manifest.files.get(f"high/rank-0/{keys.INITIAL}", [])
-
-
-def _in_training(modules: Named[str, str]) -> Iterator[str]:
-    """Yield what only a training step exercises."""
-    yield "neither loss nor optimizer"
-    for subject, number in (
-        ("dropout", sum(map(is_random, modules.values()))),
-        ("batch norm's statistics", list(modules.values()).count("batch_norm")),
-    ):
-        if number:
-            yield f"nor {subject} ({count(number, 'module')})"

@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from parity.config import cases, schema
-from parity.config.pair import UNUSED, Pair, PairInput, PairOutput, Train
+from parity.config.pair import UNUSED, Pair, PairInput, PairOutput
 from parity.config.sides import Side
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
 from parity.core.script import is_script, name_of
 from parity.core.wording import count
-from parity.pairs.sides import of_file
+from parity.pairs import equivalence
 from parity.pairs.weights.patterns import split_sides
 
 Table = dict[str, Any]
+OPTIMIZERS = {"sgd": schema.SGD, "adam": schema.Adam, "adamw": schema.AdamW}
 NO_STEPS = 1  # a pair without [train] still runs one forward and one backward pass, without an update
 
 
@@ -80,10 +81,10 @@ def load(path: Path, overrides: Sequence[str] = (), sides: Sequence[str] = (), *
     table = functools.reduce(cases.merge, map(cases.override, overrides), table)
     try:
         declared = table.pop("sides", {})
-        chosen = of_file.chosen(path, declared, sides)
-        case = _file_case(path, of_file.completed(table, chosen), fields)
-        of_file.check(path, chosen, case)
-    except of_file.NoSideError:
+        chosen = equivalence.chosen(path, declared, sides)
+        case = _file_case(path, equivalence.completed(table, chosen), fields)
+        equivalence.check(path, chosen, case)
+    except equivalence.NoSideError:
         raise
     except UsageError as error:
         is_half = declared and not sides and "missing required field" in str(error)
@@ -171,7 +172,10 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
     except UsageError as error:  # the path that msgspec reports starts at "model", which the user's file does not have
         raise UsageError(str(error).replace("`$.model", "`$")) from None
     train = case.model.train if isinstance(case.model, Pair) else None
-    return msgspec.structs.replace(case, **_training(train)) if train else case
+    if not train:
+        return case
+    optimizer = OPTIMIZERS[train.optimizer](learning_rate=train.learning_rate)
+    return msgspec.structs.replace(case, steps=train.steps, loss=schema.Loss(kind=train.loss), optimizer=optimizer)
 
 
 def _with_scripts(where: str, table: Table) -> Table:
@@ -195,26 +199,11 @@ def _check_sections(where: str, table: Table) -> None:
         named = table.get(section)
         for key, value in named.items() if isinstance(named, dict) else ():
             given = cases.checked(value, kind, f"{where}: [{section}.{key}]")
-            _check_layout(f"{where}: [{section}.{key}]", given)
-
-
-def _check_layout(where: str, given: PairInput | PairOutput) -> None:
-    if not given.keras_layout:
-        return
-    try:
-        axes, _ = split_sides(given.keras_layout)
-    except ValueError as error:
-        raise UsageError(f"{where} keras_layout: {error}") from None
-    if isinstance(given, PairInput) and given.shape and len(axes) != len(given.shape):
-        raise UsageError(
-            f"{where} keras_layout: {given.keras_layout!r} has {count(len(axes), 'axis')}, but shape = {given.shape}"
-        )
-
-
-def _training(train: Train) -> Table:
-    kinds = {"sgd": schema.SGD, "adam": schema.Adam, "adamw": schema.AdamW}
-    return {
-        "steps": train.steps,
-        "loss": schema.Loss(kind=train.loss),
-        "optimizer": kinds[train.optimizer](learning_rate=train.learning_rate),
-    }
+            layout, shape = given.keras_layout, given.shape if isinstance(given, PairInput) else []
+            try:
+                axes = split_sides(layout)[0] if layout else []
+            except ValueError as error:
+                raise UsageError(f"{where}: [{section}.{key}] keras_layout: {error}") from None
+            if layout and shape and len(axes) != len(shape):
+                what = f"{layout!r} has {count(len(axes), 'axis')}, but shape = {shape}"
+                raise UsageError(f"{where}: [{section}.{key}] keras_layout: {what}")

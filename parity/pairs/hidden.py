@@ -31,7 +31,6 @@ from parity.trace.keys import MODEL
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import comparable
 from parity.trace.recorder import STATE
-from parity.verdict.traces import Unequal
 
 INNER = ("activation", "input")
 LOW, HIGH = keys.RUNS[:2]
@@ -81,7 +80,9 @@ def without_one_sided(
         }
         hidden[stem] = hidden.get(stem, set()) | one_sided_slots | {keys.key("gradient", name) for name in untrained}
         hidden[stem] |= _other_calls(traces, stem) | _waiting(traces, stem)
-    candidate = _without_parameters(candidate, untrained)
+    layout = candidate.manifest.layout
+    parameters = {name: held for name, held in layout.parameters.items() if name not in untrained}
+    candidate = candidate.replaced(layout=replace(layout, parameters=parameters))
     if is_script(pair.torch) and pair.train:
         for step in _set_later(traces, pair.train.steps):
             hidden.setdefault(keys.step_file(step), set()).add(keys.key("optimizer_state", RATE))
@@ -215,13 +216,6 @@ def _buffers_with_gradients(reference: Trace, candidate: Trace) -> list[str]:
     return sorted(name for kind, name in listed if kind == "gradient" and name in buffers)
 
 
-def _without_parameters(trace: Trace, names: Collection[str]) -> Trace:
-    """Return the trace, with these variables no longer among its layout's parameters."""
-    layout = trace.manifest.layout
-    parameters = {name: held for name, held in layout.parameters.items() if name not in names}
-    return trace.replaced(layout=replace(layout, parameters=parameters))
-
-
 def has_own_optimizer(pair: Pair) -> bool:
     """Return whether the user gives the optimizer of a side, or a step that may have some of its own."""
     train = pair.train
@@ -285,11 +279,7 @@ def slots_in_another_form(examination: Examined, steps: int) -> set[str]:
         for tensor in examination.unequal
         if tensor.kind == "optimizer_state"
         and tensor.step is not None
-        and (tensor.step < steps - 1 or keys.key(keys.UPDATE, _parameter(tensor)) in examination.same)
+        and (tensor.step < steps - 1 or keys.key(keys.UPDATE, tensor.parameter) in examination.same)
         # All updates are made of a slot that belongs to no parameter.
-        and not ((_parameter(tensor), tensor.replica) in moved if "." in tensor.name else moved)
+        and not ((tensor.parameter, tensor.replica) in moved if "." in tensor.name else moved)
     }
-
-
-def _parameter(tensor: Unequal) -> str:
-    return tensor.name.rpartition(".")[0]

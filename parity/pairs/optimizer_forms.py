@@ -9,7 +9,6 @@ Where the rate is the same in all steps, both are the same computation: Keras's 
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -27,6 +26,7 @@ DIGITS = 12  # of a decay
 OUTSIDE = "rate outside"  # torch's form of momentum, as parity.diagnose.optimizer_steps names them
 SIGNS = {"rate inside": 1, "rate inside, negative": -1}
 SLOT = "momentum_buffer"
+Change = Callable[[Tensors, str, str, int], None]  # of the tensors of a run, the stem of a step, and a replica
 
 
 def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str] | None:
@@ -69,36 +69,28 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tu
     gradients = {keys.key("gradient", name) for name in multiples}
     late = {stem: gradients for stem in stems if not _weights(candidate, HIGH, stem)}
     groups = [made for group in candidate.manifest.training.groups for made in _groups(group, multiples)]
-    change = partial(_take_decay, multiples, candidate, reference)
+    change = _without_decay(multiples, candidate, reference)
     note = f"the gradient of {first} holds on one side the weight decay that the other's optimizer adds"
     return Hiding(reference, late), Hiding(_Changed(candidate, groups, change), late), note
 
 
-def _take_decay(
-    multiples: Mapping[str, float],
-    candidate: Trace,
-    reference: Trace,
-    tensors: Tensors,
-    run: str,
-    stem: str,
-    replica: int,
-) -> None:
-    """Take these multiples of the weights, which the optimizer is to add, from the gradients of a step."""
-    if stem == keys.INITIAL:
-        return
-    before, theirs = _weights(candidate, run, stem, replica), reference.open(run, stem, replica)
-    for name, times in multiples.items():
-        key, weight = keys.key("gradient", name), before.get(name)
-        if key in tensors and key in theirs and weight is not None:
-            tensors[key] = _less(tensors[key], times * weight, theirs[key])
+def _without_decay(multiples: Mapping[str, float], candidate: Trace, reference: Trace) -> Change:
+    """Return a change that takes these multiples of the weights, which the optimizer is to add, from gradients."""
+
+    def lessened(tensors: Tensors, run: str, stem: str, replica: int) -> None:
+        before = _weights(candidate, run, stem, replica) if stem != keys.INITIAL else {}
+        theirs = reference.open(run, stem, replica) if before else {}
+        for name, weight in ((name, before[name]) for name in multiples if name in before):
+            if (key := keys.key("gradient", name)) in tensors and key in theirs:
+                tensors[key] = _less(tensors[key], multiples[name] * weight, theirs[key])
+
+    return lessened
 
 
 class _Changed(Trace):
-    """A trace with these groups of parameters, and with its tensors changed: `change(tensors, run, stem, replica)`."""
+    """A trace with these groups of parameters, and with its tensors changed."""
 
-    def __init__(
-        self, trace: Trace, groups: list[ParameterGroup], change: Callable[[Tensors, str, str, int], None]
-    ) -> None:
+    def __init__(self, trace: Trace, groups: list[ParameterGroup], change: Change) -> None:
         training = msgspec.structs.replace(trace.manifest.training, groups=groups)
         vars(self).update(vars(trace.replaced(training=training)))
         self._trace, self._change = trace, change

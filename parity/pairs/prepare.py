@@ -15,21 +15,19 @@ import msgspec
 from parity.config.pair import Ignore
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
-from parity.pairs.activations.dropping import in_training, module
-from parity.pairs.activations.layouts import given_orders, unlike_axes
+from parity.pairs.activations.layouts import given_orders, squeezed, unlike_axes
 from parity.pairs.activations.matching import match
+from parity.pairs.activations.modules import in_training, module
 from parity.pairs.file import PairFile
-from parity.pairs.scripts import squeezed
 from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built, read
 from parity.pairs.untrained.distributions import MORE
 from parity.pairs.untrained.random_tables import LARGEST, Draws, Sides, changed
-from parity.pairs.weights.assume import assume, unresolved
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.pairs.weights.readings import chosen
 from parity.pairs.weights.resolve import resolve
-from parity.pairs.weights.runs import Resolved
+from parity.pairs.weights.runs import Resolved, Trials, assume, unresolved
 from parity.pairs.weights.show import complaint
 from parity.runtime import survey
 from parity.runtime.job import SurveyJob
@@ -172,11 +170,12 @@ def _prepared(
     def read_as(reading: Reading) -> Proposal:
         return propose(reference, keras, pair, built, reading)
 
-    proposal = chosen(read_as, reference, values, run)
+    trials = Trials(reference, values, run)
+    proposal = chosen(read_as, trials)
     if proposal.mapping.unplaced:
         needless = _needless(file, backend, folder, proposal.mapping)
         keras = msgspec.structs.replace(keras, unused=needless.unused, still=needless.still)
-        proposal = chosen(read_as, reference, values, run)
+        proposal = chosen(read_as, trials)
     if proposal.mapping.unplaced:
         raise _unmapped(file, proposal, [*unlike_axes(pair, reference, keras), *map(OUTSIDE.format, keras.outside)])
 
@@ -189,11 +188,11 @@ def _prepared(
         return Draws([built.rounded, *ours[:both]], [built.keras, *theirs[:both]])
 
     def solve(proposal: Proposal) -> Resolved:
-        return assume(resolve(proposal, reference, values, run), proposal.named, reference, values, run)
+        return assume(resolve(proposal, trials), proposal.named, trials)
 
     sides = Sides(reference, keras)
     look = functools.partial(disputed.find, sides=sides, built=built, draw=draw, of_scripts=file.has_scripts)
-    resolved = disputed.resolved(proposal, look, sides, values, solve, run)
+    resolved = disputed.resolved(proposal, look, solve, trials)
     survey.write(Path(place(folder, "keras")), resolved.survey)
     given = given_orders(pair)
     matched = match(reference, values, resolved.survey, resolved.values, resolved.mapping, given)

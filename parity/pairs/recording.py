@@ -1,17 +1,38 @@
-"""Record the traces of a pair: both sides at the same time, one alone, or torch's again from an earlier survey."""
+"""Record the traces of a pair: both sides at the same time, one alone, or torch's again from an earlier survey.
 
-from collections.abc import Mapping, Sequence
+Of a large model it is chosen which tensors are recorded whole once summaries have told where the sides part. A
+certificate keeps of torch's half a light survey, and the inputs' files, beside the trace.
+"""
+
+import itertools
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from parity.config.pair import UNKNOWN
+from parity.config.schema import Case
+from parity.core.errors import UsageError
+from parity.data.pairs import file_of
+from parity.pairs.activations.counterparts import is_output
+from parity.pairs.activations.values import excerpt
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, draw_torch, place, prepare_keras, survey_torch
+from parity.results import CaseResult, Divergence
 from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker, both
 from parity.trace import keys
+from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
+from parity.trace.summary import LARGE
+from parity.trace.tensorfile import TensorFile
+
+MOST_WHOLE: Final = 1 << 23  # elements of large tensors, each counted once, that are recorded whole
+INPUTS: Final = "inputs"  # the folder of a certificate's input files
 
 
 def recorded_both(
@@ -64,3 +85,80 @@ def _job(file: PairFile, side: str, folder: Path, context: PairContext, runs: Se
         context = msgspec.structs.replace(context, mapping=None, matching=None)
     own = str((folder / side).absolute())
     return Job(case=file.case, runs=list(runs), folder=own, pair=context, summarises=summarises)
+
+
+def nearest(first: Divergence, torch: Trace, keras: Trace) -> list[str]:
+    """Return the keys of the tensors nearest to a divergence in the order of the forward pass, as many as fit.
+
+    Nearest are those of its own module, then those of the module called before it, after it, and so on. The traces hold
+    summaries. Keys that are one tensor on either side are chosen together, so that both sides hold them alike.
+    """
+    manifests = torch.manifest, keras.manifest
+    sizes = {key: shape for each in manifests for held in each.summarised.values() for key, shape in held.items()}
+    same = _same(pair for each in manifests for held in each.aliases.values() for pair in held.items())
+    calls = torch.open("high", keys.step_file(first.step or 0))
+    owners = [keys.owner(*keys.split(key)) for key in calls if key.startswith("activation/")]
+    order = {owner: number for number, owner in enumerate(owners)}
+    last = len(owners)
+    at = order.get(keys.owner(first.kind, first.name), last)
+
+    def distance(key: str) -> tuple[int, bool]:
+        own = order.get(keys.owner(*keys.split(key)), last)
+        return abs(own - at), own > at
+
+    chosen, room = dict[str, None](), MOST_WHOLE
+    for key in sorted(sizes, key=distance):
+        together = same.get(key, {key})
+        if key not in chosen and (size := sum(math.prod(sizes.get(each, ())) for each in together)) <= room:
+            chosen |= dict.fromkeys(sorted(together))
+            room -= size
+    return list(chosen)
+
+
+def _same(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return, by key, all keys that pairs of equal ones join to it."""
+    same: dict[str, set[str]] = {}
+    for alias, key in pairs:
+        joined = same.get(alias, {alias}) | same.get(key, {key})
+        same |= dict.fromkeys(joined, joined)
+    return same
+
+
+def has_told_all(result: CaseResult, torch: Trace) -> bool:
+    """Return whether a closer look has told all: what differs first is whole in the trace, and all causes are named."""
+    first = result.first_divergence
+    named = bool(result.causes) and all(cause.id != UNKNOWN for cause in result.causes)
+    return named and first is not None and keys.stored(first.kind, first.name) not in torch.manifest.brief
+
+
+def pack(file: PairFile, trace: Path) -> None:
+    """Make what was recorded of a pair ready for a certificate.
+
+    The survey loses the weights that were drawn by a law, and all but excerpts of what large modules return; the .npz
+    files of inputs are added. Raises UsageError for one that does not lie below the pair's file.
+    """
+    folder, inputs = trace / "survey", trace / INPUTS
+    laws, weights = survey.read(folder).laws, TensorFile(folder / survey.WEIGHTS)
+    survey.keep(folder / survey.WEIGHTS, [(name, array) for name, array in weights.items() if name not in laws])
+    returned = survey.activations(folder)
+    # Of what inner modules return an excerpt is enough; what the whole model returns is compared as a whole.
+    floats = {key: array for key, array in returned.items() if array.dtype.kind == "f" and not is_output(key)}
+    large = {key: array for key, array in floats.items() if array.size > LARGE}
+    survey.keep(folder / survey.ACTIVATIONS, [(key, array) for key, array in returned.items() if key not in large])
+    survey.keep(folder / survey.EXCERPTS, ((key, excerpt(array)) for key, array in large.items()))
+    for name, given in file.pair.inputs.items():
+        if given.npz:
+            target = (inputs / given.npz).resolve()
+            if inputs.resolve() not in target.parents:
+                raise UsageError(f"inputs.{name}: npz is {given.npz!r}, expected a file below the pair's own folder")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file_of(name, given, file.search), target)
+
+
+def unpack(case: Case, trace: Path) -> None:
+    """Draw the weights again that `pack` left out. Raises TraceError."""
+    folder = trace / "survey"
+    surveyed, weights = survey.read(folder), TensorFile(folder / survey.WEIGHTS)
+    shapes = {weight.name: weight.shape for weight in surveyed.weights}
+    drawn = ((name, law.drawn(case.seed, name, shapes[name], case.precision)) for name, law in surveyed.laws.items())
+    survey.keep(folder / survey.WEIGHTS, itertools.chain(weights.items(), drawn))

@@ -1,19 +1,30 @@
-"""What a pair of training scripts was seen to train on, as it is written for the runs that are compared."""
+"""What a pair of training scripts was seen to train on, as it is written for the runs that are compared.
 
-from collections.abc import Mapping, Sequence
+And which tensors of the loss of PyTorch's are the targets of its port, and whether their data is of one scale.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from parity.core.arrays import Array
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair
+from parity.core.arrays import Array, Floats
+from parity.core.errors import UsageError
+from parity.core.script import name_of
+from parity.core.wording import count
+from parity.results import Finding
 
 FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 # Before the names of what is in a batch, what modules are given first, and, with a number, layers within others.
 BATCH, GIVEN, INNER = "batch.", "given.", "inner"
 FIRST = "first."  # before the names of what is in the first samples of a dataset, in its order
+OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
+SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
 Shapes = dict[str | int, list[int]]  # by key or index
+Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
 
 class Called(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,3 +134,114 @@ def known(search: Sequence[str]) -> Trained | None:
 def read(folder: Path) -> Trained:
     """Return what was written into a folder."""
     return msgspec.json.decode((folder / FILE).read_bytes(), type=Trained)
+
+
+def with_names(
+    pair: Pair, torch: Batches, keras: Batches, held: Mapping[str, str]
+) -> tuple[dict[str, Array], list[str]]:
+    """Return PyTorch's batches, in which what its loss takes has got the names of Keras's targets, and of weights.
+
+    Return also these names in the order in which the loss uses the tensors, "" for what is left out. `held`: what is
+    known to hold the data of a target. Raises UsageError where the two are not given the same.
+    """
+    given = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
+    taken = {name: array for name, array in given.items() if name.startswith(OF_LOSS)}
+    samples = next((len(array) for name, array in given.items() if name not in taken and array.ndim), 1)
+    names, left = dict.fromkeys(taken, ""), dict(taken)
+    targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
+    if len(targets) > 1:
+        for name, array in targets.items():
+            best = held.get(name) or min(left, key=lambda each: _unlike(left[each], samples, array), default=None)
+            if best is None:
+                break
+            names[best] = name
+            del left[best]
+    elif left and TARGET not in given:
+        best = (
+            min(left, key=lambda each: _unlike(left[each], samples, targets[TARGET])) if targets else next(iter(left))
+        )
+        names[best] = TARGET
+        del left[best]
+    sizes = {samples, next((array.size for array in taken.values()), samples)}
+    weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
+    is_unknown = not targets and len(left) > len(weights)  # a loop does not tell which of them is its target
+    if len(weights) > 1 or is_unknown or len(set(names.values()) & targets.keys()) < len(targets) > 1:
+        shapes = ", ".join(str(array.shape) for array in taken.values())
+        expected = (
+            "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
+        )
+        expected += ", or loops that train on the same batches" if is_unknown else ""
+        raise UsageError(
+            f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
+            f"({shapes}), expected {expected}"
+        )
+    names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
+    renamed = {}
+    for key, array in torch.items():
+        name, _, step = key.partition("@")
+        if names.get(name, name):
+            renamed[f"{names.get(name, name)}@{step}"] = array
+    return renamed, list(names.values())
+
+
+def _unlike(torch: Array, samples: int, keras: Array) -> int:
+    """Return how little a tensor of PyTorch's is like a target of Keras's: in kind, size, or ids for one-hot rows."""
+    ours, theirs = torch.size / samples, keras.size / max(len(keras), 1)
+    if ours == theirs:
+        return 2 * ((torch.dtype.kind == "f") != (keras.dtype.kind == "f"))
+    are_ids = torch.dtype.kind in "iu" and keras.ndim and ours * keras.shape[-1] == theirs
+    return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3
+
+
+def data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
+    """Yield what the batches of two scripts differ in: their size, and the scale of what models, or losses, are given.
+
+    Of another scale is that of which the mean logarithms of the samples' root mean squares are further apart than
+    SCALE, and than CLEARLY times the standard error of their difference. What a step makes of its batch is left out.
+    """
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
+    if lengths[0] != lengths[1]:
+        message = f"{ours} trains on batches of {lengths[0]}, {theirs} on batches of {lengths[1]}"
+        yield Finding(id="script.batch_size", side="keras", where=theirs, message=message)
+    taken = [each for key, each in torch.items() if key.startswith(OF_BATCH)]
+    for number, (name, given) in enumerate(pair.inputs.items()):
+        own = keras.get(given.keras or name, keras.get(str(number), np.zeros(0)))
+        steps = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
+        sides = [steps, [own]]
+        is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
+        is_other = any(each.dtype.kind != "f" for side in sides for each in side)
+        if is_made or is_other or any(sum(map(len, side)) < FEWEST for side in sides):
+            continue
+        squares = [np.concatenate([np.square(_rows(each)).mean(1) for each in side]) for side in sides]
+        if _are_of_other_scales(squares):
+            mine, scale = (float(np.sqrt(each.mean())) for each in squares)
+            times = f"{theirs} gives {name} {scale / mine:.3g} times as large as {ours}"
+            message = f"{times}: its root mean square is {scale:.3g}, not {mine:.3g}"
+            yield Finding(id="script.data", side="keras", where=theirs, message=message)
+
+
+def are_data_alike(torch: Array, keras: Array) -> bool:
+    """Return whether two batches may be of the same data: neither their means nor their scales are clearly others."""
+    if "f" not in (torch.dtype.kind, keras.dtype.kind) or min(torch.ndim, keras.ndim) == 0:
+        return True
+    sides = list(map(_rows, (torch, keras)))
+    spread = np.sqrt(np.mean([each.var() for each in sides]))
+    is_moved = _are_apart([each.mean(1) for each in sides], spread / 4)
+    return not is_moved and not _are_of_other_scales([np.square(each).mean(1) for each in sides])
+
+
+def _rows(array: Array) -> Floats:
+    return array.reshape(len(array), -1).astype(np.float64)
+
+
+def _are_of_other_scales(squares: Sequence[Floats]) -> bool:
+    return _are_apart([np.log(each[each > 0]) / 2 for each in squares], np.log(SCALE))
+
+
+def _are_apart(sides: Sequence[Floats], least: float) -> bool:
+    """Return whether the means of numbers of the samples are apart by so much, and clearly."""
+    if min(map(len, sides)) < FEWEST:
+        return False
+    error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in sides))
+    return bool(abs(sides[0].mean() - sides[1].mean()) > max(least, CLEARLY * error))

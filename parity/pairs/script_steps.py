@@ -18,10 +18,18 @@ from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
-from parity.pairs.script_records import BATCH, FIRST, GIVEN, INNER, VALUES, Fetched, Shapes
-from parity.pairs.script_targets import OF_LOSS, are_data_alike
-
-Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
+from parity.pairs.script_records import (
+    BATCH,
+    FIRST,
+    GIVEN,
+    INNER,
+    OF_LOSS,
+    VALUES,
+    Batches,
+    Fetched,
+    Shapes,
+    are_data_alike,
+)
 
 
 def axes(given: Sequence[int], own: Sequence[int]) -> str | None:

@@ -19,35 +19,27 @@ from parity.core.script import name_of
 from parity.core.wording import agree, count
 from parity.pairs import script_steps
 from parity.pairs.file import PairFile
-from parity.pairs.script_records import BATCH, FIRST, FOLDER, GIVEN, VALUES, Shapes, Trained, read, write
+from parity.pairs.script_records import (
+    BATCH,
+    FIRST,
+    FOLDER,
+    GIVEN,
+    OF_LOSS,
+    VALUES,
+    Shapes,
+    Trained,
+    data_apart,
+    read,
+    with_names,
+    write,
+)
 from parity.pairs.script_steps import Steps, described
-from parity.pairs.script_targets import OF_LOSS, data_apart, with_names
 from parity.results import CaseResult
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
-from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
-
-
-def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, str]:
-    """Return the outputs of models that one side squeezes, with einops patterns from PyTorch's axes to Keras's.
-
-    In a script the loss, which is compared, says what such an axis of size 1 is for.
-    """
-    patterns = {}
-    for key in (key for key in torch if key in keras and key.startswith(MODEL)):
-        shapes = torch[key].shape, keras[key].shape
-        sizes = [[size for size in shape if size > 1] for shape in shapes]
-        if shapes[0] != shapes[1] and sizes[0] == sizes[1]:
-            names = [iter(f"a{axis}" for axis in range(len(sizes[0]))) for _ in shapes]
-            sides = (
-                " ".join(next(each) if size > 1 else "1" for size in shape)
-                for shape, each in zip(shapes, names, strict=True)
-            )
-            patterns[key] = " -> ".join(sides)
-    return patterns
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
@@ -215,8 +207,17 @@ def _trained_on(
 def _with_keras(
     pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], keras: _Ran, held: Mapping[str, str]
 ) -> dict[str, PairInput]:
-    """Return the inputs with their names and axes in Keras's script; `held`: those that hold the same data."""
-    _check_loss(pair, torch, keras.arrays)
+    """Return the inputs with their names and axes in Keras's script; `held`: those that hold the same data.
+
+    Raises UsageError if Keras's fit takes a target, or weights, that PyTorch's loss does not.
+    """
+    for name in pair.loss_inputs:
+        if name in keras.arrays and name not in torch:
+            what = "a target" if name == TARGET else "weights of the samples"
+            raise UsageError(
+                f"{name_of(pair.keras)} gives {what} to fit, and the loss of {name_of(pair.torch)} takes no such "
+                "tensor beside what its model returns; expected scripts that train on the same batches"
+            )
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
     by_data = {held[name]: name for name in keras.trained.inputs if name in held}
     arrays = {name: torch[name] for name in given}
@@ -292,14 +293,3 @@ def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array]) -> Itera
     if trained.in_evaluation:
         number = count(len(trained.in_evaluation), "step")
         yield f"{ours} trains in evaluation mode in {number}: it does not call model.train() after model.eval()"
-
-
-def _check_loss(pair: Pair, torch: Mapping[str, Array], keras: Mapping[str, Array]) -> None:
-    """Raise UsageError if Keras's fit takes a target, or weights, that PyTorch's loss does not."""
-    for name in pair.loss_inputs:
-        if name in keras and name not in torch:
-            what = "a target" if name == TARGET else "weights of the samples"
-            raise UsageError(
-                f"{name_of(pair.keras)} gives {what} to fit, and the loss of {name_of(pair.torch)} takes no such "
-                "tensor beside what its model returns; expected scripts that train on the same batches"
-            )

@@ -18,8 +18,7 @@ from parity.core.wording import count
 from parity.pairs.causes.sources import add_sources
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
-from parity.pairs.packed import INPUTS, unpack
-from parity.pairs.recording import recorded, recorded_again
+from parity.pairs.recording import INPUTS, recorded, recorded_again, unpack
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime import survey
 from parity.runtime.job import RUNS, Answer, Job

@@ -7,7 +7,6 @@ weights, whole numbers), so that more is asked for than that.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -16,7 +15,7 @@ from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.core.groups import by_key
 from parity.core.precision import ROUNDOFF
-from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, Share, share
+from parity.details import BATCHES, EVALUATION, TRAINING, Compared, Details, Extent, share
 from parity.results import Side
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -72,31 +71,22 @@ class Collector:
         rows = [row for row in self.details.tensors if not row.alone]
         alone = by_key((row.alone, row.name) for row in self.details.tensors)
         activations = {row.name for row in rows if (row.kind, row.step) == ("activation", 0)}
+        returned = set(activations)  # by the reference's modules in the first step
+        for file, listed in reference.manifest.files.items():
+            if file.startswith("high/") and file.endswith(keys.step_file(0)):
+                aliases = reference.manifest.aliases.get(file, {})  # compared under another key
+                kinds = (keys.split(key) for key in listed if key not in aliases)
+                returned.update(name for kind, name in kinds if kind == "activation")
+        parameters = {row.name for row in rows if row.kind == "parameter"}
+        initial = [keys.of_kind(reference.open("high", stem), "parameter") for stem in reference.stems("high")[:1]]
+        sizes = {name: math.prod(shape(array)) for tensors in initial for name, array in tensors.items()}
         return Extent(
-            parameters=_parameters({row.name for row in rows if row.kind == "parameter"}, reference),
-            activations=_activations(activations, reference),
+            parameters=share(sum(sizes[name] for name in sizes if name in parameters), sum(sizes.values())),
+            activations=share(len(activations), len(returned)),
             alone={side: list(dict.fromkeys(alone[side])) for side in self.names if side in alone},
             not_promoted=by_key(self._not_promoted),
             not_run=_not_run(reference),
         )
-
-
-def _parameters(compared: set[str], reference: Trace) -> Share:
-    """Return the share of the numbers in the reference's parameters."""
-    initial = [keys.of_kind(reference.open("high", stem), "parameter") for stem in reference.stems("high")[:1]]
-    sizes = {name: math.prod(shape(array)) for parameters in initial for name, array in parameters.items()}
-    return share(sum(size for name, size in sizes.items() if name in compared), sum(sizes.values()))
-
-
-def _activations(compared: set[str], reference: Trace) -> Share:
-    """Return the share of the tensors that the reference's modules return in the first step."""
-    names = set(compared)
-    for file, listed in reference.manifest.files.items():
-        if file.startswith("high/") and file.endswith(keys.step_file(0)):
-            aliases = reference.manifest.aliases.get(file, {})  # compared under another key
-            kinds = (keys.split(key) for key in listed if key not in aliases)
-            names.update(name for kind, name in kinds if kind == "activation")
-    return share(len(compared), len(names))
 
 
 def _not_run(reference: Trace) -> dict[str, str]:
@@ -125,15 +115,10 @@ def not_promoted(name: str, files: Step) -> tuple[bool, bool]:
     found = [file.get(key) for file in files.highs]
     narrow = [array is not None and not is_whole(array) and array.dtype.itemsize < WIDTH for array in found]
     (reference, candidate), other = map(_rounded, found), list(map(_is_other, found))
-    both = reference and candidate and _kept_rounded(name, files)
+    # A module rounds whose input has values that are no float32's, and whose output in the witness has none.
+    given, witness = files.reference_high.get(keys.key("input", name)), (files.witness or {}).get(key)
+    both = reference and candidate and _is_other(given) and _rounded(witness)
     return narrow[0] or both or (reference and other[1]), narrow[1] or both or (candidate and other[0])
-
-
-def _kept_rounded(name: str, files: Step) -> bool:
-    """Return whether a module rounds: its input has values that are no float32's, and the witness's output has none."""
-    given: Mapping[str, Array] = files.reference_high
-    witness = (files.witness or {}).get(keys.key("activation", name))
-    return _is_other(given.get(keys.key("input", name))) and _rounded(witness)
 
 
 def _is_other(array: Array | None) -> bool:

@@ -61,15 +61,6 @@ class Spread(NamedTuple):
     octaves: Sequence[Octave] = ()  # the octaves with a difference that is not a match at any size of the others
 
 
-class Difference(NamedTuple):
-    """The differences between two arrays."""
-
-    largest: float  # largest |a - b|
-    squares: float  # sum of (a - b)^2
-    scale: float  # largest |a|
-    same_nonfinite: bool
-
-
 class _Size(NamedTuple):
     largest: float = 0.0
     norm: float = 0.0
@@ -107,18 +98,6 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
     )
 
 
-def difference(a: Array, b: Array) -> Difference:
-    """Measure the differences between two arrays, in float32 if it can hold both dtypes, else in float64.
-
-    float32 is precise enough: each difference is rounded once, by at most 2^-24 of itself, and is zero only for equal
-    values.
-    """
-    narrow = np.can_cast(a.dtype, np.float32) and np.can_cast(b.dtype, np.float32)
-    sizes, _ = stream((a, b), _TwoArrays, np.dtype(np.float32 if narrow else np.float64))
-    scale, apart = _joined(sizes)
-    return Difference(apart.largest, apart.norm * apart.norm, scale.largest, apart.same_nonfinite)
-
-
 def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
     """Count the elements that are positive in exactly one of two arrays; ignore those below `least` in both."""
     found = 0
@@ -126,16 +105,6 @@ def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
         changed = ((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least))
         found += int(np.count_nonzero(changed))
     return found
-
-
-class _TwoArrays:
-    """The reduction for two arrays: the size of the first, and of their difference."""
-
-    def __init__(self, step: int, dtype: np.dtype[Any]) -> None:
-        self.spare = np.empty(step, dtype)
-
-    def __call__(self, blocks: list[Array | None]) -> list[_Size]:
-        return [_alone(blocks[0]), _apart(blocks[0], blocks[1], self.spare, norm=True)]
 
 
 class _AllRuns:
@@ -159,7 +128,9 @@ class _AllRuns:
         if high.largest:
             self.table.enter(_taken(blocks, slice(None, None, self._every)), None)
         size = _alone(reference)
-        return [size, size if _is_close(high, size) else _alone(candidate), high, *apart]
+        is_finite = high.same_nonfinite and not size.nans and not size.infinite
+        is_close = is_finite and high.largest <= CLOSE * size.largest
+        return [size, size if is_close else _alone(candidate), high, *apart]
 
     def _high(self, blocks: list[Array | None]) -> _Size:
         """Return the difference of the high runs in half a block, and enter the elements where it may be no match.
@@ -228,12 +199,6 @@ def _apart(
     finite, same = _finite(left, right)
     largest, values[:] = float(np.maximum.reduce(finite)), finite
     return _Size(largest, _norm(finite, largest) if norm else 0.0, same, int(np.isnan(left).sum()))
-
-
-def _is_close(apart: _Size, size: _Size) -> bool:
-    """Return whether blocks of finite numbers that are `apart` have the same largest magnitude but for a few ulp."""
-    is_finite = apart.same_nonfinite and not size.nans and not size.infinite
-    return is_finite and apart.largest <= CLOSE * size.largest
 
 
 def _largest(values: Array) -> float:

@@ -67,7 +67,8 @@ class LowRuns:
         kind = keys.split(key)[0]
         if kind not in KINDS:
             return ""
-        sides = _sides(self.names, runs)
+        pairs = (runs.reference_high, runs.reference_low), (runs.candidate_high, runs.candidate_low)
+        sides = [Low(name, high, low) for name, (high, low) in zip(self.names, pairs, strict=True) if low is not None]
         if kind == "activation":
             for number, (_, high, low) in enumerate(sides):
                 assert not isinstance(high, Change) and not isinstance(low, Change)
@@ -179,12 +180,6 @@ def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] 
     if along <= max(SHARE, 1.0 - CHANCE ** (2 / (exact.size - 1))) * energy:
         return None
     return "one" if float(np.square(rounded - others).sum()) > SHARE**2 * energy else "both"
-
-
-def _sides(names: tuple[str, str], runs: Runs) -> list[Low]:
-    """Return the tensor's high and low run for each side that has both."""
-    pairs = (runs.reference_high, runs.reference_low), (runs.candidate_high, runs.candidate_low)
-    return [Low(name, high, low) for name, (high, low) in zip(names, pairs, strict=True) if low is not None]
 
 
 def _sampled(tensor: Tensor) -> Array:

@@ -119,7 +119,9 @@ class Rule:
         `most`: the largest difference that float32 may hide. `is_moved`: whether rounding may be all that moves the
         tensor. `stored`, `first`: as for `high`.
         """
-        bits = self._bits(size)
+        noise, bits = max(size.noise, ROUNDOFF[self.low] * size.scale), None
+        if size.difference:
+            bits = math.log2(noise) - math.log2(size.difference) if noise else 0.0
         if size.difference <= FEW_ULP * max(size.reach, stored):
             return TensorVerdict("match", bits, by_bits=False)
         if bits is not None and bits >= self.needed:
@@ -193,12 +195,6 @@ class Rule:
         rounding = spread.difference if spread.difference > NOTHING * spread.scale else 0.0
         expected = EXPECTED * max(spread.witness, rounding) * 2.0 ** gap(self.low)
         return max(ROUNDOFF[self.low] * max(spread.scale, stored), expected, SMALLEST[self.low])
-
-    def _bits(self, size: Octave) -> float | None:
-        noise = max(size.noise, ROUNDOFF[self.low] * size.scale)
-        if not size.difference:
-            return None
-        return math.log2(noise) - math.log2(size.difference) if noise else 0.0
 
 
 def _log2(value: float) -> float:

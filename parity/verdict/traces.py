@@ -115,7 +115,12 @@ def _result(comparison: "_Comparison", reference: Trace, candidate: Trace) -> Ca
         findings=[*comparison.evidence.findings, *comparison.low_runs.findings()],
         lifted=[f"{name}: {place}" for name, trace in traces.items() for place in trace.manifest.lifted],
         devices={name: trace.manifest.layout.devices for name, trace in traces.items()},
-        casts={name: _casts(trace) for name, trace in traces.items() if trace.case.precision != "float32"},
+        # The modules by the dtype of the tensors that they returned in the low run.
+        casts={
+            name: by_key((str(array.dtype), module) for module, array in trace.of_kind("activation", 0, "low").items())
+            for name, trace in traces.items()
+            if trace.case.precision != "float32"
+        },
         resolved=msgspec.to_builtins(reference.case),
         data=reference.manifest.data,
         extent=comparison.collector.extent(reference),
@@ -209,7 +214,10 @@ class _Comparison:
         The median of this step's gradients shows the drift; the witness of the tensor itself may be small by luck.
         """
         if self._drift is None:
-            found = [kernel.measure(files.runs(key)) for key in files.reference_high if _is_plain_gradient(key, files)]
+            gradients = (key for key in files.reference_high if key.startswith("gradient/"))
+            reduced = (key for key in gradients if not key.endswith(keys.LOCAL))
+            held = (key for key in reduced if files.holds(key, files.reference_high[key].shape))
+            found = [kernel.measure(files.runs(key)) for key in held]
             self._drift = float(np.median([each.witness / each.scale for each in found if each.scale] or [0.0]))
         return VISIBLE < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
 
@@ -275,17 +283,6 @@ def _is_visible(spread: Spread, runs: Runs) -> bool:
         return False
     is_large = spread.difference > SUBPRECISION * summary.largest(high, other)
     return is_large and summary.is_concentrated(high, other)
-
-
-def _is_plain_gradient(key: str, files: Step) -> bool:
-    is_plain = key.startswith("gradient/") and not key.endswith(keys.LOCAL)
-    return is_plain and files.holds(key, files.reference_high[key].shape)
-
-
-def _casts(trace: Trace) -> dict[str, list[str]]:
-    """Return the modules by the dtype of the tensors that they returned in the low run."""
-    returned = trace.of_kind("activation", 0, "low")
-    return by_key((str(array.dtype), name) for name, array in returned.items())
 
 
 def difference(one: object, other: object) -> str:

@@ -11,7 +11,7 @@ from synthetic import record
 
 from parity import certify, compare
 from parity.core.errors import TraceError, UsageError
-from parity.pairs.packed import pack
+from parity.pairs.recording import pack
 from parity.trace import certificate
 from parity.trace.certificate import Recording
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from parity.pairs import closer
+from parity.pairs import recording
 from parity.results import Divergence
 
 NAMES = ("a", "b", "c")
@@ -32,16 +32,16 @@ def recorded(*stored: str, aliases: dict[str, str] | None = None) -> Any:
     ],
 )
 def test_the_nearest_are_chosen_first(room: int, keys: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closer, "MOST", room)
+    monkeypatch.setattr(recording, "MOST_WHOLE", room)
     both = recorded("activation/a", "activation/b", "activation/c", "parameter/b.weight")
-    assert closer.tensors(FIRST, both, both) == keys
+    assert recording.nearest(FIRST, both, both) == keys
 
 
 @pytest.mark.parametrize(("room", "keys"), [(100, []), (200, ["activation/a", "input/b"])])
 def test_what_is_one_tensor_on_either_side_is_chosen_together(
     room: int, keys: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closer, "MOST", room)
+    monkeypatch.setattr(recording, "MOST_WHOLE", room)
     torch = recorded("activation/a", "input/b")
     keras = recorded("activation/a", aliases={"input/b": "activation/a"})
-    assert closer.tensors(FIRST, torch, keras) == keys
+    assert recording.nearest(FIRST, torch, keras) == keys

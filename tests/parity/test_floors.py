@@ -95,7 +95,7 @@ def test_an_import_that_goes_up_is_seen(file: str, line: str, tmp_path: Path) ->
 WEIGHTS = (
     *("patterns", "transfer_plans", "transfer"),
     *("names", "units", "layouts", "links", "align", "equal_shapes", "left_over", "rules", "propose", "show"),
-    *("runs", "resolve", "readings", "assume"),
+    *("runs", "resolve", "readings"),
 )
 
 

@@ -3,7 +3,7 @@
 import math
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from parity.core.arrays import Array
 from parity.verdict import kernel, stream
-from parity.verdict.kernel import Runs, difference, measure
+from parity.verdict.kernel import Runs, measure
 from parity.verdict.stream import Change
 
 FLOATS = [np.dtype(kind) for kind in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)]
@@ -76,16 +76,6 @@ def magnitude(a: Array) -> float:
 
 
 @settings(max_examples=150)
-@given(tensors(2))
-def test_difference_is_the_formula(arrays: list[Array]) -> None:
-    a, b = arrays
-    found, (largest, norm, same) = difference(a, b), plain(a, b)
-    assert found.largest == pytest.approx(largest, rel=2**-23, abs=0)
-    assert found.squares == pytest.approx(norm * norm, rel=1e-5, abs=0)
-    assert (found.scale, found.same_nonfinite) == (magnitude(a), same)
-
-
-@settings(max_examples=150)
 @given(tensors(5))
 def test_measure_is_the_formula(arrays: list[Array]) -> None:
     reference, candidate, reference_low, candidate_low, witness = arrays
@@ -125,10 +115,10 @@ def test_one_changed_element_is_found_anywhere(dtype: np.dtype[Any], size: int) 
     a, b = np.zeros(size, dtype), np.zeros(size, dtype)
     for place in range(size):
         b[place] = 1
-        assert difference(a, b) == (1.0, 1.0, 0.0, True)
-        assert difference(b, a) == (1.0, 1.0, 1.0, True)
         if place % STEP in (0, 1, STEP - 1):
-            assert measure(Runs(a, b)).difference == measure(Runs(a, a, a, b)).noise == 1.0
+            found = measure(Runs(a, b))
+            assert (found.difference, found.scale, found.same_nonfinite) == (1.0, 1.0, True)
+            assert measure(Runs(a, a, a, b)).noise == measure(Runs(a, a, b)).reference_error == 1.0
         b[place] = 0
 
 
@@ -138,8 +128,10 @@ def test_one_nonfinite_element_is_found_anywhere(dtype: np.dtype[Any]) -> None:
     for place, kind in enumerate([math.nan, math.inf, -math.inf] * STEP):
         b = a.copy()
         b[place] = kind
-        assert difference(a, b) == difference(b, a) == (0.0, 0.0, 1.0, False)
-        assert difference(b, b) == (0.0, 0.0, 1.0, True)
+        for runs, is_same in ((Runs(a, b, a, b), False), (Runs(b, a, b, a), False), (Runs(b, b, b, b), True)):
+            found = measure(runs)
+            assert (found.difference, found.noise, found.scale) == (0.0, 0.0, 1.0)
+            assert found.same_nonfinite == found.same_nonfinite_low == is_same
 
 
 def test_overflow_in_the_low_runs_alone_is_the_same_and_no_noise() -> None:
@@ -154,22 +146,23 @@ def test_overflow_in_the_low_runs_alone_is_the_same_and_no_noise() -> None:
 def test_huge_and_tiny_values_keep_their_norm(dtype: type, power: int) -> None:
     exponent = power * 8 if dtype is np.float64 else power
     a: Array = np.full(300, 3 * 10.0**exponent, dtype)
-    found = difference(a, -a)
-    assert found.largest == pytest.approx(2 * float(a[0]), rel=1e-6, abs=0)
-    assert measure(Runs(a, a, -a, a)).reference_error == pytest.approx(2 * float(a[0]) * 300**0.5, rel=1e-6, abs=0)
-    assert found.squares == pytest.approx((2 * float(a[0])) * (2 * float(a[0])) * 300, rel=1e-5, abs=0)
+    found = measure(Runs(a, -a, -a, a))
+    assert found.difference == pytest.approx(2 * float(a[0]), rel=1e-6, abs=0)
+    assert found.reference_error == pytest.approx(2 * float(a[0]) * 300**0.5, rel=1e-6, abs=0)
 
 
 def test_a_difference_beyond_the_largest_number_is_infinite() -> None:
-    assert difference(np.array([1.5e308]), np.array([-1.5e308])) == (math.inf, math.inf, 1.5e308, True)
+    found = measure(Runs(np.array([1.5e308]), np.array([-1.5e308])))
+    assert (found.difference, found.scale, found.same_nonfinite) == (math.inf, 1.5e308, True)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])  # of the last, more than there are blocks
-def test_the_sum_of_squares_in_float32_keeps_its_digits(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+def test_the_norm_of_many_equal_numbers_keeps_its_digits(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(stream, "THREADS", threads)
     a = np.full(3_000_000, 0.1, np.float32)
-    assert difference(a, np.zeros_like(a)).squares == pytest.approx(3e6 * float(a[0]) ** 2, rel=1e-6)
+    found = measure(Runs(a, a, np.zeros_like(a)))
+    assert found.reference_error == pytest.approx(math.sqrt(3e6) * float(a[0]), rel=1e-6)
 
 
 def test_threads_and_blocks_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,10 +181,8 @@ def test_memory_is_that_of_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     a: Array = np.zeros(48_000_000, np.float32)
     runs = Runs(Change(a, a), Change(a, a), a, a, a)
     buffers = len(runs) + 1
-    work: list[Callable[[], object]] = [lambda: measure(runs), lambda: difference(a, a)]
-    for compare in work:
-        tracemalloc.start()
-        compare()
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < (buffers + 0.1) * stream.THREAD_BLOCK * stream.THREADS < a.nbytes / 3
+    tracemalloc.start()
+    measure(runs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < (buffers + 0.1) * stream.THREAD_BLOCK * stream.THREADS < a.nbytes / 3

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from pair_halves import Array, Half, normal
 
-from parity.pairs.weights.assume import assume
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import resolve
+from parity.pairs.weights.runs import Trials, assume
 from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
 
@@ -50,8 +50,9 @@ class Models:
         """With the first choices of all."""
         entries = [entry for one in (*ambiguities, *named) for entry in one.choices[0]]
         torch = self.torch.survey(), self.torch.values
-        resolved = resolve(Proposal(mapping=Mapping(entries=entries), ambiguities=ambiguities), *torch, self.run)
-        return assume(resolved, named, *torch, self.run).mapping
+        trials = Trials(*torch, self.run)
+        resolved = resolve(Proposal(mapping=Mapping(entries=entries), ambiguities=ambiguities), trials)
+        return assume(resolved, named, trials).mapping
 
 
 @pytest.mark.parametrize("counted", [False, True])

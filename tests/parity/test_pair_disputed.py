@@ -16,7 +16,7 @@ from parity.pairs.untrained.built import Built
 from parity.pairs.untrained.disputed import KEPT, LOADED, Disputed, Found
 from parity.pairs.untrained.random_tables import DISTRIBUTION, Draw, Draws, Sides
 from parity.pairs.weights.propose import Proposal, propose
-from parity.pairs.weights.runs import Resolved, Values
+from parity.pairs.weights.runs import Resolved, Trials, Values
 from parity.results import CaseResult, Cause, Verdict
 from parity.runtime.survey import Frame, Made, Module, Seen, Survey, Weight
 from parity.trace.manifest import Trace
@@ -163,8 +163,8 @@ class Runs:
         disputes = disputes or [Disputed(Entry(torch=["t0"], keras=["k0"]), how)]
         entries, found = [each.entry for each in disputes], Found(disputes, [])
         proposal = Proposal(mapping=Mapping(entries=entries), ambiguities=[])
-        sides = Sides(survey("torch"), survey("keras"))
-        return disputed.resolved(proposal, lambda _: found, sides, self.torch, self.solve, self.run).mapping
+        trials = Trials(survey("torch"), self.torch, self.run)
+        return disputed.resolved(proposal, lambda _: found, self.solve, trials).mapping
 
 
 def test_many_are_asked_together() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.pairs.activations.dropping import in_training
+from parity.pairs.activations.modules import in_training
 from parity.runtime.survey import Module, Rehearsal, Seen, Survey
 from parity.trace.mapping import Match, Matching
 

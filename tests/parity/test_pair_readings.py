@@ -11,6 +11,7 @@ from pair_surveys import PAIR, dense, keras, linear, torch
 from parity.core.arrays import Array
 from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.pairs.weights.readings import chosen, towers
+from parity.pairs.weights.runs import Trials
 from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
 
@@ -58,7 +59,7 @@ class Case:
         def proposed(reading: Reading) -> Proposal:
             return propose(*self.sides, PAIR, reading=reading)
 
-        return chosen(proposed, self.reference, self.returned, self.run)
+        return chosen(proposed, Trials(self.reference, self.returned, self.run))
 
 
 def pairs(proposal: Proposal) -> set[tuple[str, str]]:
@@ -122,7 +123,7 @@ def test_a_reading_for_which_names_speak_less_is_none() -> None:
     def never(_: Mapping) -> tuple[Survey, dict[str, Array]]:
         raise AssertionError("there is one reading, and nothing to run")
 
-    assert chosen(proposed, here(("a",)), {}, never) == proposed(Reading())
+    assert chosen(proposed, Trials(here(("a",)), {}, never)) == proposed(Reading())
 
 
 def test_the_first_reading_is_run_though_names_speak_more_for_another() -> None:
@@ -137,7 +138,7 @@ def test_the_first_reading_is_run_though_names_speak_more_for_another() -> None:
         other = replace(first, mapping=replace(first.mapping, entries=entries))
         return first if reading.keras == "calls" else other
 
-    assert chosen(proposed, case.reference, case.returned, case.run) == first and case.runs == 1
+    assert chosen(proposed, Trials(case.reference, case.returned, case.run)) == first and case.runs == 1
 
 
 def test_a_single_reading_is_not_run() -> None:

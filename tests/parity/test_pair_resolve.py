@@ -10,7 +10,7 @@ from parity.core.arrays import Array
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import MOST_RUNS, resolve
-from parity.pairs.weights.runs import Resolved
+from parity.pairs.weights.runs import Resolved, Trials
 from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
 
@@ -61,7 +61,7 @@ class Models:
         return half.survey(), half.values
 
     def resolve(self, asked: Proposal) -> Resolved:
-        resolved = resolve(asked, self.torch.survey(), self.torch.values, self.run)
+        resolved = resolve(asked, Trials(self.torch.survey(), self.torch.values, self.run))
         assert len(self.runs) <= MOST_RUNS
         last, found = self.runs[-1].entries, resolved.mapping.entries  # what is handed back was run last
         assert [(one.torch, one.keras, one.rearrange) for one in last] == [

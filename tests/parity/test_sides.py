@@ -12,7 +12,7 @@ from parity.config.sides import KerasSide, TorchSide, outermost
 from parity.core.errors import UsageError
 from parity.data.pairs import PairData, Rows, rows_of
 from parity.pairs import file
-from parity.pairs.sides.of_file import described
+from parity.pairs.equivalence import described
 from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
 from parity.trace.tensorfile import TensorFile

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from parity.core.errors import UsageError
-from parity.pairs.script_targets import OF_LOSS
+from parity.pairs.script_records import OF_LOSS
 from torch_impl.record import calls
 from torch_impl.record.pair.optimizers import StepObserver
 from torch_impl.record.pair.script import Script

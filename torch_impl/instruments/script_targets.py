@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import TARGET
-from parity.pairs.script_targets import OF_LOSS
+from parity.pairs.script_records import OF_LOSS
 from torch_impl.instruments import source
 from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
 from torch_impl.instruments.script_calls import tensors_of_call

@@ -62,7 +62,10 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
     output = side.value(keys.key("activation", module, number), step, replica)
     calls = _calls(side.tensors(step, replica), layer, module)[number:]
     state = _state(side, step, replica)
-    if output is None or not calls or _lacks_state(side, state, module):
+    own = {key: array for key, array in side.recorded(None).items() if key.partition("/")[2].startswith(f"{module}.")}
+    # Parameters or buffers that were not recorded as they were, or not whole.
+    lacks_state = bool(own) and (not state or any(isinstance(array, Summary) for array in own.values()))
+    if output is None or not calls or lacks_state:
         return None
     switches = side.trace.manifest.side
     if layer.updated and switches and switches.parts > 1 and step < side.case.steps:
@@ -123,12 +126,6 @@ def _state(side: Side, step: int, replica: int) -> Tensors:
         if any(key.startswith("parameter/") for key in tensors):
             return tensors
     return {}
-
-
-def _lacks_state(side: Side, state: Tensors, module: str) -> bool:
-    """Return whether a module has parameters or buffers that were not recorded as they were, or not whole."""
-    own = {key: array for key, array in side.recorded(None).items() if key.partition("/")[2].startswith(f"{module}.")}
-    return bool(own) and (not state or any(isinstance(array, Summary) for array in own.values()))
 
 
 def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:

@@ -59,7 +59,7 @@ def _convolved(call: Call, x: Array, settings: Settings) -> Array:
     x = np.pad(x, linear.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     total = np.zeros(())
-    for i, j in _positions(kernel):
+    for i, j in np.ndindex(*_size(kernel)):
         pixels = linear.strided(x, (i * dilation, j * dilation), count, stride)
         total = total + kernel[..., i, j] @ pixels.reshape(*x.shape[:2], -1)
     return _finished(call, total.reshape(groups, -1, x.shape[2], *count), settings)
@@ -68,10 +68,6 @@ def _convolved(call: Call, x: Array, settings: Settings) -> Array:
 def _grouped(x: Array, groups: int) -> Array:
     """Return x in the shape (groups, channels of a group, samples, height, width)."""
     return np.moveaxis(x.reshape(len(x), groups, -1, *x.shape[2:]), 0, 2)
-
-
-def _positions(kernel: Array) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*map(range, _size(kernel)))
 
 
 def _size(x: Array) -> tuple[int, int]:
@@ -133,7 +129,7 @@ def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
     count = _size(x)
     whole = ((n - 1) * stride + k for n, k in zip(count, _size(kernel), strict=True))
     total = np.zeros((groups, kernel.shape[2], x.shape[2], *whole))
-    for i, j in _positions(kernel):
+    for i, j in np.ndindex(*_size(kernel)):
         pixels = kernel[..., i, j].swapaxes(1, 2) @ x.reshape(*x.shape[:2], -1)
         linear.strided(total, (i, j), count, stride)[...] += pixels.reshape(groups, -1, *x.shape[2:])
     return _finished(call, _cropped(total, settings["padding"], _size(call.output)), settings)

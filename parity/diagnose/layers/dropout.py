@@ -37,10 +37,6 @@ def factors(call: Call, shape: tuple[int, ...], settings: Settings) -> Array:
     return kept * _scale(settings)
 
 
-def _check(call: Call) -> None:
-    require(call.inputs[0].shape == call.output.shape, "an output of the input's shape")
-
-
 def _scale(settings: Settings) -> float:
     if settings["kept"] != "scaled by 1 / (1 - rate)":
         return 1.0
@@ -143,5 +139,7 @@ def traits(rates: Callable[[Call, Settings], Iterable[float]]) -> tuple[Trait[Ca
 
 
 DROPOUT = Formula(
-    _predict, (*traits(_rates), Trait("generator", "dropout.generator", _generators, _drawn_otherwise)), _check
+    _predict,
+    (*traits(_rates), Trait("generator", "dropout.generator", _generators, _drawn_otherwise)),
+    lambda call: require(call.inputs[0].shape == call.output.shape, "an output of the input's shape"),
 )

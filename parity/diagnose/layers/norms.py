@@ -56,17 +56,12 @@ def affine(call: Call, shape: Axes, settings: Settings) -> tuple[Array, Array]:
 def normalised(parts: Parts, settings: Settings) -> Array:
     """Return the input normalised: the formula that all norms share."""
     statistics = parts.statistics
-    variance, epsilon = _variance(statistics, settings), settings["epsilon"]
+    variance, epsilon = statistics.variance, settings["epsilon"]
+    if settings["variance"] == "unbiased":
+        variance = variance * (statistics.size / max(statistics.size - 1, 1))
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
     return np.asarray(statistics.centred / root * parts.weight + parts.bias)
-
-
-def _variance(statistics: Moments, settings: Settings) -> Array:
-    """Return the variance, biased or unbiased."""
-    if settings["variance"] == "biased":
-        return statistics.variance
-    return statistics.variance * (statistics.size / max(statistics.size - 1, 1))
 
 
 def traits(kind: str, predict: Callable[..., dict[str, Array]]) -> tuple[Trait[Call], ...]:

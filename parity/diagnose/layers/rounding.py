@@ -5,7 +5,6 @@ recomputed in float64, so it is reproduced to about 22 of its 24 bits; fewer whe
 float32 values was rounded to the other one. Such elements are rare, so the agreement of nine in ten decides.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -47,38 +46,25 @@ def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | 
     if explanation is None or low.case.precision != RUN or low.output.size < solve.ENOUGH:
         return None
     low = _as_float64(low)
-    if not _fits(formula, low):
-        return None
-    before = _bits(low, _predicted(formula, low, explanation.settings))
-    if before >= HONEST:
-        return None
-    changes = itertools.chain(
-        _rounded(formula, low, explanation.settings), _other_conventions(formula, low, explanation.settings)
-    )
-    return next((change._replace(before=before) for change in changes if change.bits >= NEEDED), None)
-
-
-def _fits(formula: Formula[Call], low: Call) -> bool:
-    """Return whether the low run recorded numbers, of the shapes that the formula needs."""
     try:
         numbers(low)
         formula.check(low)
     except NotApplicable:
-        return False
-    return True
+        return None
+    before = _bits(low, _predicted(formula, low, explanation.settings))
+    if before >= HONEST:
+        return None
+    changes = _changes(formula, low, explanation.settings)
+    return next((change._replace(before=before) for change in changes if change.bits >= NEEDED), None)
 
 
-def _rounded(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
-    """Yield each way of rounding to fewer bits, with how well it reproduces the low run."""
+def _changes(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
+    """Yield each way of rounding to fewer bits, then each other convention, with how well it reproduces the low run."""
     for name, compute, to in ROUNDINGS:
         if name == "tf32" and low.kind not in (*PRODUCTS, "attention"):  # TF32 exists for matrix products only
             continue
         bits = _bits(low, compute(formula, low, settings, to))
         yield Change("precision", f"precision.{name}", RUN, name, bits, 0.0)
-
-
-def _other_conventions(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
-    """Yield each other convention, with how well it reproduces the low run."""
     for trait in formula.traits:
         for value in values(formula, trait, low, settings):
             bits = _bits(low, _predicted(formula, low, {**settings, trait.name: value}))

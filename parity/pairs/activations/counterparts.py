@@ -10,16 +10,15 @@ from typing import Literal, NamedTuple
 from parity.core.arrays import Array
 from parity.core.groups import grouped
 from parity.pairs.activations.layouts import Channels, channels, order_by_channels
-from parity.pairs.activations.owners import SEPARATORS, ancestors, left_out, owned
-from parity.pairs.activations.values import SAME, Fit, Order, Shape, Tensor, fit, tensor
-from parity.runtime.survey import Module, Survey
+from parity.pairs.activations.modules import SEPARATORS, ancestors, drops, left_out, owned
+from parity.pairs.activations.values import SAME, Fit, Order, Tensor, fit, tensor
+from parity.pairs.weights.patterns import Shape
+from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
 
 By = Literal["weights", "value", "order"]
 NOTHING: frozenset[int] = frozenset()
-# Words in the kinds of modules that do nothing in inference and something at random in training.
-RANDOM = ("drop", "noise", "stochastic")
 # Kinds that count as fused if they have an activation; that of a recurrent layer is a part of its step.
 PLAIN = ("linear", "linear_io", "einsum_dense")
 # A difference has died out if RECOVERED of the next AHEAD tensors are the same on both sides.
@@ -54,16 +53,6 @@ def masks_may_agree(torch: ModuleOutput, keras: ModuleOutput, otherwise: bool = 
     if torch.masks_before is None or keras.masks_before is None:
         return otherwise
     return torch.masks_before == keras.masks_before
-
-
-def drops(module: Module) -> bool:
-    """Return whether a module does something at random in training alone, as a dropout with a rate above 0."""
-    return is_random(module.kind) and bool(module.facts.get("rate", 1.0))
-
-
-def is_random(kind: str) -> bool:
-    """Return whether modules of a kind do something at random in training."""
-    return any(part in kind.lower() for part in RANDOM)
 
 
 class Correspondence(NamedTuple):
@@ -116,8 +105,7 @@ class Counterparts:
 
     def fit_once(self, torch: ModuleOutput, keras: ModuleOutput) -> Fit | None:
         """Return the same as `fit`, computed once for equal tensors, of which a model may have hundreds."""
-        torch_tensor, keras_tensor = torch.tensor, keras.tensor
-        key = torch_tensor.digest, torch_tensor.shape, keras_tensor.digest, keras_tensor.shape
+        key = torch.tensor.digest, torch.tensor.shape, keras.tensor.digest, keras.tensor.shape
         if key not in self.fits:
             self.fits[key] = self.fit(torch, keras)
         return self.fits[key]
@@ -162,16 +150,12 @@ class Counterparts:
         model, a module around the tensor, or most of the tensors that follow have the same values on both sides.
         """
         limit = SAME * min(apart, 1.0)
-        around = (self._is_same(path, limit) for path in ancestors(torch.module, SEPARATORS["torch"]))
-        return self.outputs_apart <= limit or any(around) or self._recovered(torch.number, limit)
-
-    def _recovered(self, number: int, limit: float) -> bool:
-        ahead = self._comparable[bisect_left(self._comparable, number + 1) :][:AHEAD]
-        return sum(self._apart(position) <= limit for position in ahead) >= RECOVERED
-
-    def _is_same(self, path: str, limit: float) -> bool:
-        telling = [output for output in self._of_module.get(path, []) if not output.tensor.is_constant]
-        return bool(telling) and all(self._apart(output.number) <= limit for output in telling)
+        around = (self._of_module.get(path, ()) for path in ancestors(torch.module, SEPARATORS["torch"]))
+        telling = ([each.number for each in outputs if not each.tensor.is_constant] for outputs in around)
+        is_same = any(numbers and all(self._apart(number) <= limit for number in numbers) for numbers in telling)
+        ahead = self._comparable[bisect_left(self._comparable, torch.number + 1) :][:AHEAD]
+        has_recovered = sum(self._apart(number) <= limit for number in ahead) >= RECOVERED
+        return self.outputs_apart <= limit or is_same or has_recovered
 
     def _apart(self, number: int) -> float:
         return self.matched[number].fit.distance if number in self.matched else math.inf

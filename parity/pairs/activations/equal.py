@@ -11,10 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from parity.core.groups import by_key, grouped
+from parity.core.groups import Block, align, by_key, grouped
 from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
-from parity.pairs.alignment import Block, align
 
 Edges = dict[int, dict[int, Fit]]  # torch's number -> Keras's number -> how they fit
 Gaps = tuple[list[int], list[int]] | None
@@ -57,17 +56,11 @@ def _edges(state: Counterparts) -> Edges:
             continue
         norm, tolerance = torch.tensor.invariants.norm, 4 * SAME * torch.tensor.invariants.norm
         near = groups[key][bisect_left(norms[key], norm - tolerance) : bisect_right(norms[key], norm + tolerance)]
-        edges[torch.number] = _compared(
-            state, torch, [keras for keras in near if could_be_same(torch.tensor, keras.tensor)]
-        )
+        candidates = [keras for keras in near if could_be_same(torch.tensor, keras.tensor)]
+        compare = state.fit_once if len(candidates) > FEW else state.fit
+        fits = ((keras.number, compare(torch, keras)) for keras in candidates)
+        edges[torch.number] = {number: fit for number, fit in fits if fit and fit.distance <= SAME}
     return edges
-
-
-def _compared(state: Counterparts, torch: ModuleOutput, candidates: list[ModuleOutput]) -> dict[int, Fit]:
-    """Return the candidates that have the same values as a tensor of torch's, with how they fit."""
-    compare = state.fit_once if len(candidates) > FEW else state.fit
-    fits = ((keras.number, compare(torch, keras)) for keras in candidates)
-    return {number: fit for number, fit in fits if fit and fit.distance <= SAME}
 
 
 def _nearest(edges: Edges) -> Edges:
@@ -121,7 +114,8 @@ def _scores(family: Family, edges: Edges, gaps: Gaps) -> list[list[float]]:
     A dropout is only ever matched with a dropout, since it changes its tensor in training, nor a layer with one of the
     same weights that has its activation built in: what comes before a ReLU may be positive by chance.
     """
-    torch_stages, keras_stages = (_stages(outputs) for outputs in family)
+    # How many dropouts each tensor follows: tensors that follow as many may be the same in training too.
+    stages = [list(itertools.accumulate(int(output.is_random) for output in outputs)) for outputs in family]
     count = [sum(output.is_random for output in outputs) for outputs in family]
     return [
         [
@@ -131,15 +125,10 @@ def _scores(family: Family, edges: Edges, gaps: Gaps) -> list[list[float]]:
             and not (_owns_alike(torch, keras) and torch.leaf and keras.leaf and torch.fused != keras.fused)
             and masks_may_agree(torch, keras, count[0] != count[1] or torch_stage == keras_stage)
             else 0.0
-            for keras, keras_stage in zip(family.keras, keras_stages, strict=True)
+            for keras, keras_stage in zip(family.keras, stages[1], strict=True)
         ]
-        for torch, torch_stage in zip(family.torch, torch_stages, strict=True)
+        for torch, torch_stage in zip(family.torch, stages[0], strict=True)
     ]
-
-
-def _stages(outputs: list[ModuleOutput]) -> list[int]:
-    """Return how many dropouts each tensor follows: tensors that follow as many may be the same in training too."""
-    return list(itertools.accumulate(int(output.is_random) for output in outputs))
 
 
 def _owns_alike(torch: ModuleOutput, keras: ModuleOutput) -> bool:

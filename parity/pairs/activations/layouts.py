@@ -8,15 +8,17 @@ noticed.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, permutations, product
+from itertools import chain, combinations, permutations, product
 from typing import Literal
 
 import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
-from parity.pairs.activations.values import Order, Shape
+from parity.pairs.activations.values import Order
+from parity.pairs.weights.patterns import Shape
 from parity.runtime.survey import Module, Survey
+from parity.trace.keys import MODEL
 from parity.trace.summary import Summary
 
 Channels = Literal["first", "last", "features", ""]
@@ -64,6 +66,25 @@ def output_layouts(
     return layouts
 
 
+def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str, str]:
+    """Return the outputs of models that one side squeezes, with einops patterns from PyTorch's axes to Keras's.
+
+    In a script the loss, which is compared, says what such an axis of size 1 is for.
+    """
+    patterns = {}
+    for key in (key for key in torch if key in keras and key.startswith(MODEL)):
+        shapes = torch[key].shape, keras[key].shape
+        sizes = [[size for size in shape if size > 1] for shape in shapes]
+        if shapes[0] != shapes[1] and sizes[0] == sizes[1]:
+            names = [iter(f"a{axis}" for axis in range(len(sizes[0]))) for _ in shapes]
+            sides = (
+                " ".join(next(each) if size > 1 else "1" for size in shape)
+                for shape, each in zip(shapes, names, strict=True)
+            )
+            patterns[key] = " -> ".join(sides)
+    return patterns
+
+
 def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels) -> bool:
     """Return whether an output is an elementwise function of a tensor, or of the sum of two, with its channels `at`.
 
@@ -79,15 +100,10 @@ def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels
         return True
     whole = [key_of_tensor for key_of_tensor in keys if not isinstance(values[key_of_tensor], Summary)]
     tensors = [_few(values[key_of_tensor]) for key_of_tensor in whole[-NEAREST:][::-1]]
-    return any(_is_made_of(_few(output), tensor) for tensor in _candidates(tensors))
-
-
-def _candidates(tensors: list[Array]) -> Iterator[Array]:
-    """Yield the tensors, and the sums of two of them, or of their ReLUs, that a residual connection may make."""
-    yield from tensors
-    for left, right in combinations(tensors, 2):
-        for first, second in product((left, np.maximum(left, 0)), (right, np.maximum(right, 0))):
-            yield first + second
+    # A residual connection may make the sum of two, or of their ReLUs.
+    pairs = (((left, np.maximum(left, 0)), (right, np.maximum(right, 0))) for left, right in combinations(tensors, 2))
+    sums = (first + second for pair in pairs for first, second in product(*pair))
+    return any(_is_made_of(_few(output), tensor) for tensor in chain(tensors, sums))
 
 
 def channels(side: str, module: Module | None, rank: int) -> Channels:

@@ -23,13 +23,13 @@ from parity.pairs.activations.counterparts import (
     module_outputs,
     outputs,
 )
-from parity.pairs.activations.dropping import module
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
+from parity.pairs.activations.modules import module
 from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
-from parity.pairs.activations.values import Order, Shape, Tensor, distance
+from parity.pairs.activations.values import Order, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes
-from parity.pairs.weights.patterns import reorders, reverse
+from parity.pairs.weights.patterns import Shape, reorders, reverse
 from parity.results import Matched
 from parity.runtime.returned import sentences
 from parity.runtime.survey import Module, Survey
@@ -59,7 +59,10 @@ def match(
     # In torch's axes; a layout is the pattern from torch's to Keras's.
     canonical = {key: rearrange(keras_values[key], reverse(layout)) for key, layout in layouts.items()}
     keras_values = keras_values | canonical
-    output_matches = _output_matches(output_keys, torch, keras_values)
+    # One of another shape is left to the comparison to report.
+    shapes = {seen.key: tuple(seen.shape) for seen in torch.outputs}
+    same_shape = [key for key in output_keys if key in keras_values and keras_values[key].shape == shapes[key]]
+    output_matches = [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
     apart = outputs_apart(torch, torch_values, keras_values)
     alike = drawn_alike(torch, keras)
     sides = (torch, torch_values), (keras, keras_values)
@@ -127,13 +130,6 @@ def _outputs(torch: Survey, keras: Survey) -> list[str]:
                 "of the pair's file"
             )
     return torch_keys
-
-
-def _output_matches(keys: list[str], torch: Survey, keras_values: dict[str, Array]) -> list[Match]:
-    """Match the models' outputs, whose axes are canonical; one of another shape is left to the comparison to report."""
-    shapes = {seen.key: seen.shape for seen in torch.outputs}
-    same_shape = [key for key in keys if key in keras_values and keras_values[key].shape == tuple(shapes[key])]
-    return [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
 
 
 def _reordered(mapping: Mapping) -> set[str]:

@@ -11,10 +11,11 @@ same with their weights.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from parity.core.groups import by_key
+from parity.core.groups import by_key, grouped
 from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.layouts import order_by_channels
-from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Order, Shape
+from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Order
+from parity.pairs.weights.patterns import Shape
 from parity.trace.mapping import Fed
 
 RELATED = 0.75  # up to this distance, a module of another kind at the same place is a fault rather than another step
@@ -60,7 +61,12 @@ def _is_out_of_turn(
 
 def match_in_gaps(state: Counterparts) -> None:
     """Match tensors of one kind between pairs that correspond, if exactly one fits there, or one is much nearer."""
-    for group_of in (lambda output: output.kind, _sort, _computing):
+    for group_of in (
+        lambda output: output.kind,
+        _sort,
+        # A module without weights and submodules computes something, unless it returns what it is given.
+        lambda output: "any" if output.leaf and not output.owns and output.kind.lower() != "identity" else "",
+    ):
         accepted = [True]
         while any(accepted):  # each new pair makes the gaps narrower
             accepted = [_accept(state, candidate) for candidate in _clear(state, group_of)]
@@ -71,11 +77,6 @@ def _sort(output: ModuleOutput) -> str:
     kind = output.kind.lower()
     fitting = (sort for sort, parts in SORTS.items() if any(part in kind for part in parts))
     return "" if output.owns else next(fitting, "")
-
-
-def _computing(output: ModuleOutput) -> str:
-    """Return "any" for a module without weights and submodules, other than one that returns what it is given."""
-    return "any" if output.leaf and not output.owns and output.kind.lower() != "identity" else ""
 
 
 def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOutput]]]:
@@ -89,14 +90,9 @@ def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOu
     for owns, torch, keras in groups:
         for outputs, own, other in ((state.keras, torch, keras), (state.torch, keras, torch)):
             if own and not other and len(owns) > 1 and all(output.leaf for output in own):
-                other += _last_part(outputs, owns)
+                parts = [output for output in outputs if output.owns and output.owns < owns]
+                other += parts[-1:] if frozenset().union(*(output.owns for output in parts)) == owns else []
     return [(torch, keras) for _, torch, keras in groups if torch and keras]
-
-
-def _last_part(outputs: Sequence[ModuleOutput], owns: frozenset[int]) -> list[ModuleOutput]:
-    """Return the last tensor from modules that own a part of the weights, if together they own all of them."""
-    parts = [output for output in outputs if output.owns and output.owns < owns]
-    return parts[-1:] if frozenset().union(*(output.owns for output in parts)) == owns else []
 
 
 def _candidates(
@@ -150,7 +146,11 @@ def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], kera
         for side in (torch_outputs, keras_outputs)
     )
     if len(torch_outputs) != len(keras_outputs):
-        torch_outputs, keras_outputs = map(_innermost, (torch_outputs, keras_outputs))
+        # Without those of containers that pass on what a module in them returns.
+        torch_outputs, keras_outputs = (
+            [same[0] for same in grouped(side, lambda output: output.tensor.digest).values()]
+            for side in (torch_outputs, keras_outputs)
+        )
     modules = {torch.module for torch in torch_outputs}, {keras.module for keras in keras_outputs}
     if len(torch_outputs) != len(keras_outputs):
         are_single = (len(modules[0]), len(modules[1])) == (1, 1)
@@ -160,12 +160,6 @@ def _match_in_order(state: Counterparts, torch_outputs: list[ModuleOutput], kera
         alike = torch.fused == keras.fused
         for candidate in _candidate(state, torch, keras, "weights") if alike else _after(state, torch, keras):
             _accept(state, candidate)
-
-
-def _innermost(outputs: Sequence[ModuleOutput]) -> list[ModuleOutput]:
-    """Return the outputs without those of containers that pass on what a module in them returns."""
-    first = {output.tensor.digest: output for output in reversed(outputs)}
-    return [output for output in outputs if first[output.tensor.digest] is output]
 
 
 def _calls(outputs: Sequence[ModuleOutput], module: str) -> int:

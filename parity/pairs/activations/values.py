@@ -7,10 +7,9 @@ a sample of elements finds the order, and only then are all elements compared.
 
 import hashlib
 import math
-import operator
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, combinations, islice, pairwise, permutations
+from itertools import combinations, islice, permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +17,10 @@ from numpy.typing import NDArray
 
 from parity.core.arrays import Array
 from parity.core.groups import grouped
+from parity.pairs.weights.patterns import Shape, portions
 from parity.trace.summary import Summary
 
 Order = tuple[int, ...]
-Shape = tuple[int, ...]
 
 # Relative L2 distance up to which tensors count as the same. Between two right ports in float64, rounding leaves 1e-12,
 # and constants that a framework rounds to float32 leave up to 1e-7. A fault that is smaller than SAME does not keep a
@@ -201,17 +200,13 @@ def sampled_distances(torch: Tensor, others: Sequence[Tensor]) -> list[float]:
     for shape, numbers in shapes.items():
         for order in orders(shape, torch.shape):
             positions = _positions(torch, shape, order)
-            row_distances = _rows_apart(torch.sampled, np.stack([others[number].flat[positions] for number in numbers]))
-            for number, distance in zip(numbers, row_distances.tolist(), strict=True):
-                apart[number] = min(apart[number], distance)
+            rows = np.stack([others[number].flat[positions] for number in numbers])
+            with np.errstate(all="ignore"):
+                sizes = np.maximum(np.linalg.norm(rows, axis=1), _norm(torch.sampled))
+                distances = np.linalg.norm(rows - torch.sampled, axis=1) / sizes
+            for number, distance in zip(numbers, distances.tolist(), strict=True):
+                apart[number] = min(apart[number], math.inf if math.isnan(distance) else distance)
     return apart
-
-
-def _rows_apart(sample: Array, rows: Array) -> NDArray[np.float64]:
-    """Return the distance of each row to the sample; infinite if anything in either is not finite."""
-    with np.errstate(all="ignore"):
-        apart = np.linalg.norm(rows - sample, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), _norm(sample))
-    return np.where(np.isnan(apart), np.inf, apart)
 
 
 def full_distance(torch: Tensor, keras: Tensor, order: Order) -> float:
@@ -263,15 +258,10 @@ def orders(keras: Shape, torch: Shape) -> dict[Order, None]:
 
 
 def _merges(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Return whether axes of one shape split or merge into the other's: between shared cuts, either has one alone."""
+    """Return whether axes of one shape split or merge into the other's, whose number of elements is the same."""
     if 0 in first or 0 in second:
         return sorted(first) == sorted(second) or len(first) != len(second)
-    cuts = [list(accumulate(shape, operator.mul)) for shape in (first, second)]  # elements that the first axes span
-    common = [0, *sorted(set(cuts[0]) & set(cuts[1]))]
-    return all(
-        min(sum(start < cut <= end for cut in cuts_of_shape) for cuts_of_shape in cuts) == 1
-        for start, end in pairwise(common)
-    )
+    return all(min(len(first[ours]), len(second[theirs])) == 1 for ours, theirs in portions(first, second))
 
 
 def _filled(moved: Sequence[int], keras: Shape, torch: Shape) -> Order:

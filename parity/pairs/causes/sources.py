@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from parity.pairs.activations.dropping import module
+from parity.pairs.activations.modules import module
 from parity.results import CaseResult, Cause
 from parity.runtime.survey import Made, Survey
 from parity.trace.mapping import PairContext

@@ -16,7 +16,7 @@ from parity.pairs.untrained.built import Built
 from parity.pairs.untrained.random_tables import DISTRIBUTION, LARGEST, USED, Draw, Judge, RandomTable, Sides
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Resolved, Run, Trials, Values, agrees
+from parity.pairs.weights.runs import Resolved, Trials, agrees
 from parity.trace.mapping import Entry, Mapping, Partial, Unlike
 
 MOST_RUNS = 6  # disputed entries that are tried one by one
@@ -110,12 +110,11 @@ def _disputed_table(table: RandomTable, built: Built, tables: int) -> list[Dispu
     return [Disputed(table.entry, drawn, scaled=table.scaled(tables))] if drawn else []
 
 
-def resolved(proposal: Proposal, look: Look, sides: Sides, torch_values: Values, solve: Solve, run: Run) -> Resolved:
+def resolved(proposal: Proposal, look: Look, solve: Solve, trials: Trials) -> Resolved:
     """Resolve a proposal, and decide by running what becomes of the disputed entries that `look` finds then."""
     loaded = solve(proposal)
     found = look(loaded.mapping)
     if found.disputed:
-        trials = Trials(sides.torch, torch_values, run)
         loaded = _Deciding(proposal, found.disputed, solve, trials).decided(loaded)
     told = [*loaded.mapping.assumptions, *found.assumptions]
     unfilled = loaded.mapping.unfilled | found.begun
@@ -135,7 +134,9 @@ class _Deciding:
             # Those of which Keras's model returns the same with torch's random values at Keras's scale.
             free = [each for each in scaled if self._agree(loaded.mapping, [each._replace(partial=each.scaled)])]
             disputed = [each for each in self.disputed if each not in free]
-            wrong = self._decisive(loaded.mapping, disputed)
+            # Those without which Keras's model returns something else; of many, all of them or none.
+            groups = [disputed] if len(disputed) > MOST_RUNS else [[each] for each in disputed]
+            wrong = [each for group in groups if not self._agree(loaded.mapping, group) for each in group]
             harmless = [each for each in disputed if each not in wrong]
             own, unfilled = _by_kind(wrong)
             mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
@@ -153,12 +154,6 @@ class _Deciding:
         """Return whether Keras's model returns something else with its own values than with torch's."""
         values = self.trials.run(_removed(loaded.mapping, [disputed]))[1]
         return not agrees(self.trials.torch, loaded.values, values)
-
-    def _decisive(self, mapping: Mapping, disputed: list[Disputed]) -> list[Disputed]:
-        """Return those without which Keras's model returns something else."""
-        if len(disputed) > MOST_RUNS:
-            return [] if self._agree(mapping, disputed) else disputed
-        return [each for each in disputed if not self._agree(mapping, [each])]
 
     def _agree(self, mapping: Mapping, removed: Sequence[Disputed]) -> bool | None:
         """Return whether both models return the same without these entries."""

@@ -137,14 +137,13 @@ def _is_uneven(ours: Floats, theirs: Floats, draws: int, chance: float) -> NDArr
     pairs, inverse = np.unique(
         np.stack([np.minimum(ours, theirs).ravel(), (ours + theirs).ravel()]), axis=1, return_inverse=True
     )
-    uneven = [_tail(int(few), int(both), draws) <= chance for few, both in pairs.T]
+
+    def tail(few: int, both: int) -> float:  # the chance that a given side has at most `few` of `both` builds
+        ways = sum(math.comb(both, each) * math.comb(2 * draws - both, draws - each) for each in range(few + 1))
+        return ways / math.comb(2 * draws, draws)
+
+    uneven = [tail(int(few), int(both)) <= chance for few, both in pairs.T]
     return np.array(uneven)[inverse].reshape(ours.shape)
-
-
-def _tail(few: int, both: int, draws: int) -> float:
-    """Return the chance that a given side has at most `few` of `both` builds, of twice as many as `draws`."""
-    ways = sum(math.comb(both, each) * math.comb(2 * draws - both, draws - each) for each in range(few + 1))
-    return ways / math.comb(2 * draws, draws)
 
 
 def _said(name: str, values: Floats) -> str:

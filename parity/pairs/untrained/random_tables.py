@@ -5,7 +5,7 @@ they are. Of the random ones the distributions are compared (parity.pairs.untrai
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -163,14 +163,15 @@ class Judge:
         if not self.is_random(entry) or self.is_state(entry) or self.built.is_unfilled(entry):
             return False
         ours, theirs = self.sides.weights(entry)
-        is_beside_computed = any(
-            _is_beside_computed(weight.name, random, values)
-            for weights, random, values in (
-                (ours, self.torch, self.built.rounded),
-                (theirs, self.keras, self.built.keras),
-            )
+        sides = (ours, self.torch, self.built.rounded), (theirs, self.keras, self.built.keras)
+        computed = (
+            np.asarray(values[weight.name])[~random[weight.name]]
+            for weights, random, values in sides
             for weight in weights
+            if weight.name in random
         )
+        # What is computed beside random values is not all the same, as zeros for padding are.
+        is_beside_computed = any((each != each[:1]).any() for each in computed)
         is_chosen = _are_chosen(ours, self.sides.torch) or _are_chosen(theirs, self.sides.keras)
         on_both = not (self.torch.keys().isdisjoint(entry.torch) or self.keras.keys().isdisjoint(entry.keras))
         return self.is_own(entry) or is_beside_computed or (is_chosen and on_both)
@@ -197,14 +198,6 @@ def _are_chosen(weights: Iterable[Weight], survey: Survey) -> bool:
     """Return whether the user's own code makes the modules of frozen weights, or their class, and chose the values."""
     made = [(weight, survey.made(weight.module)) for weight in weights]
     return all(weight.chosen and module and (module.calls or module.initialisers) for weight, module in made)
-
-
-def _is_beside_computed(name: str, random: Mapping[str, Mask], values: Values) -> bool:
-    """Return whether a tensor is random in part, and computed in another: not all the same, as zeros for padding."""
-    if name not in random:
-        return False
-    computed = np.asarray(values[name])[~random[name]]
-    return bool((computed != computed[:1]).any())
 
 
 def _differing(arrays: Iterable[Floats]) -> Mask:

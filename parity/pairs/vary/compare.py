@@ -130,7 +130,11 @@ class _Comparisons:
         """Return the cause if the plain call differs because, on one side, it is another one than in inference."""
         if not any(each.name == CALLED and each.verdict == "diverged" and not each.failed for each in judged):
             return None
-        other = [side for side in SIDES if not self._is_inference(side)]
+        other, stem = [], keys.step_file(0)
+        for side in SIDES:  # that of which the plain call does not return what its call in inference mode does
+            inference, plain = (Trace(self.folder / side / str(n)).open("high", stem) for n in range(ALWAYS))
+            if not all(key in plain and reproduced(array, plain[key]) for key, array in inference.items()):
+                other.append(side)
         values: dict[str, Any] = {side: "another computation" if side in other else "as in inference" for side in SIDES}
         if not other:
             return None
@@ -149,12 +153,6 @@ class _Comparisons:
 
     def _seeded(self, name: str) -> list[str]:
         return [side for side, facts in self.facts.items() if name in facts.seeded]
-
-    def _is_inference(self, side: str) -> bool:
-        """Return whether a side's plain call returns what its call in inference mode does."""
-        stem = keys.step_file(0)
-        inference, plain = (Trace(self.folder / side / str(number)).open("high", stem) for number in range(ALWAYS))
-        return all(key in plain and reproduced(array, plain[key]) for key, array in inference.items())
 
     def _judged(self, number: int) -> VariationResult:
         """Compare what both sides returned for one variation."""

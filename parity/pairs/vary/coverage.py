@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.pairs.activations.counterparts import drops
+from parity.pairs.activations.modules import drops
 from parity.results import Branch, Coverage
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
@@ -147,7 +147,10 @@ def unshared_masks(excluded: dict[str, str], torch: Survey, drawn: Sequence[Draw
         return Unshared(reason, alike=True)
     if "keras" in excluded:
         return Unshared(f"{reason}; torch draws nothing of that kind", alike=False)
-    rates, shared = _rates(torch), {round(draw.rate, 6) for draw in drawn}
+    # What is known of the rates in a model: those of dropouts, and those inside recurrent layers.
+    known = [module.facts.get("rate") for module in torch.modules if drops(module)]
+    known += [module.facts.get("dropout") for module in torch.modules]
+    rates, shared = {round(rate, 6) for rate in known if rate}, {round(draw.rate, 6) for draw in drawn}
     kinds = [module.kind.lower() for module in torch.modules if drops(module)]
     # Other kinds than plain and channel dropout (dropout2d), as AlphaDropout.
     others = [kind for kind in kinds if kind.rstrip("123d").endswith(DROPOUT) and not kind.startswith(DROPOUT)]
@@ -158,10 +161,3 @@ def unshared_masks(excluded: dict[str, str], torch: Survey, drawn: Sequence[Draw
 def rates_in_words(draws: Iterable[Draw]) -> str:
     """Return the rates of some masks, in words."""
     return ", ".join(f"{draw.rate:g}" for draw in draws) or "nothing"
-
-
-def _rates(survey: Survey) -> set[float]:
-    """Return what is known of the rates in a model: those of dropouts, and those inside recurrent layers."""
-    rates = [module.facts.get("rate") for module in survey.modules if drops(module)]
-    rates += [module.facts.get("dropout") for module in survey.modules]
-    return {round(rate, 6) for rate in rates if rate}

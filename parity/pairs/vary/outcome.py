@@ -14,16 +14,7 @@ import numpy as np
 from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
-from parity.pairs.vary.variations import (
-    CALLED,
-    GIVEN,
-    SECOND_CALL,
-    TRAINING,
-    Variation,
-    is_float,
-    is_padded,
-    padded,
-)
+from parity.pairs.vary.variations import CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, is_float, is_padded, padded
 from parity.results import ELSEWHERE, CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
 from parity.trace.keys import MODEL
@@ -98,7 +89,9 @@ def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
     arrays: dict[str, Array] = {}
     for number, batch in enumerate(batches):
         for name, given in pair.inputs.items():
-            array = _resized(batch[name], size)
+            array = batch[name].copy()
+            if array.ndim and size is not None:  # a sample less; one more if there are no more than two
+                array = np.resize(array, (size - 1 if size > 2 else size + 1, *array.shape[1:]))
             if name not in pair.loss_inputs and array.ndim and is_float(given, array):
                 array[-1:] *= LARGER
             elif name not in pair.loss_inputs and array.ndim > 1 and is_padded(given, array):
@@ -112,13 +105,6 @@ def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
     }
     case = msgspec.structs.replace(file.case, model=msgspec.structs.replace(pair, inputs=inputs))
     return file._replace(case=case)
-
-
-def _resized(array: Array, size: int | None) -> Array:
-    """Return an array of one sample less; of one more if there are no more than two."""
-    if not array.ndim or size is None:
-        return array.copy()
-    return np.resize(array, (size - 1 if size > 2 else size + 1, *array.shape[1:]))
 
 
 def _saved(arrays: dict[str, Array], folder: Path) -> str:

@@ -17,16 +17,7 @@ from parity.core import precision
 from parity.core.arrays import Array, Floats, digest, reproduced
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.vary.coverage import Draw, Observer, Seen
-from parity.pairs.vary.variations import (
-    ALWAYS,
-    ANOTHER,
-    GIVEN,
-    SECOND_CALL,
-    Inputs,
-    Variation,
-    is_mask,
-    variations,
-)  # fmt: skip
+from parity.pairs.vary.variations import ALWAYS, ANOTHER, GIVEN, SECOND_CALL, Inputs, Variation, is_mask, variations
 from parity.runtime import survey
 from parity.runtime.job import VaryJob
 from parity.trace import keys, manifest

@@ -101,7 +101,9 @@ class _Source:
         most = 1 if self.few else None
         seeds = {name: self.case.seed if of.seed is None else of.seed for name, of in self.pair.inputs.items()}
         yield Variation(ANOTHER, self._drawn({name: {"seed": seed + 1} for name, seed in seeds.items()}))
-        yield from itertools.islice(self._batches(), most)
+        for size in BATCH_SIZES[:most] if self._is_batched() else ():
+            shapes = {name: (size, *array.shape[1:]) for name, array in self.given.items() if array.ndim}
+            yield Variation(f"{BATCH_SIZE} {size}", self._reshaped(shapes))
         yield from itertools.islice(self._lengths(), most)
         yield from self._values()
 
@@ -128,12 +130,6 @@ class _Source:
         yield changed("padding id 0", is_padded, lambda _, array: padded(array))._replace(may_fail=EITHER)
         yield changed("masks all true", is_mask, lambda _, array: np.ones_like(array))
         yield changed("masks false but at one position", is_mask, lambda _, array: _filled(array, 0, 1))
-
-    def _batches(self) -> Iterator[Variation]:
-        """Yield variations with another size of the first dimension, if all inputs share that size."""
-        for size in BATCH_SIZES if self._is_batched() else ():
-            shapes = {name: (size, *array.shape[1:]) for name, array in self.given.items() if array.ndim}
-            yield Variation(f"{BATCH_SIZE} {size}", self._reshaped(shapes))
 
     def _is_batched(self) -> bool:
         """Return whether all inputs share the size of the first dimension."""

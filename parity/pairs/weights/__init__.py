@@ -5,7 +5,6 @@ apply an entry of the mapping to values. What may belong together: `names` compa
 weights by module, `layouts` knows how a kind of layer lays them out, `links` says whether units of both sides can hold
 the same weights, and how these move, `align` puts both sides into one order, `equal_shapes` tells apart what could be
 exchanged, `left_over` judges what has no counterpart then, `rules` are the user's, `propose` makes the mapping of all
-this, and `show` formats it. What remains open is decided by running: `runs` runs Keras's model and compares what both
-return, `resolve` tries the choices of a proposal, `readings` whole proposals, and `assume` says what was taken for
-granted.
+this, and `show` formats it. What remains open is decided by running: `runs` runs Keras's model, compares what both
+return, and says what was taken for granted, `resolve` tries the choices of a proposal, and `readings` whole proposals.
 """

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.core.groups import grouped
-from parity.pairs.alignment import Block
-from parity.pairs.alignment import align as best_blocks
+from parity.core.groups import Block, grouped
+from parity.core.groups import align as best_blocks
 from parity.pairs.untrained.built import Built
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Link, make_link
@@ -188,26 +187,16 @@ class _Links:
 
     def _score(self, ours: Positions, theirs: Positions) -> float | None:
         """Return how much speaks for a link, without numbers; None if the units cannot be linked."""
-        missing = self._missing(ours, theirs)
-        if missing < 0 or (self.is_strict and self._is_excluded(ours, theirs)):
-            return None
+        link = self.link(ours, theirs)
         pairs = [(self.traits[0][torch], self.traits[1][keras]) for torch in ours for keras in theirs]
+        is_excluded = self.is_strict and any(self.excludes(torch.telling, keras.telling) for torch, keras in pairs)
+        if link is None or is_excluded:
+            return None
+        given = sum(len(unit.weights) for unit in (*link.torch, *link.keras))
+        missing = given - sum(len(entry.torch) + len(entry.keras) for entry in link.entries)
         own = sum(torch.against(keras) for torch, keras in pairs) / len(pairs)
         aliases = sum(self.torch[position].alias for position in ours)
         return PLACED * (len(ours) + len(theirs) - aliases) + own - MISSING * missing
-
-    def _missing(self, ours: Positions, theirs: Positions) -> float:
-        """Return how many weights a link would leave without a counterpart; -1 if there is no link."""
-        link = self.link(ours, theirs)
-        if link is None:
-            return -1.0
-        given = sum(len(unit.weights) for unit in (*link.torch, *link.keras))
-        return float(given - sum(len(entry.torch) + len(entry.keras) for entry in link.entries))
-
-    def _is_excluded(self, ours: Positions, theirs: Positions) -> bool:
-        """Return whether the names of some units exclude each other."""
-        telling = {(self.traits[0][torch].telling, self.traits[1][keras].telling) for torch in ours for keras in theirs}
-        return any(self.excludes(*pair) for pair in telling)
 
 
 def _size(unit: Unit) -> int:
@@ -220,7 +209,11 @@ def _size(unit: Unit) -> int:
 def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[tuple[Positions, Positions]]:
     """Return the positions of the units that the best alignment links, of those without a counterpart yet."""
     sizes = [links.sizes[0][position] for position in torch_left], [links.sizes[1][position] for position in keras_left]
-    ends = {count: _ends(sizes[1], count) for _, count in SIZES}
+    # Where runs of so many units end, by the number of elements that they have together.
+    ends = {
+        count: grouped(range(count, len(sizes[1]) + 1), lambda end, count=count: sum(sizes[1][end - count : end]))  # type: ignore[misc]
+        for _, count in SIZES
+    }
 
     def ending(row: int) -> Iterator[Block]:
         for rows, columns in SIZES:
@@ -237,8 +230,3 @@ def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[t
         )
         for block in blocks
     ]
-
-
-def _ends(sizes: list[int], count: int) -> dict[int, list[int]]:
-    """Return where runs of `count` units end, by the number of elements that they have together."""
-    return grouped(range(count, len(sizes) + 1), lambda end: sum(sizes[end - count : end]))

@@ -168,7 +168,9 @@ def _branches(links: list[Link]) -> Iterator[list[Group]]:
     convolutions have one shape, the order of calls is no evidence, and the norms have to go with their convolutions.
     """
     single = [link for link in links if link.is_single]
-    for block in grouped(single, lambda link: _block(link.torch[0].label)).values():
+    # The module around a unit; a numbered module, such as blocks.0, is one step of the path.
+    around = re.compile(r"([./]?[^./]*?[./]\d+|[./]?[^./]*)$")
+    for block in grouped(single, lambda link: around.sub("", link.torch[0].label)).values():
         few = [group for group in grouped(block, signature).values() if 1 < len(group) < FEW]
         main = next((group for group in few if _is_matrix(group[0]) and not _confirmed_by_names(group)), None)
         if main:
@@ -250,11 +252,6 @@ def signature(link: Link) -> Hashable:
 def _labels(group: Group) -> tuple[list[str], list[str]]:
     """Return the labels of torch's units in a group, and those of Keras's."""
     return [link.torch[0].label for link in group], [link.keras[0].label for link in group]
-
-
-def _block(label: str) -> str:
-    """Return the label of the module around a unit; a numbered module, such as blocks.0, is one step of the path."""
-    return re.sub(r"([./]?[^./]*?[./]\d+|[./]?[^./]*)$", "", label)
 
 
 def _is_matrix(link: Link) -> bool:

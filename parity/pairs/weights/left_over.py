@@ -29,35 +29,28 @@ ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this
 def link_tables(torch: Sequence[Unit], keras: Sequence[Unit], links: Iterable[Link]) -> list[Link]:
     """Return links of the tables that `links` leave over, each with a choice for every part that Keras may have."""
     used = {name for link in links for entry in link.entries for name in (*entry.torch, *entry.keras)}
-    left = [[unit for unit in side if _is_table(unit) and _table(unit).name not in used] for side in (torch, keras)]
+    tables = [
+        [unit for unit in side if unit.family == "embedding" and not unit.alias and list(unit.weights) == ["weight"]]
+        for side in (torch, keras)
+    ]
+    left = [[unit for unit in side if unit.weights["weight"].name not in used] for side in tables]
     likely = sorted(itertools.product(*left), key=lambda pair: -names.similarity(pair[0].label, pair[1].label))
     found: list[Link] = []
     for ours, theirs in likely:
         taken = {id(unit) for link in found for unit in (*link.torch, *link.keras)}
         if _may_be_part(ours, theirs) and not taken & {id(ours), id(theirs)}:
-            found.append(_link(ours, theirs))
+            table, part = ours.weights["weight"], theirs.weights["weight"]
+            slices = _parts(table.shape[0], part.shape[0])
+            choices = [[Entry(torch=[table.name], keras=[part.name], slice=rows)] for rows in slices]
+            found.append(Link(torch=(ours,), keras=(theirs,), entries=choices[0], choices=choices))
     return found
-
-
-def _is_table(unit: Unit) -> bool:
-    return unit.family == "embedding" and not unit.alias and list(unit.weights) == ["weight"]
-
-
-def _table(unit: Unit) -> Weight:
-    return unit.weights["weight"]
 
 
 def _may_be_part(torch: Unit, keras: Unit) -> bool:
     """Return whether Keras's table may be a part of torch's: by its shape, its name, and what depends on it."""
-    ours, theirs = _table(torch).shape, _table(keras).shape
+    ours, theirs = (unit.weights["weight"].shape for unit in (torch, keras))
     shared = (names.distinctive_words(torch.label) & names.distinctive_words(keras.label)) - COMMON
     return ours[1:] == theirs[1:] and ours[0] > theirs[0] and bool(shared) and torch.unused == keras.unused
-
-
-def _link(torch: Unit, keras: Unit) -> Link:
-    parts = _parts(_table(torch).shape[0], _table(keras).shape[0])
-    choices = [[Entry(torch=[_table(torch).name], keras=[_table(keras).name], slice=part)] for part in parts]
-    return Link(torch=(torch,), keras=(keras,), entries=choices[0], choices=choices)
 
 
 def _parts(rows: int, wanted: int) -> Iterator[str]:

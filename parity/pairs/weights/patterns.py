@@ -3,13 +3,12 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from parity.core.wording import count
 
 Shape = tuple[int, ...]
-Sized = list[tuple[int, str]]  # axes: the size and the name of each
 Group = tuple[str, ...]  # the named axes that one axis of an array is made of; () for an axis of size one
 IDENTITY = "... -> ..."  # an explicit "nothing moves": in a rule, "" leaves it to the program how axes move
 MOST = 6  # patterns that are tried for one weight
@@ -145,35 +144,35 @@ def reshapes(torch: Shape, keras: Shape) -> list[str]:
 
 def _regrouped(torch: Shape, keras: Shape, order: tuple[int, ...]) -> str | None:
     """Return the pattern that puts torch's axes in `order` and then only merges or splits neighbours, or None."""
-    torch_axes = [(torch[number], f"a{number}") for number in order]
-    keras_axes = [(size, f"b{number}") for number, size in enumerate(keras) if size != 1]
+    torch_axes, keras_axes = [f"a{number}" for number in order], [f"b{n}" for n, size in enumerate(keras) if size != 1]
     left, right = {}, {}
-    for torch_run, keras_run in _portions(torch_axes, keras_axes):
+    for ours, theirs in portions([torch[number] for number in order], [size for size in keras if size != 1]):
+        torch_run, keras_run = torch_axes[ours], keras_axes[theirs]
         if len(torch_run) > 1 and len(keras_run) > 1:
             return None
-        names = [name for _, name in (torch_run if len(keras_run) == 1 else keras_run)]
-        left.update({name: names if len(torch_run) == 1 else [name] for _, name in torch_run})
-        right.update({name: names if len(keras_run) == 1 else [name] for _, name in keras_run})
+        names = torch_run if len(keras_run) == 1 else keras_run
+        left.update({name: names if len(torch_run) == 1 else [name] for name in torch_run})
+        right.update({name: names if len(keras_run) == 1 else [name] for name in keras_run})
     if len(left) != len(torch_axes) or len(right) != len(keras_axes):
         return None
     pattern = f"{_text('a', torch, left)} -> {_text('b', keras, right)}"
     return "" if torch == keras and list(order) == sorted(order) else pattern
 
 
-def _portions(given: Sized, wanted: Sized) -> Iterator[tuple[Sized, Sized]]:
-    """Yield the shortest runs of axes on both sides that have the same number of elements."""
+def portions(given: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[slice, slice]]:
+    """Yield the shortest runs of axes of these sizes, on both sides, that have the same number of elements."""
     first = second = 0
     while first < len(given) and second < len(wanted):
         ends = [first + 1, second + 1]
-        sizes = [given[first][0], wanted[second][0]]
+        sizes = [given[first], wanted[second]]
         while sizes[0] != sizes[1]:
             side = 0 if sizes[0] < sizes[1] else 1
             rest = (given, wanted)[side]
             if ends[side] >= len(rest):
                 return
-            sizes[side] *= rest[ends[side]][0]
+            sizes[side] *= rest[ends[side]]
             ends[side] += 1
-        yield given[first : ends[0]], wanted[second : ends[1]]
+        yield slice(first, ends[0]), slice(second, ends[1])
         first, second = ends
 
 

@@ -107,15 +107,11 @@ def _grouped(
 
 def _moves(rule: rules.Ruled, torch: Survey, keras: Survey) -> list[Entry]:
     """Return the rule's entry, once for each way to move axes if it gives none. Raises UsageError for other shapes."""
-    sides = _weights(torch, rule.entry.torch), _weights(keras, rule.entry.keras)
+    ours, theirs = ({weight.name: weight for weight in survey.weights} for survey in (torch, keras))
+    sides = [ours[name] for name in rule.entry.torch], [theirs[name] for name in rule.entry.keras]
     moves = (_automatic(rule.entry, (torch, keras), sides) if rule.is_open else []) or [rule.entry]
     planned(moves[0], *([weight.shape for weight in weights] for weights in sides))  # raises UsageError
     return moves
-
-
-def _weights(survey: Survey, wanted: Iterable[str]) -> list[Weight]:
-    by_name = {weight.name: weight for weight in survey.weights}
-    return [by_name[name] for name in wanted]
 
 
 def _automatic(entry: Entry, surveys: tuple[Survey, Survey], sides: tuple[list[Weight], list[Weight]]) -> list[Entry]:

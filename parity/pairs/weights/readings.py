@@ -21,9 +21,7 @@ from parity.pairs.weights.equal_shapes import differ_by_rising_numbers, exchange
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.propose import Proposal, Reading
 from parity.pairs.weights.rules import around
-from parity.pairs.weights.runs import Reproduced, Run, Trials, Values
-from parity.runtime.survey import Survey
-from parity.trace.mapping import Mapping
+from parity.pairs.weights.runs import Reproduced, Trials
 
 FEW = 3  # towers of one structure that are tried in every order
 MOST_RUNS = 12
@@ -56,14 +54,15 @@ class _Tried(NamedTuple):
     proposal: Proposal
 
 
-def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> Proposal:
+def chosen(propose: Propose, trials: Trials) -> Proposal:
     """Return the proposal of the best reading, with sentences on what was open among its mapping's assumptions.
 
     Readings for which names speak less than for the first are left out. If some weight has no counterpart in any,
     nothing is run.
     """
     propose = functools.cache(propose)
-    readings = _different(propose)
+    pairs = [_pairs(propose(reading)) for reading in ORDERS]
+    readings = [reading for number, reading in enumerate(ORDERS) if pairs[number] not in pairs[:number]]
     fewest = min(len(propose(each).mapping.unplaced) for each in readings)
     readings = [each for each in readings if len(propose(each).mapping.unplaced) == fewest]
     first = propose(readings[0])
@@ -71,7 +70,7 @@ def chosen(propose: Propose, torch: Survey, torch_values: Values, run: Run) -> P
     readings = [each for each in readings if _named(propose(each)) >= _named(first)]
     if fewest or (len(readings) == 1 and not list(towers(first.links))):
         return first
-    return _Choosing(propose, Trials(torch, torch_values, run, MOST_RUNS)).best(readings)
+    return _Choosing(propose, trials.up_to(MOST_RUNS)).best(readings)
 
 
 def towers(links: Sequence[Link]) -> Iterator[Towers]:
@@ -90,17 +89,16 @@ def towers(links: Sequence[Link]) -> Iterator[Towers]:
             yield Towers(name, paths, members, _are_named(paths, members))
 
 
-def in_order(name: str, order: Sequence[int]) -> Callable[[list[Link]], list[Link]]:
-    """Return a function that gives the towers of a name the counterparts of each other, in an order."""
-
-    def exchange(links: list[Link]) -> list[Link]:
-        for each in list(towers(links)):
-            if each.name == name and len(each.paths) == len(order):
-                new = [link for group in zip(*each.links, strict=True) for link in reordered(list(group), order)]
-                links = exchanged(links, iter(new))
-        return links
-
-    return exchange
+def _exchanged(
+    before: Callable[[list[Link]], list[Link]], name: str, order: Sequence[int], links: list[Link]
+) -> list[Link]:
+    """Return the links that `before` returns, with the counterparts of all towers of a name in another order."""
+    links = before(links)
+    for each in list(towers(links)):
+        if each.name == name and len(each.paths) == len(order):
+            new = [link for group in zip(*each.links, strict=True) for link in reordered(list(group), order)]
+            links = exchanged(links, iter(new))
+    return links
 
 
 class _Choosing:
@@ -119,7 +117,13 @@ class _Choosing:
             self.notes.append(_open(best.proposal, self.propose(others[0]), by, best.agrees))
         for each in {each.name: each for each in towers(best.proposal.links) if not each.are_named}.values():
             best = self._ordered(each, best)
-        exchange = None if best.agrees else self.trials.first(self._exchanges(best))
+        # Exchanges of towers that names tell apart, each with a sentence by torch's module.
+        exchanges = (
+            ({found.paths[0]: _paired(found.paths, proposal.links)}, proposal.mapping)
+            for found in towers(best.proposal.links)
+            for proposal in map(self.propose, _reordered(best.reading, found) if found.are_named else ())
+        )
+        exchange = None if best.agrees else self.trials.first(exchanges)
         mapping = best.proposal.mapping
         assumptions = [*mapping.assumptions, *self.notes]
         return replace(best.proposal, mapping=replace(mapping, assumptions=assumptions, exchanged=exchange or {}))
@@ -146,30 +150,11 @@ class _Choosing:
             self.notes.append(f"{_paired(found.paths, best.proposal.links)} ({by}){certain}")
         return best
 
-    def _exchanges(self, best: _Tried) -> Iterator[tuple[dict[str, str], Mapping]]:
-        """Yield the exchanges of towers that names tell apart, each with a sentence by torch's module."""
-        for found in towers(best.proposal.links):
-            for reading in _reordered(best.reading, found) if found.are_named else ():
-                proposal = self.propose(reading)
-                yield {found.paths[0]: _paired(found.paths, proposal.links)}, proposal.mapping
-
 
 def _reordered(reading: Reading, found: Towers) -> Iterator[Reading]:
     """Yield the reading with the towers in every other order as well."""
     for order in itertools.islice(itertools.permutations(range(len(found.paths))), 1, None):
-        yield _with(reading, found.name, order)
-
-
-def _with(reading: Reading, name: str, order: Sequence[int]) -> Reading:
-    """Return the reading with towers in another order as well."""
-    before, after = reading.exchange, in_order(name, order)
-    return replace(reading, exchange=lambda links: after(before(links)))
-
-
-def _different(propose: Propose) -> list[Reading]:
-    """Return the readings that pair weights differently from all before them."""
-    pairs = [_pairs(propose(reading)) for reading in ORDERS]
-    return [reading for number, reading in enumerate(ORDERS) if pairs[number] not in pairs[:number]]
+        yield replace(reading, exchange=functools.partial(_exchanged, reading.exchange, found.name, order))
 
 
 def _named(proposal: Proposal) -> int:

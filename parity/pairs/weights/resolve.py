@@ -13,14 +13,13 @@ import itertools
 import msgspec
 
 from parity.pairs.activations.counterparts import is_output
-from parity.pairs.activations.owners import SEPARATORS, ancestors
-from parity.pairs.activations.values import CLOSE, SAME, Tensor, fit, sampled_distances, tensor
+from parity.pairs.activations.modules import SEPARATORS, ancestors
+from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Tensor, fit, sampled_distances, tensor
 from parity.pairs.weights.layouts import MADE
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.names import without_numbers
 from parity.pairs.weights.propose import Proposal
-from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Run, Trials, Values, exchanged, nearest
-from parity.runtime.survey import Survey
+from parity.pairs.weights.runs import Chosen, Reproduced, Resolved, Trials, exchanged
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping
 
@@ -30,13 +29,13 @@ LOOK_AHEAD = 32  # how many of torch's tensors, from an ambiguity's module on, a
 CANDIDATES = 3  # how many of Keras's tensors are compared in full, after a sample has picked the nearest
 
 
-def resolve(proposal: Proposal, torch: Survey, torch_values: Values, run: Run) -> Resolved:
+def resolve(proposal: Proposal, trials: Trials) -> Resolved:
     """Decide the ambiguities of a proposal by running Keras's model.
 
     What cannot be decided stays as proposed, or takes the choice that won at a layer whose path differs only in
-    numbers. `run` may overwrite what it returned once it is called again.
+    numbers.
     """
-    return _Resolution(proposal, Trials(torch, torch_values, run)).resolved()
+    return _Resolution(proposal, trials.up_to(MOST_RUNS)).resolved()
 
 
 class _Resolution:
@@ -113,7 +112,7 @@ class _Resolution:
             or last - first >= LOOK_AHEAD
             or relative(self.ambiguities[group[0]].place) in self.hopeless
         )
-        return not too_much_together and self.trials.runs + count < MOST_RUNS
+        return not too_much_together and self.trials.runs + count < self.trials.most
 
     def _best(self, group: range, choices: list[Chosen]) -> list[Chosen]:
         """Return the choices of which the evidence is best, in their order: a single one if it tells."""
@@ -127,9 +126,13 @@ class _Resolution:
                 return [chosen]
         behind = self._behind(group, start)
         for positions, limit in ((behind, SAME), (behind, CLOSE), (range(len(distances[current])), SAME)):
-            best = nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
-            if len(best) == 1 and positions == behind:
-                self._note_evidence(group, start, distances, best[0], limit)
+            best = _nearest({chosen: distances[chosen] for chosen in choices}, positions, limit)
+            if len(best) == 1 and positions == behind:  # for layers of the same kind: of which module is what decided?
+                columns = zip(*distances.values(), strict=True)
+                telling = (i for i, column in enumerate(columns) if any(each > SAME for each in column))
+                if (decisive := next((i for i in telling if distances[best[0]][i] <= limit), None)) is not None:
+                    place = without_numbers(self.ambiguities[group[0]].place)
+                    self.evidence[place] = without_numbers(self.seen[start + decisive].module)
             if len(best) < len(choices):
                 return best
         return choices
@@ -141,16 +144,6 @@ class _Resolution:
         first = {self.seen[number].module: number for number in reversed(called)}
         window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
         return range(max((number + 1 - start for number in first.values()), default=0), len(window))
-
-    def _note_evidence(
-        self, group: range, start: int, distances: dict[Chosen, list[float]], winner: Chosen, limit: float
-    ) -> None:
-        """Remember of which module the tensor is that decided, for layers of the same kind."""
-        for position, distance in enumerate(distances[winner]):
-            if distance <= limit and any(other[position] > SAME for other in distances.values()):
-                place = without_numbers(self.ambiguities[group[0]].place)
-                self.evidence[place] = without_numbers(self.seen[start + position].module)
-                return
 
     def _tried(self, group: range, chosen: Chosen, start: int) -> list[float]:
         """Return how far Keras is from torch's tensors, from `start` on, with these choices for a group."""
@@ -187,17 +180,14 @@ class _Resolution:
     def _keep(self, group: range, winner: Chosen) -> None:
         """Choose for good in this group, and for now at other ambiguities of the same kind."""
         chosen = list(self.chosen)
+        kinds = [(relative(ambiguity.place), len(ambiguity.choices)) for ambiguity in self.ambiguities]
         for number, choice in zip(group, winner, strict=True):
             self.decided.add(number)
             chosen[number] = choice
-            for other in range(len(self.ambiguities)):
-                if other not in (*self.decided, *group) and self._kind(number) == self._kind(other):
+            for other, kind in enumerate(kinds):
+                if other not in (*self.decided, *group) and kind == kinds[number]:
                     chosen[other] = choice
         self.chosen = tuple(chosen)
-
-    def _kind(self, number: int) -> tuple[str, int]:
-        ambiguity = self.ambiguities[number]
-        return relative(ambiguity.place), len(ambiguity.choices)
 
     def _is_confirmed(self, number: int) -> bool:
         """Return whether the last run confirms the current choice of an ambiguity.
@@ -252,3 +242,17 @@ def _exchangeable(ambiguity: Ambiguity) -> set[str]:
 def relative(path: str) -> str:
     """Return the last two names of a path without numbers: equal layers of two towers become equal."""
     return ".".join(without_numbers(path).split(".")[-2:])
+
+
+def _nearest(distances: dict[Chosen, list[float]], positions: range, limit: float) -> list[Chosen]:
+    """Return the choices with most tensors reproduced here, or the clearly nearest to a larger limit; or all."""
+    choices = list(distances)
+    if limit == SAME:
+        counts = {chosen: sum(distances[chosen][each] <= SAME for each in positions) for chosen in choices}
+        return [chosen for chosen in choices if counts[chosen] == max(counts.values())]
+    for position in positions:
+        column = [distances[chosen][position] for chosen in choices]
+        closest, second = heapq.nsmallest(2, column)
+        if closest <= limit and second > SAME and closest < CLEARLY * second:
+            return [choices[column.index(closest)]]
+    return choices

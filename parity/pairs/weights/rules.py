@@ -55,11 +55,8 @@ class _Weights:
         """Return the weight's own name. Raises UsageError if no weight, or more than one, fits."""
         if name in self.names:
             return self.names[name]
-        matches = {
-            name_of_weight
-            for alias, name_of_weight in self.names.items()
-            if self.side == "keras" and alias.endswith(f"/{name}")
-        }
+        aliases = self.names.items() if self.side == "keras" else ()
+        matches = {weight for alias, weight in aliases if alias.endswith(f"/{name}")}
         if len(matches) == 1:
             return matches.pop()
         if matches:
@@ -83,16 +80,16 @@ def ignored(survey: Survey, globs: Iterable[str]) -> list[str]:
 def ruled(torch: Survey, keras: Survey, rules: Iterable[WeightRule]) -> list[Ruled]:
     """Return the rules with exact names for all placeholders. Raises UsageError for unknown or double ones."""
     sides = _Weights(torch), _Weights(keras)
-    entries = [
-        Ruled(_entry(rule, torch_names, keras_names), _is_open(rule))
-        for rule in rules
-        if not rule.is_prefix
-        for torch_names, keras_names in _expanded(rule, *sides)
-    ]
+    entries = []
+    for rule in (rule for rule in rules if not rule.is_prefix):
+        is_open = not (rule.slice or rule.rearrange or rule.order or rule.each) and rule.combine == "join"
+        rearrange = rule.rearrange if ";" in rule.rearrange else tidy(rule.rearrange)
+        for names in _expanded(rule, *sides):
+            moves = asdict(rule) | {"torch": names[0], "keras": names[1], "rearrange": rearrange, "by": "rule"}
+            entries.append(Ruled(Entry(**moves), is_open))
     for side in ("torch", "keras"):
-        names = sorted(name for rule in entries for name in getattr(rule.entry, side))
-        duplicate = next((name for name, after in itertools.pairwise(names) if name == after), None)
-        if duplicate:
+        named = sorted(name for ruled in entries for name in getattr(ruled.entry, side))
+        if duplicate := next((name for name, after in itertools.pairwise(named) if name == after), None):
             raise UsageError(f"[[weights]]: {side}'s {duplicate!r} is named twice: expected one rule for each weight")
     return entries
 
@@ -127,15 +124,6 @@ def around(path: str, separator: str = ".") -> list[str]:
     """Return a path and those of all that is around it."""
     parts = path.split(separator)
     return [separator.join(parts[:end]) for end in range(1, len(parts) + 1)]
-
-
-def _is_open(rule: WeightRule) -> bool:
-    return not (rule.slice or rule.rearrange or rule.order or rule.each) and rule.combine == "join"
-
-
-def _entry(rule: WeightRule, torch: list[str], keras: list[str]) -> Entry:
-    rearrange = rule.rearrange if ";" in rule.rearrange else tidy(rule.rearrange)
-    return Entry(**asdict(rule) | {"torch": torch, "keras": keras, "rearrange": rearrange, "by": "rule"})
 
 
 def _expanded(rule: WeightRule, torch: _Weights, keras: _Weights) -> Iterator[tuple[list[str], list[str]]]:

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from parity.core.groups import grouped
 from parity.pairs.weights.patterns import IDENTITY
-from parity.runtime.survey import Survey
-from parity.trace.mapping import Entry, Mapping, Unplaced
+from parity.trace.mapping import Entry, Mapping
 
 FIELDS = ("slice", "rearrange", "sizes", "order", "each", "combine")  # what a rule says beside the names
 LISTED = ("", "torch", "keras", "torch: ", "keras: ")  # in the place of Keras's name where a weight has no counterpart
@@ -18,11 +17,10 @@ NUMBER = re.compile(r"\d+")
 HINT = "say in [[weights]] which belong together, or in [ignore] what the other side does not need"
 
 
-def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = None) -> str:
-    """List each entry with its moves, and Keras's weights below; with {i} for numbers, and shapes from the surveys."""
-    shapes = {weight.name: weight.shape for survey in (torch, keras) if survey for weight in survey.weights}
-    shapes |= {weight.name: weight.shape for weight in mapping.unplaced}
-    lines = [line for group in _alike(mapping.entries, shapes) for line in _entry(group, shapes)]
+def table(mapping: Mapping) -> str:
+    """List each entry with its moves, and Keras's weights below, then weights without counterpart; {i} for numbers."""
+    shapes = {weight.name: weight.shape for weight in mapping.unplaced}
+    lines = [line for group in _alike(mapping.entries, shapes) for line in _entry(group)]
     sides = {weight.name: f"{weight.side}: " for weight in mapping.unplaced}
     for names, what in (
         (sides, "not found"),
@@ -33,7 +31,8 @@ def table(mapping: Mapping, torch: Survey | None = None, keras: Survey | None = 
     ):
         for group in _alike([Entry(torch=[name], keras=[sides.get(name, "")]) for name in names], shapes):
             name, first = group.shown.torch[0], group.entries[0].torch[0]
-            lines.append(f"{sides.get(first, '')}{name}{_shape(first, shapes)} ({what}){group.numbers}")
+            shape = f" {list(shapes[first])}" if first in shapes else ""
+            lines.append(f"{sides.get(first, '')}{name}{shape} ({what}){group.numbers}")
     return "\n".join(lines)
 
 
@@ -42,19 +41,25 @@ def complaint(mapping: Mapping) -> str:
     unplaced = {weight.name: weight for weight in mapping.unplaced}
     shapes = {weight.name: weight.shape for weight in mapping.unplaced}
     groups = _alike([Entry(torch=[weight.name], keras=[weight.side]) for weight in mapping.unplaced], shapes)
-    lines = [_missing(unplaced[group.entries[0].torch[0]], group) for group in groups]
+    lines = []
+    for group in groups:
+        weight = unplaced[group.entries[0].torch[0]]
+        of_this_size = f"free and of this size on the other side: {', '.join(weight.candidates)}"
+        candidates = of_this_size if weight.candidates else "no free weight of the other side has this size"
+        note = f"; {weight.note}" if weight.note else ""
+        name = f"{weight.side}: {group.shown.torch[0]} {list(weight.shape)}{group.numbers}"
+        lines.append(f"  {name}; {candidates}{note}")
     lines.append(HINT)
     likely = (weight for weight in mapping.unplaced if weight.side == "torch" and weight.candidates)
-    if weight := next(likely, None):
-        example = Entry(torch=[weight.name], keras=weight.candidates[:1])
-        lines.append(f"for example:\n\n{_section(example, is_vector=True)}")
+    if first := next(likely, None):
+        example = Entry(torch=[first.name], keras=first.candidates[:1])
+        lines.append(f"for example:\n\n{_section(example, is_open=True)}")
     return "\n".join(lines)
 
 
-def as_toml(mapping: Mapping, torch: Survey | None = None) -> str:
-    """Return [[weights]] sections of the mapping, with {i} for numbers; torch's survey tells which are vectors."""
-    vectors = {weight.name for weight in torch.weights if len(weight.shape) < 2} if torch else set()
-    return "\n".join(_section(entry, vectors.issuperset(first.torch)) for entry, first in _compressed(mapping))
+def as_toml(mapping: Mapping) -> str:
+    """Return [[weights]] sections of the mapping, with {i} for numbers."""
+    return "\n".join(map(_section, _compressed(mapping)))
 
 
 class _Group(NamedTuple):
@@ -89,43 +94,22 @@ def _alike(entries: Iterable[Entry], shapes: dict[str, tuple[int, ...]]) -> list
     ]
 
 
-def _entry(group: _Group, shapes: dict[str, tuple[int, ...]]) -> Iterator[str]:
+def _entry(group: _Group) -> Iterator[str]:
     first = group.entries[0]
-    torch_names = zip(group.shown.torch, first.torch, strict=True)
-    moves = _pattern(first)
-    listed = " + ".join(f"{name}{_shape(own, shapes)}" for name, own in torch_names)
-    yield f"{listed}{f': {moves}' if moves else ''} (by {first.by}){group.numbers}"
-    for name, own in zip(group.shown.keras, first.keras, strict=True):
-        yield f"    {name}{_shape(own, shapes)}"
+    moves = [first.slice and f"slice {first.slice}", first.rearrange, f"order {first.order}" if first.order else ""]
+    moves += [first.each and f"each {first.each}", first.combine if first.combine != "join" else ""]
+    told = ", ".join(filter(None, moves))
+    yield f"{' + '.join(group.shown.torch)}{f': {told}' if told else ''} (by {first.by}){group.numbers}"
+    yield from (f"    {name}" for name in group.shown.keras)
 
 
-def _shape(name: str, shapes: dict[str, tuple[int, ...]]) -> str:
-    return f" {list(shapes[name])}" if name in shapes else ""
+def _section(entry: Entry, is_open: bool = False) -> str:
+    """Return one [[weights]] section; without `is_open` one that states it where nothing moves.
 
-
-def _pattern(entry: Entry) -> str:
-    parts = [entry.slice and f"slice {entry.slice}", entry.rearrange]
-    parts += [f"order {entry.order}" if entry.order else "", entry.each and f"each {entry.each}"]
-    if entry.combine != "join":
-        parts.append(entry.combine)
-    return ", ".join(filter(None, parts))
-
-
-def _missing(weight: Unplaced, group: _Group) -> str:
-    of_this_size = f"free and of this size on the other side: {', '.join(weight.candidates)}"
-    candidates = of_this_size if weight.candidates else "no free weight of the other side has this size"
-    note = f"; {weight.note}" if weight.note else ""
-    return f"  {weight.side}: {group.shown.torch[0]} {list(weight.shape)}{group.numbers}; {candidates}{note}"
-
-
-def _section(entry: Entry, is_vector: bool) -> str:
-    """Return one [[weights]] section.
-
-    A rule without `rearrange` lets the program find how axes move. Only for vectors is that certain to give the same
-    entry again, so that other entries state that nothing moves.
+    A rule without `rearrange` lets the program find how axes move, which may not give the same entry again.
     """
     is_simple = entry.combine == "join" and not entry.order and not entry.each and not entry.slice
-    moves = entry.rearrange or ("" if is_vector or not is_simple else IDENTITY)
+    moves = entry.rearrange or ("" if is_open or not is_simple else IDENTITY)
     names = {"torch": entry.torch, "keras": entry.keras}
     fields: dict[str, Any] = {side: given[0] if len(given) == 1 else given for side, given in names.items()}
     fields |= {name: getattr(entry, name) for name in FIELDS}
@@ -141,8 +125,8 @@ def toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
-    """Yield rules, and with each the first entry that it stands for.
+def _compressed(mapping: Mapping) -> Iterator[Entry]:
+    """Yield rules.
 
     Equal entries of numbered layers become one rule with a placeholder, provided that it matches exactly these
     weights.
@@ -153,9 +137,9 @@ def _compressed(mapping: Mapping) -> Iterator[tuple[Entry, Entry]]:
         number, template = _template(group[0])
         pattern = re.compile(re.escape(template.torch[0]).replace(r"\{i\}", r"[^./]+?"))
         if len(group) > 1 and number and sum(bool(pattern.fullmatch(name)) for name in names) == len(group):
-            yield template, group[0]
+            yield template
         else:
-            yield from zip(group, group, strict=True)
+            yield from group
 
 
 def _template(entry: Entry) -> tuple[str, Entry]:

@@ -35,14 +35,6 @@ def title(entry: Entry) -> str:
     return f"weights {', '.join(entry.torch)} -> {', '.join(entry.keras)}"
 
 
-def _mistake(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape], why: str) -> UsageError:
-    pattern = f" by slice {entry.slice!r}" if entry.slice else ""
-    pattern += f" by {entry.rearrange!r}" if entry.rearrange else ""
-    each = f", each {entry.each!r}" if entry.each else ""
-    shapes = " + ".join(map(str, map(tuple, torch))), " + ".join(map(str, map(tuple, keras)))
-    return UsageError(f"{title(entry)}: shapes {shapes[0]} do not become {shapes[1]}{pattern}{each}: {why}")
-
-
 def planned(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> list[Plan]:
     """Return one plan for all Keras variables together; for copies, one plan for each. Raises UsageError."""
     try:
@@ -55,7 +47,12 @@ def planned(entry: Entry, torch: Sequence[Shape], keras: Sequence[Shape]) -> lis
             raise ValueError(f"received {wording.count(len(texts), 'pattern')}, expected 1 or {len(keras)}")
         return [_plan(entry, text.strip(), whole, [shape]) for text, shape in zip(texts, keras, strict=True)]
     except ValueError as error:
-        raise _mistake(entry, torch, keras, str(error)) from None
+        pattern = f" by slice {entry.slice!r}" if entry.slice else ""
+        pattern += f" by {entry.rearrange!r}" if entry.rearrange else ""
+        pattern += f", each {entry.each!r}" if entry.each else ""
+        shapes = " + ".join(map(str, map(tuple, torch))), " + ".join(map(str, map(tuple, keras)))
+        what = f"shapes {shapes[0]} do not become {shapes[1]}{pattern}"
+        raise UsageError(f"{title(entry)}: {what}: {error}") from None
 
 
 def joined(entry: Entry, shapes: Sequence[Shape]) -> Shape:
@@ -88,11 +85,11 @@ def _sliced(entry: Entry, whole: Shape) -> Shape:
 
 def _plan(entry: Entry, text: str, whole: Shape, keras: Sequence[Shape]) -> Plan:
     """Solve for the axes of a pattern `text`, from torch's joined shape to Keras's parts. Raises ValueError."""
-    first = patterns.expanded(text, len(whole)) if text else _identity(len(whole))
+    first = patterns.expanded(text or patterns.IDENTITY, len(whole))
     left, right = patterns.split_sides(first)
     # An ellipsis of `each` takes all axes that there are.
     rank = len(right) if "..." in entry.each else len(patterns.TOKEN.findall(entry.each.partition("->")[0]))
-    each = patterns.expanded(entry.each, rank) if entry.each else _identity(len(keras[0]))
+    each = patterns.expanded(entry.each, rank) if entry.each else patterns.expanded(patterns.IDENTITY, len(keras[0]))
     entering, leaving = patterns.split_sides(re.sub(r"[A-Za-z_]\w*", lambda name: name[0] + MARK, each))
     axes = _Axes(left, right, entering, leaving)
     solve = _equal_parts if len(set(keras)) == 1 else _unequal_parts
@@ -132,7 +129,14 @@ def _equal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequen
     count = len(keras)
     drop = count > 1 and len(axes.entering) == len(axes.right) - 1
     equations = patterns.equations(axes.left, whole) + patterns.equations(axes.leaving, keras[0])
-    sizes = patterns.solve(axes.given(given), equations + _cut(axes.right, axes.entering, count, drop))
+    # The axes before the cut into parts, and those after it.
+    right, after = axes.right, [(), *axes.entering] if drop else axes.entering
+    if len(right) != len(after) or (count > 1 and not right):
+        ends = f"{wording.count(len(right), 'axis')}, but `each` begins with {len(axes.entering)}"
+        raise ValueError(f"`rearrange` ends with {ends}")
+    factors = [count] + [1] * (len(right) - 1)
+    equations += [Equation(left, factor, part) for left, factor, part in zip(right, factors, after, strict=False)]
+    sizes = patterns.solve(axes.given(given), equations)
     length = math.prod(sizes[name] for name in axes.right[0]) if axes.right else count
     return sizes, [axes.each_sizes(sizes)] * count, [length // count] * count
 
@@ -154,22 +158,6 @@ def _unequal_parts(axes: _Axes, given: dict[str, int], whole: Shape, keras: Sequ
     equations = patterns.equations(axes.left, whole) + patterns.equations(axes.right, (sum(lengths), *parts[0][1:]))
     own = {name: size for name, size in axes.given(given).items() if not name.endswith(MARK)}
     return patterns.solve(own, equations), [axes.each_sizes(sizes) for sizes in by_part], lengths
-
-
-def _identity(rank: int) -> str:
-    axes = " ".join(f"axis{number}" for number in range(rank))
-    return f"{axes} -> {axes}"
-
-
-def _cut(right: Groups, entering: Groups, count: int, drop: bool) -> list[Equation]:
-    """Return the equations between the axes before the cut into parts and those after it. Raises ValueError."""
-    after = [(), *entering] if drop else entering
-    if len(right) != len(after) or (count > 1 and not right):
-        raise ValueError(
-            f"`rearrange` ends with {wording.count(len(right), 'axis')}, but `each` begins with {len(entering)}"
-        )
-    factors = [count] + [1] * (len(right) - 1)
-    return [Equation(left, factor, part) for left, factor, part in zip(right, factors, after, strict=False)]
 
 
 def slices_of(text: str) -> tuple[slice, ...]:

@@ -147,14 +147,9 @@ def bare_unit(weight: Weight) -> Unit:
 
 def _aliases(survey: Survey, weights: dict[str, Weight]) -> list[Weight]:
     """Return torch's tied weights once more for each further module that has them; `name` remains the first name."""
-    if survey.side != "torch":
-        return []
-    aliases = []
-    for alias, name in survey.tied.items():
-        module, _, role = alias.rpartition(".")
-        if name in weights:
-            aliases.append(msgspec.structs.replace(weights[name], module=module, role=role))
-    return aliases
+    tied = survey.tied.items() if survey.side == "torch" else ()
+    paths = ((alias.rpartition("."), weights[name]) for alias, name in tied if name in weights)
+    return [msgspec.structs.replace(weight, module=module, role=role) for (module, _, role), weight in paths]
 
 
 def positions(survey: Survey, order: Order = "calls") -> dict[str, tuple[int, int]]:
@@ -241,16 +236,8 @@ def _units(survey: Survey, modules: dict[str, Module], path: str, weights: list[
 def _unit(module: Module, weights: dict[str, Weight], end: str = "", **known: Any) -> Unit:
     """Return a unit of weights by role; `end` tells it from others of the module, `known` are fields set otherwise."""
     label, chosen = (module.path if given is None else given for given in (module.label, module.chosen))
-    unit = Unit(
-        label=label + end,
-        module=module.path,
-        chosen=chosen + end,
-        family=_family(module.kind),
-        certain=bool(CERTAIN.fullmatch(module.kind)),
-        facts=module.facts,
-        weights=weights,
-    )
-    return replace(unit, **known)
+    kind = {"family": _family(module.kind), "certain": bool(CERTAIN.fullmatch(module.kind)), **known}
+    return Unit(label=label + end, module=module.path, chosen=chosen + end, facts=module.facts, weights=weights, **kind)
 
 
 def _family(kind: str) -> str:

@@ -1,24 +1,124 @@
-"""The comparison of the traces of two sides: what both have recorded by design, and what the result says of them."""
+"""Sides of a pair's file: ways to run one model that must be the same computation, each judged against the first.
+
+Which of them the file declares, and are compared; what the traces of two of them both hold by design; and what the
+result says of them.
+"""
 
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from parity.config.pair import UNNAMED
-from parity.config.sides import Side
+from msgspec.structs import replace
+
+from parity.config import cases
+from parity.config.pair import UNNAMED, UNUSED, Pair
+from parity.config.schema import Case
+from parity.config.sides import KINDS, PLAIN, Side, unknown
+from parity.core.errors import UsageError, nearest
+from parity.core.script import is_script
 from parity.details import BATCHES
 from parity.pairs import hidden
-from parity.pairs.sides.of_file import described
+from parity.pairs.weights.show import toml_value
 from parity.results import CaseResult, Cause, Finding
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.verdict.traces import side_names
 
+Table = dict[str, Any]
 NOT_VARIED = "sides are compared on the inputs of the file alone"
 STATISTICS = "batch_norm"
 FORWARD = ("activation", "input")
 LAST = re.compile(r"[./][^./]*$")  # the name of a weight in its module
 RANK = "@rank"  # ends the name of what a rank holds otherwise than the first (parity.trace.parts)
+
+
+class NoSideError(UsageError):
+    """A name of --sides that no side of the file has."""
+
+
+def chosen(path: Path, tables: Any, names: Sequence[str]) -> tuple[Side, ...]:
+    """Return the sides that are compared. Raises UsageError if a side's table or a name cannot be used."""
+    if not isinstance(tables, dict):
+        raise UsageError(f"{path}: sides is {tables!r}, expected sections such as [sides.accumulated]")
+    declared = {**PLAIN, **{name: _side(f"{path}: [sides.{name}]", name, table) for name, table in tables.items()}}
+    if not names:
+        return ()
+    if missing := [name for name in names if name not in declared]:
+        raise NoSideError(
+            f"{path}: there is no side {missing[0]!r}{nearest(missing[0], declared)}; it has the sides "
+            f"{', '.join(declared)}; declare another one as [sides.{missing[0] or 'NAME'}]"
+        )
+    if len(set(names)) < max(len(names), 2):
+        raise NoSideError(f"{path}: received --sides={','.join(names)}, expected two or more different sides")
+    return tuple(declared[name] for name in names)
+
+
+def _side(where: str, name: str, table: Any) -> Side:
+    if not isinstance(table, dict):
+        raise UsageError(f"{where}: received {table!r}, expected a section")
+    if problem := unknown(name, table):
+        raise UsageError(f"{where}: {problem}")
+    kind = KINDS[table.get("framework", "torch")]
+    side = replace(cases.checked({"framework": kind.__struct_config__.tag, **table}, kind, where), name=name)
+    if side.python and shutil.which(side.python) is None:
+        raise UsageError(
+            f"{where}: python = {side.python!r}: there is no such program; expected a Python interpreter with "
+            f"{side.framework} and this package's requirements"
+        )
+    return side
+
+
+def completed(table: Table, sides: Sequence[Side]) -> Table:
+    """Return the table of a pair with what it lacks of a framework that none of the sides runs in."""
+    others = KINDS.keys() - {side.framework for side in sides} if sides else set()
+    for absent in others:
+        pair, train = table.get("pair"), table.get("train")
+        if isinstance(pair, dict):
+            table = {**table, "pair": {absent: UNUSED, **pair}}
+        if isinstance(train, dict):
+            given = [key.partition("_")[2] for key in train if key in ("torch_loss", "keras_loss")]
+            given += [key.partition("_")[2] for key in train if key in ("torch_optimizer", "keras_optimizer")]
+            table = {**table, "train": {**{f"{absent}_{what}": UNUSED for what in given}, **train}}
+    return table
+
+
+def check(path: Path, sides: Sequence[Side], case: Case) -> None:
+    """Raise UsageError for a side with a switch that this pair has no use for."""
+    assert isinstance(case.model, Pair)
+    for side in sides:
+        if problem := next(_problems(side, case.model), None):
+            raise UsageError(f"{path}: [sides.{side.name}]: {problem}")
+
+
+def _problems(side: Side, pair: Pair) -> Iterator[str]:
+    """Yield which switches of a side this pair has no use for, and why."""
+    own = getattr(pair, side.framework)
+    if not pair.train and side.needs_training:
+        yield f"{side.needs_training[0]} changes a training, and this pair has none; add a section [train]"
+    if side.script and not (is_script(side.script) and is_script(own)):
+        yield (
+            f"script = {side.script!r} is to take the place of {side.framework} = {own!r} in [pair]; expected two "
+            'training scripts, such as "train.py"'
+        )
+    if side.is_sharded and is_script(own):
+        yield "fsdp shards a model before its optimizer is made, and a script makes both; expected a builder"
+    if side.accumulate > 1 and is_script(own):
+        yield (
+            "accumulate cuts the batches of a plain step, and a script's steps are its own; give the side a script "
+            'that accumulates, as script = "train.py --accumulate=2"'
+        )
+    if side.accumulate > 1 and pair.train and getattr(pair.train, f"{side.framework}_step"):
+        yield (
+            f"accumulate cuts the batches of a plain step, and {side.framework}_step is one of your own; give the side "
+            'a step that accumulates, as step = "module:function"'
+        )
+
+
+def described(side: Side) -> str:
+    """Return a side's switches in words, as they are written in the file."""
+    return ", ".join(f"{key} = {toml_value(value)}" for key, value in side.changes.items()) or "plain run"
 
 
 def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
@@ -36,27 +136,17 @@ def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
         if without_inner:
             names |= {key for trace in traces for run in trace.manifest.runs for key in hidden.inner(trace, run, stem)}
         if in_parts:
-            names |= _without_counterpart(traces, stem)
+            opened = [trace.open(hidden.HIGH, stem) for trace in traces if stem in trace.stems(hidden.HIGH)]
+            shapes = [
+                {key: array.shape for key, array in tensors.items() if keys.split(key)[0] in FORWARD}
+                for tensors in opened
+            ]
+            names |= {key for key in set().union(*shapes) if len({of_side.get(key) for of_side in shapes}) > 1}
     if any(hiding.values()):
         reference, candidate = hidden.Hiding(reference, hiding), hidden.Hiding(candidate, hiding)
-    if not all(map(_has_loss, traces)):
+    if not all(trace.manifest.training.returns_loss for trace in traces):
         return hidden.without_losses(reference), hidden.without_losses(candidate)
     return reference, candidate
-
-
-def _has_loss(trace: Trace) -> bool:
-    """Return whether a trace has the loss of the whole batch; a step of the user's own need not return it."""
-    return trace.manifest.training.returns_loss
-
-
-def _without_counterpart(traces: tuple[Trace, Trace], stem: str) -> set[str]:
-    """Return the keys of what is passed forward in a step and has no counterpart of the same shape."""
-    shapes = [
-        {key: array.shape for key, array in trace.open(hidden.HIGH, stem).items() if keys.split(key)[0] in FORWARD}
-        for trace in traces
-        if stem in trace.stems(hidden.HIGH)
-    ]
-    return {key for key in set().union(*shapes) if len({of_side.get(key) for of_side in shapes}) > 1}
 
 
 def _is_in_parts(trace: Trace) -> bool:
@@ -89,7 +179,7 @@ def _left_out(name: str, trace: Trace) -> Iterator[str]:
     """Yield what was not compared because of how a side runs."""
     if by := trace.manifest.training.compiled:
         yield f"{name} is compiled by {by}: what its inner modules return was not compared"
-    if not _has_loss(trace):
+    if not trace.manifest.training.returns_loss:
         yield f"{name} runs a training step that returns no loss: no loss is compared"
     if trace.manifest.side and trace.manifest.side.parts > 1:
         yield f"{name} runs each batch in {trace.manifest.side.parts} parts: their tensors were joined along dim 0"
