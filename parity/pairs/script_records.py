@@ -149,13 +149,17 @@ def with_names(
     samples = next((len(array) for name, array in given.items() if name not in taken and array.ndim), 1)
     names, left = dict.fromkeys(taken, ""), dict(taken)
     targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
+    also: dict[str, str] = {}  # targets that hold the same as another one
     if len(targets) > 1:
         for name, array in targets.items():
             best = held.get(name) or min(left, key=lambda each: _unlike(left[each], samples, array), default=None)
-            if best is None:
+            if same := next((own for own in names.values() if own and np.array_equal(targets[own], array)), None):
+                also[name] = same
+            elif best is None:
                 break
-            names[best] = name
-            del left[best]
+            else:
+                names[best] = name
+                del left[best]
     elif left and TARGET not in given:
         best = (
             min(left, key=lambda each: _unlike(left[each], samples, targets[TARGET])) if targets else next(iter(left))
@@ -165,7 +169,7 @@ def with_names(
     sizes = {samples, next((array.size for array in taken.values()), samples)}
     weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
     is_unknown = not targets and len(left) > len(weights)  # a loop does not tell which of them is its target
-    if len(weights) > 1 or is_unknown or len(set(names.values()) & targets.keys()) < len(targets) > 1:
+    if len(weights) > 1 or is_unknown or len({*names.values(), *also} & targets.keys()) < len(targets) > 1:
         shapes = ", ".join(str(array.shape) for array in taken.values())
         expected = (
             "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
@@ -176,11 +180,13 @@ def with_names(
             f"({shapes}), expected {expected}"
         )
     names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
-    renamed = {}
+    renamed: dict[str, Array] = {}
     for key, array in torch.items():
         name, _, step = key.partition("@")
-        if names.get(name, name):
-            renamed[f"{names.get(name, name)}@{step}"] = array
+        if own := names.get(name, name):
+            renamed |= {
+                f"{each}@{step}": array for each in (own, *(more for more, same in also.items() if same == own))
+            }
     return renamed, list(names.values())
 
 
