@@ -289,6 +289,18 @@ def test_what_follows_an_update_that_was_not_recorded_is_no_first_difference(bac
     assert result.first_divergence and result.first_divergence.kind == "update"
 
 
+def test_one_target_of_several_losses_may_be_several_of_fit(backends: list[Backend], tmp_path: Path):
+    edits = [
+        ("train_heads.py", "nn.Linear(16, 1)", "nn.Linear(16, CLASSES)"),
+        ("train_heads.py", "functional.mse_loss(size, sizes)", "functional.cross_entropy(size, kinds)"),
+        ("train_heads_fit.py", "layers.Dense(1)", "layers.Dense(CLASSES)"),
+        ("train_heads_fit.py", '"size": "mse"', '"size": keras.losses.CategoricalCrossentropy(from_logits=True)'),
+        ("train_heads_fit.py", '"size": draw(size=(64, 1))', '"size": kinds'),
+    ]
+    result = _compared("heads", edits, backends, tmp_path)
+    assert result.verdict == "match" and result.checks["loss"].compared and not result.causes, result
+
+
 def test_adams_epsilon_hides_no_gradient_of_a_later_step(backends: list[Backend], tmp_path: Path):
     """In a further run PyTorch adds it where Keras does: then a slight difference is none of the epsilon's."""
     larger = "gradients = [g * (1 + 0.02 * tf.cast(optimizer.iterations > 0, g.dtype)) for g in gradients]"
