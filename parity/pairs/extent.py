@@ -112,26 +112,22 @@ def hiding(weights: Named[str, Array]) -> list[str]:
     rows = [
         name for name, array in arrays.items() if array.ndim > 1 and not array.any(tuple(range(1, array.ndim))).all()
     ]
-    lines = []
-    for what, names in (("all values are equal", equal), ("whole rows are zeros", rows)):
-        if names:
-            lines.append(
-                f"torch's own weights hide what others would show: {what} in {few(names)}; "
-                'run it without weights = "torch" as well'
-            )
-    return lines
+    return [
+        f"torch's own weights hide what others would show: {what} in {few(names)}; "
+        'run it without weights = "torch" as well'
+        for what, names in {"all values are equal": equal, "whole rows are zeros": rows}.items()
+        if names
+    ]
 
 
-def schedules(traces: Iterable[Trace]) -> list[str]:
-    """Say whose schedule of the learning rate, or whose clipping, has changed nothing in any step that was run."""
-    lines = []
+def schedules(traces: Iterable[Trace]) -> Iterator[str]:
+    """Yield whose schedule of the learning rate, or whose clipping, has changed nothing in any step that was run."""
     for trace in traces:
         side, training = trace.backend, trace.manifest.training
         if training.is_scheduled and len(set(training.rates)) == 1 and None not in training.rates:
-            lines.append(f"{side}'s learning rate follows a schedule that changes it in none of these steps")
+            yield f"{side}'s learning rate follows a schedule that changes it in none of these steps"
         if training.unreached:
-            lines.append(f"{side}'s optimizer has {training.unreached}, which no gradient reached in these steps")
-    return lines
+            yield f"{side}'s optimizer has {training.unreached}, which no gradient reached in these steps"
 
 
 def unmoved(trace: Trace, torch: Survey) -> list[str]:

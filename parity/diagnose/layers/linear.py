@@ -48,14 +48,14 @@ def _applied(call: Call, rows: Array, settings: Settings) -> Array:
     return FUNCTIONS[settings["activation"]](result)
 
 
+def _is_square(call: Call) -> bool:
+    return len(set(call.parameters["weight"].shape)) == 1
+
+
 LINEAR = Formula(
     _linear,
     (
-        Trait(
-            "weight",
-            "linear.weight",
-            choices_if(lambda call: len({*call.parameters["weight"].shape}) == 1, "(out, in)", "transposed"),
-        ),
+        Trait("weight", "linear.weight", choices_if(_is_square, "(out, in)", "transposed")),
         Trait("bias", "linear.bias", BIASES),
         Trait("activation", "linear.activation", choices(*FUNCTIONS)),
     ),

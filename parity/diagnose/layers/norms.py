@@ -57,7 +57,7 @@ def normalised(parts: Parts, settings: Settings) -> Array:
     """Return the input normalised: the formula that all norms share."""
     statistics = parts.statistics
     variance, epsilon = statistics.variance, settings["epsilon"]
-    if settings["variance"] == "unbiased":
+    if settings["variance"] != "biased":
         variance = variance * (statistics.size / max(statistics.size - 1, 1))
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from parity.core.groups import by_key, grouped
 from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.layouts import order_by_channels
-from parity.pairs.activations.values import CLEARLY, CLOSE, SAME, Order
+from parity.pairs.activations.values import CLEARLY, CLOSE, SAME
 from parity.pairs.weights.patterns import Shape
 from parity.trace.mapping import Fed
 
@@ -237,8 +237,10 @@ def fed(state: Counterparts, torch: Arguments, keras: Arguments, told: Collectio
             continue
         given, taken = torch.get(module.module, []), keras.get(layer.module, [])
         if len(given) == len(taken) == 1 and masks_may_agree(module, layer):
-            order = _order(module, layer, (tuple(given[0]), tuple(taken[0])))
-            if order is not None:
+            shapes = tuple(given[0]), tuple(taken[0])
+            identity = tuple(range(len(shapes[1])))
+            order = identity if module.kind == LINEAR else order_by_channels(module.channels, layer.channels, shapes)
+            if order is not None and tuple(shapes[1][axis] for axis in order) == shapes[0]:
                 yield Fed(torch=module.module, keras=layer.module, axes=list(order))
 
 
@@ -251,11 +253,3 @@ def _called_once(outputs: Sequence[ModuleOutput]) -> list[ModuleOutput]:
         for output in outputs
         if output.leaf and owners.count(output.owns) == 1 and modules.count(output.module) == 1
     ]
-
-
-def _order(module: ModuleOutput, layer: ModuleOutput, shapes: tuple[Shape, Shape]) -> Order | None:
-    """Return the order in which the axes of what Keras's layer is given are torch's; None if the layers do not tell."""
-    identity = tuple(range(len(shapes[1])))
-    order = identity if module.kind == LINEAR else order_by_channels(module.channels, layer.channels, shapes)
-    fits = order is not None and tuple(shapes[1][axis] for axis in order) == shapes[0]
-    return order if fits else None

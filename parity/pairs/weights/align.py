@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.core.groups import Block, grouped
+from parity.core.groups import Block, by_key
 from parity.core.groups import align as best_blocks
 from parity.pairs.untrained.built import Built
 from parity.pairs.weights import names
@@ -211,7 +211,7 @@ def _best(torch_left: list[int], keras_left: list[int], links: _Links) -> list[t
     sizes = [links.sizes[0][position] for position in torch_left], [links.sizes[1][position] for position in keras_left]
     # Where runs of so many units end, by the number of elements that they have together.
     ends = {
-        count: grouped(range(count, len(sizes[1]) + 1), lambda end, count=count: sum(sizes[1][end - count : end]))  # type: ignore[misc]
+        count: by_key((sum(sizes[1][end - count : end]), end) for end in range(count, len(sizes[1]) + 1))
         for _, count in SIZES
     }
 

@@ -38,19 +38,15 @@ def link_tables(torch: Sequence[Unit], keras: Sequence[Unit], links: Iterable[Li
     found: list[Link] = []
     for ours, theirs in likely:
         taken = {id(unit) for link in found for unit in (*link.torch, *link.keras)}
-        if _may_be_part(ours, theirs) and not taken & {id(ours), id(theirs)}:
-            table, part = ours.weights["weight"], theirs.weights["weight"]
+        table, part = ours.weights["weight"], theirs.weights["weight"]
+        is_part = table.shape[1:] == part.shape[1:] and table.shape[0] > part.shape[0]
+        shared = (names.distinctive_words(ours.label) & names.distinctive_words(theirs.label)) - COMMON
+        is_free = not taken & {id(ours), id(theirs)}
+        if is_part and shared and ours.unused == theirs.unused and is_free:
             slices = _parts(table.shape[0], part.shape[0])
             choices = [[Entry(torch=[table.name], keras=[part.name], slice=rows)] for rows in slices]
             found.append(Link(torch=(ours,), keras=(theirs,), entries=choices[0], choices=choices))
     return found
-
-
-def _may_be_part(torch: Unit, keras: Unit) -> bool:
-    """Return whether Keras's table may be a part of torch's: by its shape, its name, and what depends on it."""
-    ours, theirs = (unit.weights["weight"].shape for unit in (torch, keras))
-    shared = (names.distinctive_words(torch.label) & names.distinctive_words(keras.label)) - COMMON
-    return ours[1:] == theirs[1:] and ours[0] > theirs[0] and bool(shared) and torch.unused == keras.unused
 
 
 def _parts(rows: int, wanted: int) -> Iterator[str]:
