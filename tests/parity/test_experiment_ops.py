@@ -212,14 +212,17 @@ def heads(
     axes: tuple[int, ...] = (0, 1, 2, 3),
     function: Callable[[Array], Array] = np.positive,
 ) -> Program:
-    """Adds another offset to each of four heads, which are made of two; `axes` are those of what it takes."""
+    """Multiplies four heads, which are made of two, by others; `axes` are those of what it takes."""
 
-    def sums(x: Array) -> Array:
-        return function(x.reshape(2, 4, 3, 6) if x.ndim == 5 else x.transpose(axes)) + np.arange(4.0)[:, None, None]
+    def product(x: Array, other: Array) -> Array:
+        return function(x.reshape(2, 4, 3, 6) if x.ndim == 5 else x.transpose(axes)) * other
 
-    return lambda t, x: t(
-        "tanh", np.tanh, t("add", sums, t("repeat", repeated, t("double", lambda x: 2 * x.reshape(2, 2, 3, 6), x)))
-    )
+    def called(t: Tape, x: Array) -> Array:
+        four = t("repeat", repeated, t("double", lambda x: 2 * x.reshape(2, 2, 3, 6), x))
+        other = t("sin", lambda x: np.sin(np.arange(1, 5.0)[:, None, None] * x.reshape(2, 2, 3, 6)[:, :1]), x)
+        return t("tanh", np.tanh, t("mul", product, four, other))
+
+    return called
 
 
 def branches(taken: int) -> Program:
@@ -457,7 +460,7 @@ TOLD = {
         ("code.order", "[0, 1, 2, 3, 4, 5]", "[5, 4, 3, 2, 1, 0]")),
     "an order of axes": (heads(lambda x: np.repeat(x, 2, axis=1)),
         heads(lambda x: np.repeat(x, 2, axis=1).transpose(0, 2, 1, 3), (0, 2, 1, 3), np.negative), (),
-        ("module.scale", "as it is", "-2 times what `repeat`")),
+        ("module.scale", "as it is", "-1 times as large")),
     "a part": (part(4), part(1), (), ("code.slice", "1:2 of axis 1, 4:6 of axis 2", "1:2 of axis 1, 1:3 of axis 2")),
     "other tensors": (last(True), last(False), (), ("module.wiring", "`cat` of what `sin`", "`StridedSlice` of what")),
     "another branch": (branches(0), branches(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),

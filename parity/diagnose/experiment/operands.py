@@ -39,7 +39,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     """Return what the first ops that part do otherwise, or None; no part of torch's `weights` is a constant."""
     torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
-        return _pooled(difference) or taken.ordered(*difference.graphs, own) or relations.continued(difference)
+        return _pooled(difference) or relations.continued(difference)
     return (
         _reduced(torch, keras, difference)
         or _broadcast(torch, keras, difference)

@@ -176,7 +176,12 @@ def in_other_order(torch: Parting, keras: Parting, difference: Difference, weigh
         partners = [theirs.array for theirs in same_size if ops.equal(mine, theirs, FLOAT32)]
         if partners and not is_part(mine.array, weights):
             orders.append(min((_order(mine.array, theirs) for theirs in partners), key=lambda order: order is not None))
-    if len(unlike := [order for order in orders if order]) != 1 or not (order := unlike[0]).torch.size:
+    # An op of one tensor does the same with its slices in any order.
+    if (
+        len(orders) < 2
+        or len(unlike := [order for order in orders if order]) != 1
+        or not (order := unlike[0]).torch.size
+    ):
         return None
     axis = f"axis {order.axis} of {list(order.shape)}"
     words = f"{places(difference)} take the same slices along {axis}, in another order"
