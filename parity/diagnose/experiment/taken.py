@@ -30,6 +30,7 @@ COMPUTED: Final = {
 }
 WIRING, SLICE, ORDER = "module.wiring", "code.slice", "code.order"
 TAKEN: Final = "take another tensor, and else the same"
+CUMULATIVE: Final = "cum"  # in the names of ops that depend on the order of numbers
 SHOWN: Final = 6  # numbers of a constant
 MOST_SLICES: Final = 256  # along an axis
 MOST_TENSORS: Final = 200  # whose order is compared
@@ -176,12 +177,9 @@ def in_other_order(torch: Parting, keras: Parting, difference: Difference, weigh
         partners = [theirs.array for theirs in same_size if ops.equal(mine, theirs, FLOAT32)]
         if partners and not is_part(mine.array, weights):
             orders.append(min((_order(mine.array, theirs) for theirs in partners), key=lambda order: order is not None))
-    # An op of one tensor does the same with its slices in any order.
-    if (
-        len(orders) < 2
-        or len(unlike := [order for order in orders if order]) != 1
-        or not (order := unlike[0]).torch.size
-    ):
+    if len(orders) < 2 and not any(CUMULATIVE in op.name.lower() for op in (torch, keras)):
+        return None  # an op of one tensor does the same with its slices in any order
+    if len(unlike := [order for order in orders if order]) != 1 or not (order := unlike[0]).torch.size:
         return None
     axis = f"axis {order.axis} of {list(order.shape)}"
     words = f"{places(difference)} take the same slices along {axis}, in another order"
