@@ -178,7 +178,8 @@ def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask
     if name in SIGNS:
         yield Knob(SIGNS[name], name, "", SIGNS[name], "operator", _replaced(operation, _signed))
     elif name in FUNCTIONS or _keeps_form(operation):
-        words = (*([LEFT_OUT] if _keeps_form(operation) else []), *alternatives(name))
+        others = (other for other in alternatives(name) if hasattr(keras.ops, other))
+        words = (*([LEFT_OUT] if _keeps_form(operation) else []), *others)
         yield Knob(name, name, "", name, "function", _replaced(operation, _called), words)
 
 
