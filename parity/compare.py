@@ -64,6 +64,7 @@ def main(argv: Sequence[str], program: str = "parity.compare") -> int:
         _write(args, report)
         raise
     if args.update_golden:
+        _write(args, report)
         for skipped in report.cases:
             print(f"{skipped.case}  {skipped.verdict}: {skipped.reason}", flush=True)
         return report.status(args.strict) if report.summary.get("error") else 0

@@ -22,7 +22,7 @@ from parity import cli
 from parity.bench.lanes import Way
 from parity.bench.report import Printed, makers
 from parity.bench.results import Benchmark, Timed, check_machine, read_saved, slower, this_machine
-from parity.bench.run import SAME, Settings, timed
+from parity.bench.run import Settings, timed
 from parity.config.devices import Devices, obstacle, parse
 from parity.config.schema import Case
 from parity.core.errors import UsageError
@@ -34,8 +34,8 @@ from parity.runtime.resources import crowded, missing
 
 SECONDS = 60.0
 SWEPT = ("batch", "devices")
-EPILOG = """Exit status: 0 everything was timed; 1 two sides are not the same computation, or something is slower than
-in --against; 2 wrong usage; 3 a side could not be run."""
+EPILOG = """Exit status: 0 everything was timed; 1 two sides are not the same computation, nothing of a case could be
+timed, or something is slower than in --against; 2 wrong usage; 3 a side could not be run."""
 Subject = tuple[Case, PairFile | None, Devices]  # what is timed: a case, or a pair with its file, and on which devices
 
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
     if not args.quiet:
         printed.end(benchmark)
     verdicts = {found.verdict for found in benchmark.timed}
-    return 3 if "error" in verdicts else int(bool(benchmark.slower) or not verdicts <= set(SAME))
+    return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(found.reason for found in benchmark.timed))
 
 
 def _timed(args: argparse.Namespace, subjects: Sequence[Subject], benchmark: Benchmark) -> Iterator[Timed]:

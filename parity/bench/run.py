@@ -75,7 +75,11 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
                     raise
                 row.why_not = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
                 backend.close()
-        _time(lanes, settings.seconds, batch)
+        if lanes:
+            _time(lanes, settings.seconds, batch)
+        else:
+            why_not = next((row.why_not for row in result.lanes), "these modes are none of this strategy's")
+            result.reason = f"nothing could be timed: {why_not}"
     _speed_up(result.lanes, case)
     return result
 

@@ -275,6 +275,13 @@ def test_a_case_is_timed_on_both_sides_and_compared_with_before(tmp_path, capsys
 
 
 @pytest.mark.slow
+def test_where_nothing_can_begin_it_is_told_why(capsys):
+    assert main(["--case=two_linear/pipeline", "--mode=compile", "--seconds=0.1"]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "not timed: nothing could be timed: torch.compile: this strategy trains a Pipeline" in printed
+
+
+@pytest.mark.slow
 def test_two_different_computations_are_not_timed(capsys):
     assert main(["--pair=tests/pairs/lstm_trained.toml", "--mode=eager", "--seconds=0.1"]) == 1
     assert "not timed: the two sides are not the same computation" in capsys.readouterr().out

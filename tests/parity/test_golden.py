@@ -93,7 +93,8 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_same_as_before(program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert program("--update-golden") == 0
+    assert program("--update-golden", f"--json={tmp_path / 'report'}") == 0
+    assert reported(tmp_path)["cases"] == []
     assert capsys.readouterr().out.count(f"{NAME}  {tmp_path}/golden/{NAME}/") == 2
     before = content(tmp_path / "golden")
     assert {name.split("/")[2] for name in before} == {"torch", "keras"}  # and nothing is left beside them
